@@ -1,0 +1,61 @@
+# Every target makes its own environment: Python >= 3.11 is all a machine needs.
+#   make demo PYTHON=python3.12     another interpreter
+#   make test ARGS="-k kernels"     more options for pytest
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Two test processes on two cores: BLAS threads beside them would only contend.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: install demo test test-slow lint format bench docs clean
+
+install: $(VENV)/.installed
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Error: daskgp needs Python 3.11 or later; name one with PYTHON=python3.x" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "Error: $(PYTHON) cannot make a virtual environment; install its venv module" >&2; exit 1; }
+
+# Installed again only when pyproject.toml changes.
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/python workflows/demo.py
+
+test: $(VENV)/.installed
+	$(PYTEST) $(ARGS)
+
+test-slow: $(VENV)/.installed
+	$(PYTEST) -m slow $(ARGS)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python workflows/benchmarks/sgpr.py
+	$(BIN)/python workflows/benchmarks/scale.py
+
+docs: $(VENV)/.installed
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf build dist docs/_build demo_output .pytest_cache .mypy_cache .ruff_cache \
+	  .import_linter_cache .hypothesis dask-worker-space
+	find daskgp tests workflows examples -name __pycache__ -type d -exec rm -rf {} +
