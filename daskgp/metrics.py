@@ -1,0 +1,251 @@
+"""Scores of predictions, on NumPy arrays at once and on Dask arrays lazily.
+
+Every score is a sum over rows divided by their number, so that on Dask arrays each chunk gives its
+local part and the parts are added up in a tree. The functions rely on NumPy's dispatch protocols
+alone: NumPy arrays give a ``float``, Dask arrays a lazy array without dimensions. ``variance``
+is the predictive variance of `y_true`, noise included (``predict(..., include_noise=True)``),
+never a standard deviation.
+
+Entries whose `y_true` is NaN are left out. NumPy input that has no score (no row left, a variance
+that is not positive) raises `InputError`; a lazy score of such input is NaN.
+
+Examples
+--------
+>>> import numpy as np
+>>> rmse(np.array([1.0, 2.0, np.nan]), np.array([1.0, 4.0, 9.0]))
+1.4142135623730951
+>>> coverage(np.array([0.0, 3.0]), np.zeros(2), np.ones(2), level=0.95)
+0.5
+"""
+
+import math
+
+import numpy as np
+from scipy import special
+
+from daskgp.errors import InputError
+from daskgp.typing import Array
+
+__all__ = ["coverage", "crps", "interval_score", "mae", "nlpd", "nmse", "rmse", "summary"]
+
+
+def rmse(y_true: Array, mean: Array) -> Array:
+    """Root of the mean squared error, in the units of `y_true`.
+
+    Parameters
+    ----------
+    y_true, mean : array, shape (n,) or (n, p)
+        Observed values and predictive means; several outputs are pooled.
+
+    Returns
+    -------
+    float or lazy array of shape ()
+
+    Raises
+    ------
+    InputError
+        If the shapes differ or no observed value is left.
+    """
+    y_true, mean = _arrays(y_true=y_true, mean=mean)
+    return _result(np.sqrt(_mean((y_true - mean) ** 2, y_true)))
+
+
+def mae(y_true: Array, mean: Array) -> Array:
+    """Mean absolute error, in the units of `y_true`; arguments and errors as in `rmse`."""
+    y_true, mean = _arrays(y_true=y_true, mean=mean)
+    return _result(_mean(np.abs(y_true - mean), y_true))
+
+
+def nmse(y_true: Array, mean: Array) -> Array:
+    """Mean squared error over the variance of `y_true`: 1 for the best constant prediction.
+
+    With several outputs the ratios of the outputs are averaged. Arguments are as in `rmse`; a
+    `y_true` that is constant raises `InputError` as well (lazily: gives NaN).
+    """
+    y_true, mean = _arrays(y_true=y_true, mean=mean)
+    unseen = np.isnan(y_true).all(axis=0)
+    if isinstance(unseen, np.ndarray) and unseen.any():
+        raise InputError(
+            f"nmse: {unseen.sum()} of {unseen.size} outputs have no observed value; leave them out"
+        )
+    spread = np.nanvar(y_true, axis=0)  # one pass: dask combines the moments of the chunks
+    if isinstance(spread, np.ndarray | np.floating) and not np.all(spread > 0):
+        raise InputError("nmse: y_true is constant and has no variance to compare with; use rmse")
+    error = _mean((y_true - mean) ** 2, y_true, axis=0)
+    return _result((error / np.where(spread > 0, spread, np.nan)).mean())
+
+
+def nlpd(y_true: Array, mean: Array, variance: Array) -> Array:
+    """Mean negative log predictive density, in nats.
+
+    Parameters
+    ----------
+    y_true, mean, variance : array, shape (n,) or (n, p)
+        Observed values, predictive means and predictive variances (noise included).
+
+    Returns
+    -------
+    float or lazy array of shape ()
+
+    Raises
+    ------
+    InputError
+        If the shapes differ, no observed value is left or a variance is not positive.
+    """
+    y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
+    density = 0.5 * (np.log(2 * np.pi * variance) + (y_true - mean) ** 2 / variance)
+    return _result(_mean(density, y_true))
+
+
+def crps(y_true: Array, mean: Array, variance: Array) -> Array:
+    """Mean continuous ranked probability score of Gaussian predictions, in units of `y_true`.
+
+    Closed form of Gneiting and Raftery (2007), eq. 21, with the sign turned so that less is
+    better. Arguments and errors as in `nlpd`.
+    """
+    y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
+    std = np.sqrt(variance)
+    z = (y_true - mean) / std
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    score = std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+    return _result(_mean(score, y_true))
+
+
+def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
+    """Share of observed values inside the central predictive interval.
+
+    Parameters
+    ----------
+    y_true, mean, variance : array, shape (n,) or (n, p)
+        As in `nlpd`.
+    level : float, default 0.95
+        Probability of the interval, between 0 and 1; a calibrated model covers this share.
+
+    Returns
+    -------
+    float or lazy array of shape ()
+
+    Raises
+    ------
+    InputError
+        As in `nlpd`, and if `level` does not lie between 0 and 1.
+    """
+    y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
+    margin = _half_width(variance, level) - np.abs(y_true - mean)
+    # A comparison would count a NaN as not covered; it must show in the score instead.
+    inside = np.where(np.isnan(margin), np.nan, margin >= 0)
+    return _result(_mean(inside, y_true))
+
+
+def interval_score(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
+    """Mean interval score of the central predictive interval, in units of `y_true`.
+
+    Width of the interval plus ``2 / (1 - level)`` times the distance of a value outside it:
+    Gneiting and Raftery (2007), eq. 43. Arguments and errors as in `coverage`.
+    """
+    y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
+    half = _half_width(variance, level)
+    outside = np.maximum(np.abs(y_true - mean) - half, 0.0)
+    return _result(_mean(2 * half + 2 / (1 - level) * outside, y_true))
+
+
+def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
+    """Scores that ``daskgp score`` prints, under the names it prints.
+
+    Parameters
+    ----------
+    y_true, mean, variance : array, shape (n,) or (n, p)
+        As in `nlpd`.
+
+    Returns
+    -------
+    dict
+        ``rmse``, ``mae``, ``nlpd``, ``crps``, ``coverage_95``, ``interval_score_95`` and ``n``,
+        the number of observed values. With Dask arrays all are lazy; one ``dask.compute`` of the
+        dictionary reads the data once.
+
+    Raises
+    ------
+    InputError
+        As in `nlpd`.
+    """
+    y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
+    n = (~np.isnan(y_true)).sum()
+    return {
+        "rmse": rmse(y_true, mean),
+        "mae": mae(y_true, mean),
+        "nlpd": nlpd(y_true, mean, variance),
+        "crps": crps(y_true, mean, variance),
+        "coverage_95": coverage(y_true, mean, variance, 0.95),
+        "interval_score_95": interval_score(y_true, mean, variance, 0.95),
+        "n": int(n) if isinstance(n, np.integer) else n,
+    }
+
+
+def _arrays(**named: Array) -> list[Array]:
+    """Arrays of one shape in the order given; a variance that is not positive becomes NaN."""
+    arrays = {name: _array(name, values) for name, values in named.items()}
+    y_true = arrays["y_true"]
+    for name, array in arrays.items():
+        if not _same_shape(array.shape, y_true.shape):
+            raise InputError(
+                f"{name} has shape {array.shape} but y_true has shape {y_true.shape}; "
+                "give arrays of one shape, (n,) or (n, p)"
+            )
+    observed = ~np.isnan(y_true)
+    if isinstance(observed, np.ndarray) and not observed.any():
+        raise InputError(
+            f"y_true holds {y_true.size} values, none of them observed (not NaN); "
+            "a score needs at least one"
+        )
+    if "variance" in arrays:
+        arrays["variance"] = _positive(arrays["variance"], observed)
+    return list(arrays.values())
+
+
+def _array(name: str, values: Array) -> Array:
+    if hasattr(values, "dims"):
+        raise InputError(f"{name} is a labelled array; give its values, {name}.data.ravel()")
+    array = values if hasattr(values, "__array_function__") else np.asarray(values)
+    if array.ndim not in (1, 2) or array.dtype.kind not in "fiub":
+        raise InputError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}; "
+            "give real numbers of shape (n,) or (n, p)"
+        )
+    return array
+
+
+def _same_shape(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Whether two shapes agree; a length not known yet (NaN, after a Dask mask) passes."""
+    return len(a) == len(b) and all(
+        i == j or math.isnan(i) or math.isnan(j) for i, j in zip(a, b, strict=True)
+    )
+
+
+def _positive(variance: Array, observed: Array) -> Array:
+    if isinstance(variance, np.ndarray) and isinstance(observed, np.ndarray):
+        bad = observed & ~(variance > 0)
+        if bad.any():
+            raise InputError(
+                f"variance must be positive but holds {variance[bad][0]} "
+                f"({bad.sum()} of {bad.size} values); give predictive variances, noise included"
+            )
+    return np.where(variance > 0, variance, np.nan)
+
+
+def _mean(values: Array, y_true: Array, axis: int | None = None) -> Array:
+    """Mean of `values` where `y_true` is observed; NaN where nothing is."""
+    observed = ~np.isnan(y_true)
+    count = observed.sum(axis=axis)
+    total = np.where(observed, values, 0.0).sum(axis=axis, dtype=np.float64)
+    return total / np.where(count > 0, count, np.nan)
+
+
+def _half_width(variance: Array, level: float) -> Array:
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, but is {level}; 0.95 is common")
+    return np.sqrt(variance) * float(special.ndtri(0.5 + level / 2))
+
+
+def _result(score: Array) -> Array:
+    return float(score) if isinstance(score, np.ndarray | np.floating) else score
