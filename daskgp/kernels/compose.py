@@ -1,0 +1,250 @@
+"""Sums and products of kernels; the parameters of part i are prefixed "i."."""
+
+# ruff: noqa: D102 - the base class documents what its kernels override
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from daskgp.errors import SettingError
+from daskgp.kernels.base import (
+    Inputs,
+    Kernel,
+    KernelGradient,
+    Pullback,
+    check_cotangent,
+    check_inputs,
+    check_out,
+    read_only,
+)
+from daskgp.kernels.linear import Constant
+from daskgp.typing import Array
+
+
+@dataclass(frozen=True)
+class Composite(Kernel):
+    """Base of sums and products: everything about parameters, nothing about values.
+
+    Parameters
+    ----------
+    parts : tuple of Kernel
+        At least one; a part of the composite's own kind is flattened by ``of``.
+    """
+
+    parts: tuple[Kernel, ...]
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not self.parts:
+            raise SettingError(f"a {self.name} of kernels needs at least one part")
+        for part in self.parts:
+            if not isinstance(part, Kernel):
+                raise SettingError(f"a {self.name} of kernels cannot hold {part!r}")
+
+    @classmethod
+    def of(cls, *parts: Kernel | float) -> Self:
+        """The composite of kernels and positive numbers, flattened."""
+        flat: list[Kernel] = []
+        for part in parts:
+            kernel = part if isinstance(part, Kernel) else Constant(part)
+            flat.extend(kernel.parts if isinstance(kernel, cls) else [kernel])
+        return cls(tuple(flat))
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        numbered = enumerate(self.parts)
+        return tuple(f"{i}.{name}" for i, part in numbered for name in part.parameter_names)
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        return np.concatenate([part.log_parameters for part in self.parts])
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Self:
+        values = self._check_count(values)
+        return type(self)(tuple(p.with_log_parameters(values[s]) for p, s in self._slices()))
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.log_bounds(spread) for part in self.parts])
+
+    def resolve(self, median: np.ndarray, distance: float) -> Self:
+        return type(self)(tuple(part.resolve(median, distance) for part in self.parts))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
+
+    @abstractmethod
+    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
+        """Put the composite of the values of the parts and of numbers in ``out``."""
+
+    def _tiles(self) -> list[Kernel]:
+        """The parts that are not constants: constants need no tile."""
+        return [part for part in self.parts if not isinstance(part, Constant)]
+
+    def _constants(self) -> list[float]:
+        return [part.variance for part in self.parts if isinstance(part, Constant)]
+
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+        inputs = check_inputs(X, Z)
+        out = check_out(inputs, out)
+        first, *others = self._tiles() or [None]
+        if first is None:
+            return self._combine(iter(()), self._constants(), out)
+
+        def values() -> Iterator[Array]:
+            yield first(inputs.X, inputs.Z, out=out)
+            work = inputs.xp.empty_like(out) if others else None
+            for part in others:
+                yield part(inputs.X, inputs.Z, out=work)
+
+        return self._combine(values(), self._constants(), out)
+
+    def diag(self, X: Array) -> Array:
+        inputs = check_inputs(X)
+        out = inputs.xp.empty(len(inputs.X), dtype=inputs.dtype)
+        values = (part.diag(inputs.X) for part in self._tiles())
+        return self._combine(values, self._constants(), out)
+
+    def _slices(self) -> Iterator[tuple[Kernel, slice]]:
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.parameter_names)
+            yield part, slice(start, stop)
+            start = stop
+
+    def _collect(
+        self,
+        inputs: Inputs,
+        gradients: Iterator[KernelGradient],
+        constant: Callable[[Constant], float],
+    ) -> KernelGradient:
+        """The whole gradient from those of the tiles, in order, and of each constant."""
+        by_log = np.zeros(len(self.parameter_names))
+        X_bar = inputs.xp.zeros_like(inputs.X)
+        Z_bar = None if inputs.Z is None else inputs.xp.zeros_like(inputs.Z)
+        for part, where in self._slices():
+            if isinstance(part, Constant):
+                by_log[where] = constant(part)
+                continue
+            gradient = next(gradients)
+            by_log[where] = gradient.log_parameters
+            X_bar += gradient.X
+            if Z_bar is not None:
+                Z_bar += gradient.Z
+        return KernelGradient(by_log, X_bar, Z_bar)
+
+
+class Sum(Composite):
+    """Sum of kernels.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> (RBF() + 0.5)(np.zeros((1, 1)), np.zeros((1, 1)))
+    array([[1.5]])
+    """
+
+    name: ClassVar[str] = "sum"
+
+    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
+        first = next(parts, None)
+        if first is None:
+            out[...] = sum(constants)
+            return out
+        if first is not out:
+            out[...] = first
+        for value in parts:
+            out += value
+        if constants:
+            out += sum(constants)
+        return out
+
+    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
+        inputs = check_inputs(X)
+        total = float(diag_bar.sum(dtype=np.float64))
+        gradients = (part.diag_vjp(inputs.X, diag_bar) for part in self._tiles())
+        return self._collect(inputs, gradients, lambda part: part.variance * total)
+
+    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+        inputs = check_inputs(X, Z)
+        pairs = [part.pullback(inputs.X, inputs.Z) for part in self._tiles()]
+        pulls = [pull for _, pull in pairs]
+        K = self._combine((K for K, _ in pairs), self._constants(), check_out(inputs, None))
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            K_bar = check_cotangent(inputs, K_bar)
+            total = float(K_bar.sum(dtype=np.float64)) if self._constants() else 0.0
+            gradients = (pull(K_bar) for pull in pulls)
+            return self._collect(inputs, gradients, lambda part: part.variance * total)
+
+        return read_only(K), pull
+
+
+class Product(Composite):
+    """Product of kernels.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import Linear
+    >>> (0.5 * Linear())(np.array([[2.0]]), np.array([[3.0]]))
+    array([[3.]])
+    """
+
+    name: ClassVar[str] = "product"
+
+    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
+        first = next(parts, None)
+        if first is None:
+            out[...] = math.prod(constants)
+            return out
+        if first is not out:
+            out[...] = first
+        for value in parts:
+            out *= value
+        if constants:
+            out *= math.prod(constants)
+        return out
+
+    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
+        inputs = check_inputs(X)
+        tiles = self._tiles()
+        weights = diag_bar.astype(inputs.dtype)
+        values = [part.diag(inputs.X) for part in tiles]
+        gradients = (
+            part.diag_vjp(inputs.X, self._without(i, values, weights))
+            for i, part in enumerate(tiles)
+        )
+        whole = float((self.diag(inputs.X) * weights).sum(dtype=np.float64))
+        return self._collect(inputs, gradients, lambda part: whole)
+
+    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+        inputs = check_inputs(X, Z)
+        pairs = [part.pullback(inputs.X, inputs.Z) for part in self._tiles()]
+        values, pulls = [K for K, _ in pairs], [pull for _, pull in pairs]
+        K = self._combine(iter(values), self._constants(), check_out(inputs, None))
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            K_bar = check_cotangent(inputs, K_bar)
+            gradients = (
+                pull(self._without(i, values, K_bar), overwrite=True)
+                for i, pull in enumerate(pulls)
+            )
+            whole = float(inputs.xp.vdot(K_bar, K)) if self._constants() else 0.0
+            return self._collect(inputs, gradients, lambda part: whole)
+
+        return read_only(K), pull
+
+    def _without(self, i: int, values: list[Array], cotangent: Array) -> Array:
+        """The cotangent of factor i: the product's times all other factors, newly allocated."""
+        weighted = cotangent * math.prod(self._constants())
+        for j, value in enumerate(values):
+            if j != i:
+                weighted *= value
+        return weighted

@@ -1,0 +1,232 @@
+"""Kernels that are products of inputs, or of nothing: linear and constant."""
+
+# ruff: noqa: D102 - the base class documents what its kernels override
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskgp.backend import namespace
+from daskgp.errors import InputError, SettingError
+from daskgp.kernels.base import (
+    VARIANCE_BOUNDS,
+    Kernel,
+    KernelGradient,
+    Pullback,
+    check_cotangent,
+    check_dims,
+    check_inputs,
+    check_out,
+    column_sums,
+    dimensions,
+    exp_of_log,
+    indexed,
+    positive,
+    positive_or_many,
+    read_only,
+    scatter_columns,
+    select_columns,
+)
+from daskgp.linalg import symmetrize
+from daskgp.typing import Array
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """Linear kernel, k = sum_d v_d x_d z_d.
+
+    Parameters
+    ----------
+    variance : float or sequence of float, default 1.0
+        One for all dimensions or one a dimension.
+    active_dims : sequence of int, optional
+        The columns the kernel acts on; all by default.
+
+    Raises
+    ------
+    SettingError
+        If a variance is not positive and finite.
+
+    Examples
+    --------
+    >>> Linear(variance=(1.0, 0.5))(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]))
+    array([[7.]])
+    """
+
+    variance: float | tuple[float, ...] = 1.0
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "linear"
+
+    def __post_init__(self) -> None:
+        variance = positive_or_many(self.variance, "variance of Linear")
+        dims = dimensions(self.active_dims, "Linear")
+        if isinstance(variance, tuple) and dims is not None and len(variance) != len(dims):
+            raise SettingError(
+                f"Linear has {len(variance)} variances for {len(dims)} active_dims: give one each"
+            )
+        object.__setattr__(self, "variance", variance)
+        object.__setattr__(self, "active_dims", dims)
+
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+        inputs = check_inputs(X, Z)
+        xp, out = inputs.xp, check_out(inputs, out)
+        A = self._columns(inputs.X)
+        B = A if inputs.Z is None else self._columns(inputs.Z)
+        xp.matmul(A, (B * self._variances(B)).T, out=out)
+        if inputs.Z is None:
+            symmetrize(out)
+            every = xp.arange(len(out))
+            out[every, every] = self.diag(X)
+        return out
+
+    def diag(self, X: Array) -> Array:
+        A = self._columns(check_inputs(X).X)
+        return (A * A * self._variances(A)).sum(axis=1)
+
+    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
+        inputs = check_inputs(X)
+        A = self._columns(inputs.X)
+        X_bar = A * self._variances(A)
+        X_bar *= diag_bar.astype(inputs.dtype)[:, None]
+        by_log = self._by_log(column_sums(A, X_bar))
+        X_bar = scatter_columns(2 * X_bar, self.active_dims, inputs.X.shape[1])
+        return KernelGradient(by_log, X_bar, None)
+
+    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+        inputs = check_inputs(X, Z)
+        K = read_only(self(X, Z))
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            K_bar = check_cotangent(inputs, K_bar)
+            d = inputs.X.shape[1]
+            A = self._columns(inputs.X)
+            B = A if inputs.Z is None else self._columns(inputs.Z)
+            variances = self._variances(A)
+            X_bar, Z_bar = (K_bar @ B) * variances, (K_bar.T @ A) * variances
+            by_log = self._by_log(column_sums(A, X_bar))
+            X_bar = scatter_columns(X_bar, self.active_dims, d)
+            Z_bar = scatter_columns(Z_bar, self.active_dims, d)
+            if inputs.Z is None:
+                return KernelGradient(by_log, X_bar + Z_bar, None)
+            return KernelGradient(by_log, X_bar, Z_bar)
+
+        return K, pull
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return indexed("variance", self.variance)
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        return np.log(np.atleast_1d(self.variance))
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Linear:
+        values = self._check_count(values)
+        return Linear(exp_of_log(values, self.variance), active_dims=self.active_dims)
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        self._check_dims(len(spread))
+        return np.log([VARIANCE_BOUNDS] * len(self.parameter_names))
+
+    def resolve(self, median: np.ndarray, distance: float) -> Linear:
+        self._check_dims(len(median))
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        many = isinstance(self.variance, tuple)
+        return {
+            "kernel": self.name,
+            "variance": list(self.variance) if many else self.variance,  # type: ignore[arg-type]
+            "active_dims": None if self.active_dims is None else list(self.active_dims),
+        }
+
+    def _columns(self, X: Array) -> Array:
+        self._check_dims(X.shape[1])
+        return select_columns(X, self.active_dims, "Linear")
+
+    def _check_dims(self, d: int) -> None:
+        check_dims(self.active_dims, d, "Linear")
+        used = d if self.active_dims is None else len(self.active_dims)
+        if isinstance(self.variance, tuple) and len(self.variance) != used:
+            raise InputError(
+                f"Linear has {len(self.variance)} variances, the inputs have {used} columns: "
+                "give one each, or a single one"
+            )
+
+    def _variances(self, X: Array) -> Any:
+        if isinstance(self.variance, tuple):
+            return namespace(X).asarray(self.variance, dtype=X.dtype)
+        return self.variance
+
+    def _by_log(self, sums: np.ndarray) -> np.ndarray:
+        return sums if isinstance(self.variance, tuple) else sums.sum(keepdims=True)
+
+
+@dataclass(frozen=True)
+class Constant(Kernel):
+    """Constant kernel, k = v; a number in a sum or product of kernels becomes one.
+
+    Examples
+    --------
+    >>> Constant(2.0)(np.zeros((1, 3)), np.ones((2, 3)))
+    array([[2., 2.]])
+    """
+
+    variance: float = 1.0
+
+    name: ClassVar[str] = "constant"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variance", positive(self.variance, "variance of Constant"))
+
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+        out = check_out(check_inputs(X, Z), out)
+        out[...] = self.variance
+        return out
+
+    def diag(self, X: Array) -> Array:
+        inputs = check_inputs(X)
+        return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
+
+    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
+        inputs = check_inputs(X)
+        return KernelGradient(self._by_log(diag_bar), inputs.xp.zeros_like(inputs.X), None)
+
+    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+        inputs = check_inputs(X, Z)
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            K_bar = check_cotangent(inputs, K_bar)
+            zeros = inputs.xp.zeros_like
+            Z_bar = None if inputs.Z is None else zeros(inputs.Z)
+            return KernelGradient(self._by_log(K_bar), zeros(inputs.X), Z_bar)
+
+        return read_only(self(X, Z)), pull
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return ("variance",)
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        return np.log([self.variance])
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Constant:
+        return Constant(float(np.exp(self._check_count(values)[0])))
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        return np.log([VARIANCE_BOUNDS])
+
+    def resolve(self, median: np.ndarray, distance: float) -> Constant:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kernel": self.name, "variance": self.variance}
+
+    def _by_log(self, cotangent: Array) -> np.ndarray:
+        return np.array([self.variance * float(cotangent.sum(dtype=np.float64))])

@@ -1,0 +1,99 @@
+"""Kernels written as text: ``matern32(ard=true) + 0.1*linear()``; read, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from daskgp.errors import SettingError
+from daskgp.kernels.base import Kernel
+from daskgp.kernels.compose import Product, Sum
+from daskgp.kernels.linear import Constant
+
+_LONGEST = 4000
+_WORDS = {"true": True, "false": False, "none": None}
+_NUMBERS = (int, float)
+
+
+def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
+    """The kernel that ``text`` describes, with names from ``registry``."""
+    if len(text) > _LONGEST:
+        raise SettingError(f"a kernel of {len(text)} characters is too long: {_LONGEST} at most")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise SettingError(
+            f"kernel {text!r} cannot be read ({reason}): write e.g. matern32() + 0.1*linear()"
+        ) from error
+    return _kernel(tree, registry)
+
+
+def _kernel(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
+    # a long sum leans to the left: walk down it instead of recursing
+    steps: list[tuple[type, ast.expr]] = []
+    while isinstance(node, ast.BinOp):
+        kinds = {ast.Add: Sum, ast.Mult: Product}
+        if type(node.op) not in kinds:
+            raise _unknown(node, "kernels can be added and multiplied")
+        steps.append((kinds[type(node.op)], node.right))
+        node = node.left
+    kernel = _leaf(node, registry)
+    for kind, right in reversed(steps):
+        kernel = kind.of(kernel, _kernel(right, registry))  # type: ignore[attr-defined]
+    return kernel
+
+
+def _leaf(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
+    if isinstance(node, ast.Constant) and type(node.value) in _NUMBERS:
+        return Constant(node.value)  # type: ignore[arg-type]
+    if isinstance(node, ast.Name):
+        return _lookup(node.id, registry)()
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise _unknown(node, f"write a number or one of {_known(registry)}")
+    kind = _lookup(node.func.id, registry)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise _unknown(keyword.value, "settings are name=value")
+    values = [_value(argument) for argument in node.args]
+    named = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+    return build(kind, values, named, ast.unparse(node))
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant) and type(node.value) in (*_NUMBERS, bool, type(None)):
+        return node.value
+    if isinstance(node, ast.Name) and node.id.lower() in _WORDS:
+        return _WORDS[node.id.lower()]
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_value(item) for item in node.elts)
+    raise _unknown(node, "a setting is a number, true, false, none or a list of numbers")
+
+
+def _lookup(name: str, registry: Mapping[str, type[Kernel]]) -> type[Kernel]:
+    if name.lower() not in registry:
+        raise SettingError(f"unknown kernel {name!r}: choose one of {_known(registry)}")
+    return registry[name.lower()]
+
+
+def build(kind: type[Kernel], values: list[Any], named: dict[str, Any], what: str) -> Kernel:
+    """The kernel of a class from untrusted settings; SettingError names those it has."""
+    fields = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+    unknown = [name for name in named if name not in fields]
+    if unknown:
+        raise SettingError(f"{what} has no setting {unknown[0]!r}: it has {', '.join(fields)}")
+    try:
+        return kind(*values, **named)
+    except TypeError as error:
+        raise SettingError(f"{what} cannot be built ({error}): it has {', '.join(fields)}") from (
+            error
+        )
+
+
+def _known(registry: Mapping[str, type[Kernel]]) -> str:
+    return ", ".join(registry)
+
+
+def _unknown(node: ast.expr, remedy: str) -> SettingError:
+    return SettingError(f"{ast.unparse(node)!r} is not part of a kernel: {remedy}")

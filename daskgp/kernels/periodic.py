@@ -1,0 +1,127 @@
+"""The periodic kernel: the squared exponential of points on circles."""
+
+# ruff: noqa: D102 - the base class documents what its kernels override
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskgp.backend import namespace
+from daskgp.kernels.base import (
+    LENGTHSCALE_BOUNDS,
+    PERIOD_BOUNDS,
+    VARIANCE_BOUNDS,
+    check_dims,
+    column_sums,
+    dimensions,
+    positive,
+)
+from daskgp.kernels.radial import Radial
+from daskgp.typing import Array
+
+
+@dataclass(frozen=True)
+class Periodic(Radial):
+    """Periodic kernel, k = v exp(-2 sum_d sin^2(pi (x_d - z_d) / p) / l^2).
+
+    Computed as v exp(-|u - w|^2 / 2) of the features [cos(2 pi x / p), sin(2 pi x / p)] / l.
+
+    Parameters
+    ----------
+    lengthscale : float, default 1.0
+        Relative to the circle's radius, so it has no unit.
+    period : float, default 1.0
+        In units of the inputs.
+    variance : float, default 1.0
+        k(x, x).
+    active_dims : sequence of int, optional
+        The columns the kernel acts on; all by default.
+
+    Raises
+    ------
+    SettingError
+        If a parameter is not positive and finite.
+
+    Examples
+    --------
+    >>> k = Periodic(period=4.0)
+    >>> k(np.array([[0.0]]), np.array([[1.0], [4.0]]))  # exp(-2 sin^2(pi / 4)), 1
+    array([[0.36787944, 1.        ]])
+    """
+
+    lengthscale: float = 1.0
+    period: float = 1.0
+    variance: float = 1.0
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "periodic"
+    parameter_names: ClassVar[tuple[str, ...]] = (  # type: ignore[misc]
+        "variance",
+        "lengthscale",
+        "period",
+    )
+    _scale: ClassVar[float] = 0.5
+    _slope: ClassVar[float] = -0.5
+    _keeps_aside: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for key in ("variance", "lengthscale", "period"):
+            object.__setattr__(self, key, positive(getattr(self, key), f"{key} of Periodic"))
+        object.__setattr__(self, "active_dims", dimensions(self.active_dims, "Periodic"))
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        return np.log([self.variance, self.lengthscale, self.period])
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Periodic:
+        v, scale, period = map(float, np.exp(self._check_count(values)))
+        return Periodic(scale, period, v, active_dims=self.active_dims)
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        spread = np.asarray(spread, dtype=np.float64)
+        check_dims(self.active_dims, len(spread), "Periodic")
+        widest = spread if self.active_dims is None else spread[list(self.active_dims)]
+        reach = float(widest.max()) or 1.0
+        period = (reach * PERIOD_BOUNDS[0], reach * PERIOD_BOUNDS[1])
+        return np.log([VARIANCE_BOUNDS, LENGTHSCALE_BOUNDS, period])
+
+    def resolve(self, median: np.ndarray, distance: float) -> Periodic:
+        check_dims(self.active_dims, len(median), "Periodic")
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kernel": self.name,
+            "lengthscale": self.lengthscale,
+            "period": self.period,
+            "variance": self.variance,
+            "active_dims": None if self.active_dims is None else list(self.active_dims),
+        }
+
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        xp = namespace(q)
+        xp.negative(q, out=q)
+        xp.exp(q, out=q)
+        if self.variance != 1.0:
+            q *= self.variance
+
+    def _features(self, X: Array) -> Array:
+        xp = namespace(X)
+        turns = X / self.period
+        turns -= xp.rint(turns)  # small angles lose no digits
+        turns *= 2 * math.pi
+        return xp.concatenate([xp.cos(turns), xp.sin(turns)], axis=1) / self.lengthscale
+
+    def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
+        # d cos = -sin, d sin = cos; the angle falls with log p as it grows with x
+        a = X.shape[1]
+        cos, sin, cos_bar, sin_bar = U[:, :a], U[:, a:], U_bar[:, :a], U_bar[:, a:]
+        X_bar = (cos * sin_bar - sin * cos_bar) * (2 * math.pi / self.period)
+        by_lengthscale = -column_sums(U, U_bar).sum()
+        by_period = -column_sums(X, X_bar).sum()
+        return X_bar, np.array([by_lengthscale, by_period])

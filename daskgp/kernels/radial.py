@@ -1,0 +1,254 @@
+"""Kernels of a distance between features: the hot loops of the package.
+
+A radial kernel is k(x, z) = v g(|u - w|^2) with features u = phi(x), w = phi(z).  Squared
+distances come from one matrix product; the elementwise passes run over strips of rows small
+enough to stay in the cache, in place, so a value costs one tile and a pullback at most two.
+"""
+
+# ruff: noqa: D102 - the base class documents what its kernels override
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp.backend import is_numpy, namespace
+from daskgp.kernels.base import (
+    Inputs,
+    Kernel,
+    KernelGradient,
+    Pullback,
+    check_cotangent,
+    check_inputs,
+    check_out,
+    read_only,
+    scatter_columns,
+    select_columns,
+)
+from daskgp.linalg import symmetrize
+from daskgp.typing import Array
+
+_STRIP = 2**17  # bytes of one strip of a tile; three of them fit the second-level cache
+# Up to so many features differences are taken one by one, which is as fast as the product
+# there and has no cancellation; float32 needs it more and pays less.
+_DIRECT = {4: 4, 8: 2}
+
+
+class Strip(NamedTuple):
+    """Rows of a tile worked on together, and the columns needed of them."""
+
+    rows: slice
+    cols: slice
+
+
+def strips(inputs: Inputs, triangle: bool = False) -> Iterator[Strip]:
+    """Cut a tile into strips; ``triangle`` leaves out the columns after a strip's last row."""
+    n, m = inputs.shape
+    step = n
+    if is_numpy(inputs.xp):
+        step = max(8, _STRIP // max(1, m * inputs.dtype.itemsize))
+    for start in range(0, n, max(1, step)):
+        stop = min(start + step, n)
+        yield Strip(slice(start, stop), slice(0, stop if triangle else m))
+
+
+class Scratch:
+    """Memory for temporaries of one strip, handed out again for every strip."""
+
+    def __init__(self, inputs: Inputs):
+        first = next(strips(inputs), None)
+        rows = 0 if first is None else first.rows.stop
+        self._flat = inputs.xp.empty(rows * inputs.shape[1], dtype=inputs.dtype)
+
+    def like(self, strip: Array) -> Array:
+        """A contiguous array of the strip's shape, holding anything."""
+        return self._flat[: strip.shape[0] * strip.shape[1]].reshape(strip.shape)
+
+
+class SquaredDistances:
+    """a |u - w|^2 for features U (n, q) and W (m, q), filled in strip by strip.
+
+    Attributes
+    ----------
+    rounding : float
+        What a true zero may come out as.
+    """
+
+    def __init__(self, U: Array, W: Array, scale: float):
+        self._xp = xp = namespace(U, W)
+        self._direct = 0 < U.shape[1] <= _DIRECT[U.dtype.itemsize]
+        if self._direct:
+            root = abs(scale) ** 0.5
+            self._left, self._right = U * root, (W * root).T.copy()
+            self.rounding = 0.0
+            return
+        u, w = (U * U).sum(axis=1), (W * W).sum(axis=1)
+        # [u, |u|^2, 1] . a [-2 w, 1, |w|^2]
+        self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
+        self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
+        self._right = self._right * scale
+        largest = sum(float(s.max()) for s in (u, w) if len(s))
+        self.rounding = 4 * float(np.finfo(U.dtype).eps) * scale * largest
+
+    def fill(self, strip: Strip, q: Array, work: Array) -> None:
+        """Put the strip's values, never negative, in q; ``work`` is overwritten."""
+        xp, left, right = self._xp, self._left[strip.rows], self._right[:, strip.cols]
+        if not self._direct:
+            xp.matmul(left, right, out=q)
+            xp.abs(q, out=q)  # a negative value is a zero with its rounding, and so is -value
+            return
+        xp.subtract(left[:, :1], right[0], out=q)
+        xp.multiply(q, q, out=q)
+        for j in range(1, left.shape[1]):
+            xp.subtract(left[:, j : j + 1], right[j], out=work)
+            xp.multiply(work, work, out=work)
+            xp.add(q, work, out=q)
+
+
+class Radial(Kernel):
+    """Base of the kernels that see distances between features only.
+
+    A subclass gives the features and, for a strip q = scale * r^2, the value in place together
+    with whatever ``_weigh`` needs to take the derivative.
+    """
+
+    variance: float
+    active_dims: tuple[int, ...] | None
+
+    _scale: ClassVar[float]
+    """Factor a of the squared distance in q = a r^2."""
+    _slope: ClassVar[float]
+    """dk/dr^2 = _slope * (what ``_weigh`` multiplies by)."""
+    _keeps_aside: ClassVar[bool] = True
+    """Whether ``_weigh`` needs what ``_evaluate`` leaves in ``aside``."""
+
+    @abstractmethod
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
+
+    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> None:
+        """D = K_bar * (dk/dr^2 / _slope) for one strip."""
+        namespace(K).multiply(K_bar, aside, out=D)
+
+    def _shape_gradient(self, K_bar: Array, K: Array, aside: Array, work: Array) -> float:
+        """The strip's share of the gradient by the logarithm of the shape parameter, if any."""
+        return 0.0
+
+    @abstractmethod
+    def _features(self, X: Array) -> Array:
+        """Features (n, q) of centred active columns (n, a)."""
+
+    @abstractmethod
+    def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
+        """Gradients by X and by the logarithms of the parameters of the features."""
+
+    def _gather(self, variance: float, features: np.ndarray, shape: float) -> np.ndarray:
+        """The gradient in the order of ``parameter_names``."""
+        return np.concatenate([[variance], features])
+
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+        inputs = check_inputs(X, Z)
+        out = check_out(inputs, out)
+        U, W = (self._features(A) for A in self._centred(inputs))
+        return self._fill(inputs, U, W, out, None)
+
+    def diag(self, X: Array) -> Array:
+        inputs = check_inputs(X)
+        select_columns(inputs.X[:0], self.active_dims, type(self).__name__)
+        return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
+
+    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
+        inputs = check_inputs(X)
+        by_log = np.zeros(len(self.parameter_names))
+        by_log[0] = self.variance * float(diag_bar.sum(dtype=np.float64))
+        return KernelGradient(by_log, inputs.xp.zeros_like(inputs.X), None)
+
+    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+        inputs = check_inputs(X, Z)
+        centred = self._centred(inputs)
+        U, W = (self._features(A) for A in centred)
+        K = check_out(inputs, None)
+        aside = check_out(inputs, None) if self._keeps_aside else None
+        read_only(self._fill(inputs, U, W, K, aside))
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            K_bar = check_cotangent(inputs, K_bar)
+            by_variance, by_shape, U_bar, W_bar = self._contract(inputs, K_bar, K, aside, U, W)
+            X_bar, by_features = self._features_vjp(centred[0], U, U_bar)
+            Z_bar, also = self._features_vjp(centred[1], W, W_bar)
+            d = inputs.X.shape[1]
+            X_bar = scatter_columns(X_bar, self.active_dims, d)
+            Z_bar = scatter_columns(Z_bar, self.active_dims, d)
+            by_log = self._gather(by_variance, by_features + also, by_shape)
+            if inputs.Z is None:
+                return KernelGradient(by_log, X_bar + Z_bar, None)
+            return KernelGradient(by_log, X_bar, Z_bar)
+
+        return K, pull
+
+    def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
+        """Active columns of X and Z less Z's mean: distances stay, cancellation goes."""
+        name = type(self).__name__
+        X = select_columns(inputs.X, self.active_dims, name)
+        Z = X if inputs.Z is None else select_columns(inputs.Z, self.active_dims, name)
+        if not len(Z):
+            return X, Z
+        centre = Z.mean(axis=0)
+        return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
+
+    def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
+        """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
+        square = inputs.Z is None
+        distances = SquaredDistances(U, W, self._scale)
+        first, second = Scratch(inputs), Scratch(inputs)
+        for strip in strips(inputs, triangle=square):
+            q = K[strip]
+            keep = first.like(q) if aside is None else aside[strip]
+            work = second.like(q)
+            distances.fill(strip, q, work)
+            self._evaluate(q, keep, work, distances.rounding)
+        if square:
+            inputs.xp.fill_diagonal(symmetrize(K), self.variance)
+            if aside is not None:
+                symmetrize(aside)
+        return K
+
+    def _contract(
+        self, inputs: Inputs, K_bar: Array, K: Array, aside: Array | None, U: Array, W: Array
+    ) -> tuple[float, float, Array, Array]:
+        """Gradients by log variance, log shape and both features.
+
+        With D = K_bar * dk/dr^2:  U_bar = 2 (diag(D 1) U - D W), W_bar = 2 (diag(D' 1) W - D' U).
+        """
+        xp, (n, m) = inputs.xp, inputs.shape
+        U1, W1 = _with_ones(U), _with_ones(W)
+        DW = xp.empty((n, U1.shape[1]), dtype=inputs.dtype)
+        DU = xp.zeros((m, U1.shape[1]), dtype=inputs.dtype)
+        scratch, by_variance, by_shape = Scratch(inputs), 0.0, 0.0
+        for strip in strips(inputs):
+            k_bar, k = K_bar[strip], K[strip]
+            side = k if aside is None else aside[strip]
+            D = scratch.like(k)
+            by_variance += float(xp.vdot(k_bar, k))
+            by_shape += self._shape_gradient(k_bar, k, side, D)
+            self._weigh(k_bar, k, side, D)
+            xp.matmul(D, W1, out=DW[strip.rows])
+            DU += D.T @ U1[strip.rows]
+        slope = 2 * self._slope
+        U_bar = slope * (DW[:, -1:] * U - DW[:, :-1])
+        W_bar = slope * (DU[:, -1:] * W - DU[:, :-1])
+        return by_variance, by_shape, U_bar, W_bar
+
+
+def _with_ones(U: Array) -> Array:
+    xp = namespace(U)
+    return xp.concatenate([U, xp.ones((len(U), 1), dtype=U.dtype)], axis=1)
+
+
+def replaced(kernel: Any, **values: Any) -> Any:
+    """``dataclasses.replace``, for kernels whose dataclass the type checker cannot see."""
+    return replace(kernel, **values)

@@ -1,0 +1,372 @@
+"""Stationary kernels of the scaled distance r = |(x - z) / lengthscale|."""
+
+# ruff: noqa: D102 - the base class documents what its kernels override
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskgp.backend import is_numpy, namespace
+from daskgp.errors import InputError, SettingError
+from daskgp.kernels.base import (
+    ALPHA_BOUNDS,
+    LENGTHSCALE_BOUNDS,
+    VARIANCE_BOUNDS,
+    check_dims,
+    column_sums,
+    dimensions,
+    exp_of_log,
+    indexed,
+    positive,
+    positive_or_many,
+)
+from daskgp.kernels.radial import Radial, replaced
+from daskgp.typing import Array
+
+Lengthscale = float | tuple[float, ...] | None
+
+
+class Stationary(Radial):
+    """Base of the kernels with lengthscales.
+
+    Parameters
+    ----------
+    lengthscale : float or sequence of float, optional
+        One for all dimensions or one a dimension (ARD).  None is 1 when the kernel is called
+        and is chosen from the median distance of the data by ``fit``.
+    variance : float, default 1.0
+        k(x, x).
+    ard : bool, default False
+        Give each dimension its own lengthscale once the data are known.
+    active_dims : sequence of int, optional
+        The columns the kernel acts on; all by default.
+
+    Raises
+    ------
+    SettingError
+        If a parameter is not positive and finite.
+    """
+
+    name: ClassVar[str]
+    lengthscale: Lengthscale
+    variance: float
+    ard: bool
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        dims = dimensions(self.active_dims, name)
+        scale = self.lengthscale
+        if scale is not None:
+            scale = positive_or_many(scale, f"lengthscale of {name}")
+        many = isinstance(scale, tuple)
+        if many and dims is not None and len(scale) != len(dims):  # type: ignore[arg-type]
+            raise SettingError(
+                f"{name} has {len(scale)} lengthscales for "  # type: ignore[arg-type]
+                f"{len(dims)} active_dims: give one each"
+            )
+        values = {
+            "lengthscale": scale,
+            "variance": positive(self.variance, f"variance of {name}"),
+            "ard": bool(self.ard) or many,
+            "active_dims": dims,
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return ("variance", *indexed("lengthscale", self.lengthscale))
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        scale = 1.0 if self.lengthscale is None else self.lengthscale
+        return np.log(np.append(self.variance, scale))
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Any:
+        values = self._check_count(values)
+        scale = exp_of_log(values[1:], self.lengthscale)
+        return replaced(self, variance=float(np.exp(values[0])), lengthscale=scale)
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        spread = _usable(self._active(spread))
+        if not isinstance(self.lengthscale, tuple):
+            spread = spread.max(keepdims=True)
+        return np.log(np.vstack([VARIANCE_BOUNDS, np.outer(spread, LENGTHSCALE_BOUNDS)]))
+
+    def resolve(self, median: np.ndarray, distance: float) -> Any:
+        everywhere = np.asarray(median, dtype=np.float64)
+        here = self._active(everywhere)
+        scale: Any = self.lengthscale
+        if isinstance(scale, tuple):
+            return self
+        if scale is None:
+            share = np.linalg.norm(here) / max(np.linalg.norm(everywhere), np.finfo(float).tiny)
+            scale = _usable(here) if self.ard else float(_usable(distance * share))
+        if self.ard:
+            scale = tuple(map(float, np.broadcast_to(scale, here.shape)))
+        return replaced(self, lengthscale=scale)
+
+    def to_dict(self) -> dict[str, Any]:
+        scale = self.lengthscale
+        return {
+            "kernel": self.name,
+            "lengthscale": list(scale) if isinstance(scale, tuple) else scale,
+            "variance": self.variance,
+            "ard": self.ard,
+            "active_dims": None if self.active_dims is None else list(self.active_dims),
+        }
+
+    def _active(self, values: np.ndarray) -> np.ndarray:
+        """The active entries of one value a dimension."""
+        values = np.asarray(values, dtype=np.float64)
+        check_dims(self.active_dims, len(values), type(self).__name__)
+        if self.active_dims is not None:
+            values = values[list(self.active_dims)]
+        self._check_lengthscales(len(values))
+        return values
+
+    def _check_lengthscales(self, count: int) -> None:
+        scale = self.lengthscale
+        if isinstance(scale, tuple) and len(scale) != count:
+            raise InputError(
+                f"{type(self).__name__} has {len(scale)} lengthscales, "
+                f"the inputs have {count} columns: give one each, or a single one"
+            )
+
+    def _lengthscales(self, X: Array) -> Any:
+        """What to divide the columns of X by: a float or an array beside X."""
+        self._check_lengthscales(X.shape[1])
+        if isinstance(self.lengthscale, tuple):
+            return namespace(X).asarray(self.lengthscale, dtype=X.dtype)
+        return 1.0 if self.lengthscale is None else self.lengthscale
+
+    def _features(self, X: Array) -> Array:
+        return X / self._lengthscales(X)
+
+    def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
+        by_log = -column_sums(U, U_bar)
+        if not isinstance(self.lengthscale, tuple):
+            by_log = by_log.sum(keepdims=True)
+        return U_bar / self._lengthscales(X), by_log
+
+
+def _usable(values: Any) -> np.ndarray:
+    """The values, 1 for those that are zero: a constant column has no scale of its own."""
+    values = np.asarray(values, dtype=np.float64)
+    return np.where(values > 0, values, 1.0)
+
+
+def _times(array: Array, factor: float) -> None:
+    """Multiply in place; a factor of 1, as in sums and products of kernels, costs nothing."""
+    if factor != 1.0:
+        array *= factor
+
+
+@dataclass(frozen=True)
+class RBF(Stationary):
+    """Squared exponential, k = v exp(-r^2 / 2).
+
+    Examples
+    --------
+    >>> float(RBF()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])  # exp(-1/2)
+    0.606530659
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "rbf"
+    _scale: ClassVar[float] = 0.5
+    _slope: ClassVar[float] = -0.5
+    _keeps_aside: ClassVar[bool] = False
+
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        xp = namespace(q)
+        xp.negative(q, out=q)
+        xp.exp(q, out=q)
+        _times(q, self.variance)
+
+
+@dataclass(frozen=True)
+class Matern12(Stationary):
+    """Exponential, k = v exp(-r); its derivative at r = 0 is taken as 0.
+
+    Examples
+    --------
+    >>> float(Matern12()(np.array([[0.0]]), np.array([[2.0]]))[0, 0])  # exp(-2)
+    0.135335283
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "matern12"
+    _scale: ClassVar[float] = 1.0
+    _slope: ClassVar[float] = -0.5
+
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        # the root would turn a zero's rounding into 1e-8, and r divides below
+        xp = namespace(q)
+        coincident = q <= rounding
+        found = not is_numpy(xp) or bool(coincident.any())
+        if found:
+            q[coincident] = 0
+        xp.sqrt(q, out=q)
+        xp.negative(q, out=work)
+        xp.exp(work, out=work)
+        _times(work, self.variance)
+        if found:
+            q[coincident] = 1
+        xp.divide(work, q, out=aside)
+        if found:
+            aside[coincident] = 0
+        q[...] = work
+
+
+@dataclass(frozen=True)
+class Matern32(Stationary):
+    """Matern kernel of order 3/2, k = v (1 + s) exp(-s) with s = sqrt(3) r.
+
+    Examples
+    --------
+    >>> float(Matern32()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])  # (1 + 3^.5) exp(-3^.5)
+    0.483335772
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "matern32"
+    _scale: ClassVar[float] = 3.0
+    _slope: ClassVar[float] = -1.5
+
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        xp = namespace(q)
+        xp.sqrt(q, out=q)
+        xp.negative(q, out=aside)
+        xp.exp(aside, out=aside)
+        _times(aside, self.variance)
+        q += 1
+        q *= aside
+
+
+@dataclass(frozen=True)
+class Matern52(Stationary):
+    """Matern kernel of order 5/2, k = v (1 + s + s^2 / 3) exp(-s) with s = sqrt(5) r.
+
+    Examples
+    --------
+    >>> float(Matern52()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])
+    0.523994108
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "matern52"
+    _scale: ClassVar[float] = 5.0
+    _slope: ClassVar[float] = -5.0 / 6.0
+
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        xp = namespace(q)
+        xp.sqrt(q, out=aside)
+        xp.negative(aside, out=work)
+        xp.exp(work, out=work)
+        _times(work, self.variance)
+        aside += 1
+        aside *= work  # v (1 + s) exp(-s)
+        q *= work
+        q *= 1.0 / 3.0
+        q += aside
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(Stationary):
+    """A mixture of squared exponentials, k = v (1 + r^2 / (2 alpha))^-alpha.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Shape; the kernel tends to the squared exponential as it grows.
+
+    Examples
+    --------
+    >>> float(RationalQuadratic(alpha=2.0)(np.array([[0.0]]), np.array([[2.0]]))[0, 0])
+    0.25
+    """
+
+    lengthscale: Lengthscale = None
+    alpha: float = 1.0
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "rational_quadratic"
+    _scale: ClassVar[float] = 0.5
+    _slope: ClassVar[float] = -0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "alpha", positive(self.alpha, "alpha of RationalQuadratic"))
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return (*super().parameter_names, "alpha")
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        return np.append(super().log_parameters, np.log(self.alpha))
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> RationalQuadratic:
+        values = self._check_count(values)
+        scale = exp_of_log(values[1:-1], self.lengthscale)
+        variance, alpha = float(np.exp(values[0])), float(np.exp(values[-1]))
+        return replaced(self, lengthscale=scale, variance=variance, alpha=alpha)
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        return np.vstack([super().log_bounds(spread), np.log([ALPHA_BOUNDS])])
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"alpha": self.alpha}
+
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+        # aside = log b with b = 1 + r^2 / (2 alpha), k = v exp(-alpha log b)
+        xp = namespace(q)
+        q *= 1.0 / self.alpha
+        q += 1
+        xp.log(q, out=aside)
+        xp.multiply(aside, -self.alpha, out=q)
+        xp.exp(q, out=q)
+        _times(q, self.variance)
+
+    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> None:
+        # dk/dr^2 = -k / (2 b)
+        xp = namespace(K)
+        xp.negative(aside, out=D)
+        xp.exp(D, out=D)
+        xp.multiply(D, K, out=D)
+        xp.multiply(D, K_bar, out=D)
+
+    def _shape_gradient(self, K_bar: Array, K: Array, aside: Array, work: Array) -> float:
+        # dk/dlog alpha = alpha k (1 - 1/b - log b); expm1 keeps the difference at small r
+        xp = namespace(K)
+        xp.negative(aside, out=work)
+        xp.expm1(work, out=work)
+        work += aside
+        work *= K
+        return -self.alpha * float(xp.vdot(K_bar, work))
+
+    def _gather(self, variance: float, features: np.ndarray, shape: float) -> np.ndarray:
+        return np.concatenate([[variance], features, [shape]])

@@ -1,0 +1,294 @@
+"""Cholesky factors and triangular solves; names say the formula.
+
+A kernel tile K is (rows, m) in C order and is worked on by rows, so BLAS sees K' in Fortran
+order and every product and solve here happens in place.  On the host this is SciPy's BLAS and
+LAPACK; any other array module takes the generic path through its own ``linalg``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from daskgp import backend
+from daskgp.backend import is_numpy, namespace
+from daskgp.errors import InputError, NumericalError
+from daskgp.typing import Array
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_JITTER = 1e-4
+_SMALLEST_JITTER = 1e-10
+_BLOCK = 256  # rows and columns of a triangle copied at a time: half a megabyte
+
+
+def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[Array, float]:
+    """The factor L of L L' = A + jitter mean(diag A) I, and the jitter it took.
+
+    Parameters
+    ----------
+    A : (m, m) array
+        Symmetric, both triangles filled; float32 or float64.
+    jitter : float, default 1e-8
+        Relative to the mean of the diagonal.  Where the factorisation fails it is raised
+        tenfold (from 1e-10 if 0) up to 1e-4, with a logged warning.
+    overwrite : bool, default False
+        Allow L to take A's memory.
+
+    Returns
+    -------
+    L : (m, m) array
+        Lower triangular, C order, zeros above the diagonal.
+    jitter : float
+        The jitter used, relative to the mean of the diagonal.
+
+    Raises
+    ------
+    NumericalError
+        If A holds NaN or infinity, or is not positive definite with a jitter of 1e-4.
+
+    Examples
+    --------
+    >>> L, used = cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]), jitter=0.0)
+    >>> L
+    array([[2., 0.],
+           [1., 1.]])
+    """
+    xp = namespace(A)
+    m = _square(A, "A")
+    mean = float(xp.diagonal(A).mean()) if m else 0.0
+    if not np.isfinite(mean):
+        raise NumericalError(
+            f"the {m} x {m} matrix to factor has a diagonal of mean {mean}: "
+            "look for NaN or infinity in the inputs and hyper-parameters"
+        )
+    factor = _host_factor if is_numpy(xp) else _device_factor
+    scratch = _scratch(A, overwrite)
+    tried = jitter
+    while True:
+        L = factor(scratch, A, tried * mean)
+        if L is not None:
+            break
+        following = max(10 * tried, _SMALLEST_JITTER)
+        if following > 1.0001 * _LARGEST_JITTER:
+            raise NumericalError(
+                f"the {m} x {m} matrix is not positive definite even with {tried:.0e} of its mean "
+                f"diagonal ({mean:.3g}) added: look for NaN, or raise the noise variance or jitter"
+            )
+        tried = following
+    if tried != jitter:
+        logger.warning(
+            "a %d x %d matrix needed jitter %.0e of its mean diagonal (asked for: %.0e)",
+            m, m, tried, jitter,
+        )  # fmt: skip
+    return L, tried
+
+
+def _scratch(A: Array, overwrite: bool) -> Array:
+    """Where the factor is built: A itself if it may be used so."""
+    xp = namespace(A)
+    if not is_numpy(xp):
+        return A
+    dtype = np.float32 if A.dtype == np.float32 else np.float64
+    usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
+    return A if usable else np.array(A, dtype=dtype, order="C")
+
+
+def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray | None:
+    """Factor ``scratch`` in place; on failure put it back as it was and return None."""
+    diagonal = np.einsum("ii->i", scratch)
+    before = diagonal.copy()
+    diagonal += added
+    (potrf,) = get_lapack_funcs(("potrf",), (scratch,))
+    # scratch.T is Fortran ordered, its upper triangle is our lower one
+    factor, info = potrf(scratch.T, lower=0, clean=0, overwrite_a=1)
+    if not np.may_share_memory(factor, scratch):
+        scratch[...] = factor.T
+    if info == 0 and np.isfinite(diagonal).all():
+        _clear_upper(scratch)
+        return scratch
+    _mirror(scratch.T)  # LAPACK left the strict upper triangle alone
+    diagonal[...] = before
+    return None
+
+
+def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
+    xp = namespace(A)
+    try:
+        L = xp.linalg.cholesky(A + added * xp.eye(len(A), dtype=A.dtype))
+    except np.linalg.LinAlgError:
+        return None
+    # CuPy answers NaN instead of raising unless told otherwise
+    return L if bool(xp.isfinite(xp.diagonal(L)).all()) else None
+
+
+def _clear_upper(A: np.ndarray) -> None:
+    for i in range(0, len(A), _BLOCK):
+        stop = min(i + _BLOCK, len(A))
+        A[i:stop, stop:] = 0
+        corner = A[i:stop, i:stop]
+        corner[...] = np.tril(corner)
+
+
+def _mirror(A: np.ndarray) -> None:
+    """Copy the strict lower triangle to the upper one, block by block."""
+    for i in range(0, len(A), _BLOCK):
+        stop = min(i + _BLOCK, len(A))
+        for j in range(0, i, _BLOCK):
+            A[j : j + _BLOCK, i:stop] = A[i:stop, j : j + _BLOCK].T
+        corner = A[i:stop, i:stop]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+
+
+def solve_lower(L: Array, B: Array) -> Array:
+    """L^-1 B, for L (m, m) lower triangular and B (m,) or (m, p)."""
+    return _solve(L, B, transpose=False)
+
+
+def solve_lower_t(L: Array, B: Array) -> Array:
+    """L^-T B, for L (m, m) lower triangular and B (m,) or (m, p)."""
+    return _solve(L, B, transpose=True)
+
+
+def _solve(L: Array, B: Array, transpose: bool) -> Array:
+    xp = namespace(L, B)
+    m = _square(L, "L")
+    if B.shape[0] != m:
+        raise InputError(f"B has {B.shape[0]} rows, the factor has {m}: they must agree")
+    if not is_numpy(xp):
+        return backend.solve_triangular(xp)(L, B, trans=int(transpose), lower=True)
+    dtype = _common(L, B)
+    X = np.array(B, dtype=dtype, order="C")
+    # L X = B is X' L' = B', and X' is Fortran ordered
+    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, -1), on_rows=False, flip=transpose)
+    return X
+
+
+def whiten_rows(L: Array, K: Array, overwrite: bool = False) -> Array:
+    """K L^-T: each row k of K (n, m) becomes L^-1 k.
+
+    Parameters
+    ----------
+    L : (m, m) array
+        Lower triangular.
+    K : (n, m) array
+        Rows to whiten.
+    overwrite : bool, default False
+        Work in K's memory where its layout allows.
+    """
+    xp = namespace(L, K)
+    m = _square(L, "L")
+    if K.ndim != 2 or K.shape[1] != m:
+        raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
+    if not is_numpy(xp):
+        return backend.solve_triangular(xp)(L, K.T, lower=True).T
+    dtype = _common(L, K)
+    usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
+    A = K if usable else np.array(K, dtype=dtype, order="C")
+    _trsm_in_place(L.astype(dtype, copy=False), A, on_rows=True, flip=False)
+    return A
+
+
+def _trsm_in_place(L: np.ndarray, X: np.ndarray, on_rows: bool, flip: bool) -> None:
+    """Solve with L (or L' if ``flip``) on the rows or the columns of C-ordered X."""
+    if not X.size:
+        return
+    (trsm,) = get_blas_funcs(("trsm",), (L, X))
+    if L.flags.f_contiguous and not L.flags.c_contiguous:
+        a, lower, trans = L, 1, flip
+    else:  # L' is Fortran ordered and upper triangular
+        a, lower, trans = np.ascontiguousarray(L).T, 0, not flip
+    if not on_rows:  # X' op(L)' = B'
+        trans = not trans
+    solved = trsm(
+        1.0, a, X.T, side=0 if on_rows else 1, lower=lower, trans_a=int(trans), overwrite_b=1
+    )
+    if not np.may_share_memory(solved, X):
+        X[...] = solved.T
+
+
+def add_gram_lower(S: Array, A: Array) -> Array:
+    """S += A'A in place, lower triangle only; returns S.
+
+    Parameters
+    ----------
+    S : (m, m) array
+        Running sum; what is above its diagonal means nothing afterwards.
+    A : (n, m) array
+        Rows.  A float32 A with a float64 S is multiplied in float32 and added in float64.
+    """
+    xp = namespace(S, A)
+    m = _square(S, "S")
+    if A.ndim != 2 or A.shape[1] != m:
+        raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
+    if not is_numpy(xp):
+        S += A.T @ A
+        return S
+    if not A.size:
+        return S
+    A = np.ascontiguousarray(A)
+    (syrk,) = get_blas_funcs(("syrk",), (A,))
+    if S.dtype == A.dtype and S.flags.c_contiguous:
+        # S' is Fortran ordered, its upper triangle is our lower one
+        total = syrk(1.0, A.T, beta=1.0, c=S.T, lower=0, overwrite_c=1)
+        if not np.may_share_memory(total, S):
+            S[...] = total.T
+        return S
+    S += syrk(1.0, A.T, lower=0).T
+    return S
+
+
+def symmetrize(S: Array) -> Array:
+    """Copy the lower triangle of S (m, m) to the upper one, in place; returns S."""
+    xp = namespace(S)
+    _square(S, "S")
+    if is_numpy(xp):
+        _mirror(S)
+    else:
+        S[...] = xp.tril(S) + xp.tril(S, -1).T
+    return S
+
+
+def logdet_factor(L: Array) -> float:
+    """Logarithm of |L L'|, that is 2 sum log diag L.
+
+    Examples
+    --------
+    >>> logdet_factor(np.diag([1.0, np.e]))
+    2.0
+    """
+    xp = namespace(L)
+    return 2.0 * float(xp.log(xp.diagonal(L).astype(np.float64)).sum())
+
+
+def inverse_from_factor(L: Array) -> Array:
+    """(L L')^-1, both triangles, from the lower triangular factor L (m, m)."""
+    xp = namespace(L)
+    m = _square(L, "L")
+    if not is_numpy(xp):
+        half = backend.solve_triangular(xp)(L, xp.eye(m, dtype=L.dtype), lower=True)
+        return half.T @ half
+    if not m:
+        return np.array(L)
+    inverse = np.array(L, dtype=_common(L), order="C")
+    (potri,) = get_lapack_funcs(("potri",), (inverse,))
+    result, info = potri(inverse.T, lower=0, overwrite_c=1)
+    if info:
+        raise NumericalError(
+            f"the {m} x {m} factor has a zero at diagonal entry {info - 1}: it has no inverse"
+        )
+    return symmetrize(result.T)
+
+
+def _common(*arrays: np.ndarray) -> Any:
+    """float32 if all arrays are, else float64."""
+    return np.float32 if all(a.dtype == np.float32 for a in arrays) else np.float64
+
+
+def _square(A: Array, name: str) -> int:
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise InputError(f"{name} has shape {A.shape}: a square matrix is needed")
+    return A.shape[0]
