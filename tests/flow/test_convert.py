@@ -1,0 +1,346 @@
+"""Conversion of tables and grids: the rows written, memory held, and what bad input says."""
+
+import gzip
+import sys
+import tracemalloc
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskgp.errors import InputError
+from daskgp.flow import io
+from daskgp.flow.convert import convert
+from daskgp.flow.tables import _tiles
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(10, 3)), columns=["a", "b", "temp"])
+    table["k"] = np.arange(10)
+    table.loc[3, "temp"] = np.nan
+    table.loc[5, "a"] = np.nan
+    return table
+
+
+@pytest.fixture
+def grid():
+    """A field on (time, lat, lon) with missing values and a height that varies in space alone."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(4, 5, 6))
+    values[1, 2:4] = np.nan
+    return xr.Dataset(
+        {
+            "temp": (("time", "lat", "lon"), values),
+            "wind": (("time", "lat", "lon"), values**2),
+            "height": (("lon", "lat"), rng.normal(size=(6, 5))),
+            "name": (("lat",), list("abcde")),
+            "other": (("level",), np.arange(3.0)),
+        },
+        coords={
+            "time": np.datetime64("1970-01-11") + np.arange(4).astype("m8[D]"),
+            "lat": np.linspace(40.0, 44.0, 5),
+            "lon": np.linspace(-3.0, 2.0, 6),
+        },
+    )
+
+
+def write_table(table, path):
+    path = str(path)
+    if path.endswith(".parquet"):
+        table.to_parquet(path, row_group_size=4)
+    elif path.endswith(".npz"):
+        np.savez(path, **{name: table[name].to_numpy() for name in table})
+    else:
+        table.to_csv(path, index=False)
+    return path
+
+
+def write_grid(grid, path):
+    path = str(path)
+    if path.endswith(".zarr"):
+        grid = grid.drop_vars("name")  # text has no settled form in Zarr v3
+        grid.to_zarr(path, encoding={"temp": {"chunks": (2, 3, 6)}}, consolidated=False)
+    else:
+        grid.to_netcdf(path)
+    return path
+
+
+def stored(path):
+    X, y = io.open_dataset(str(path))
+    return X.compute(), y.compute()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz"])
+def test_tables_keep_all_rows_and_take_columns_by_name(tmp_path, frame, name):
+    source = write_table(frame, tmp_path / name)
+    out = tmp_path / "out.zarr"
+    result = convert(source, out, "temp", ["k", "a"], block_rows=4)
+    assert result == (10, 0, ("k", "a"), ("temp",))
+    X, y = stored(out)
+    np.testing.assert_array_equal(X, frame[["k", "a"]].to_numpy())
+    np.testing.assert_array_equal(y, frame["temp"].to_numpy())
+    lazy, _ = io.open_dataset(str(out))
+    assert lazy.chunks[0] == (4, 4, 2)
+    assert io.column_names(lazy) == ("k", "a")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+def test_default_features_are_the_other_columns(tmp_path, frame, name):
+    source = write_table(frame, tmp_path / name)
+    assert convert(source, tmp_path / "out.zarr", "temp").features == ("a", "b", "k")
+
+
+def test_several_targets_become_several_outputs(tmp_path, frame):
+    source = write_table(frame, tmp_path / "t.csv")
+    convert(source, tmp_path / "out.zarr", ["temp", "b"], "a")
+    np.testing.assert_array_equal(stored(tmp_path / "out.zarr")[1], frame[["temp", "b"]])
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 2)])
+def test_npz_matrices(tmp_path, shape):
+    X, y = np.arange(21, dtype=np.float32).reshape(7, 3), np.arange(np.prod(shape)).reshape(shape)
+    np.savez_compressed(
+        tmp_path / "m.npz", X=X, y=y, mask=np.ones((7, 4), bool), note=np.array("n")
+    )
+    result = convert(tmp_path / "m.npz", tmp_path / "out.zarr", "y", block_rows=3)
+    assert result.features == ("x0", "x1", "x2")
+    assert result.targets == (("y0", "y1") if shape[1:] == (2,) else ("y",))
+    X_out, y_out = stored(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(X_out, X)
+    np.testing.assert_array_equal(y_out, y if shape[1:] == (2,) else y.ravel())
+
+
+def test_npz_columns_of_the_matrix_by_name(tmp_path):
+    X = np.arange(6.0).reshape(3, 2)
+    np.savez(tmp_path / "m.npz", X=X, y=np.ones(3), height=np.zeros(3))
+    convert(tmp_path / "m.npz", tmp_path / "out.zarr", "x1", ["height", "x0"])
+    X_out, y_out = stored(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(X_out, np.stack([np.zeros(3), X[:, 0]], axis=1))
+    np.testing.assert_array_equal(y_out, X[:, 1])
+
+
+@pytest.mark.parametrize("name", ["g.nc", "g.zarr"])
+def test_grids_give_rows_of_coordinates_and_variables(tmp_path, grid, name):
+    source = write_grid(grid, tmp_path / name)
+    out = tmp_path / "out.zarr"
+    result = convert(source, out, "temp", ["lon", "time", "height"], block_rows=50)
+    assert (result.rows, result.skipped) == (108, 12)
+    table = grid[["temp", "height"]].to_dataframe().reset_index().dropna()
+    days = (table["time"] - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    expected = np.stack([table["lon"], days, table["height"], table["temp"]], axis=1)
+    found = np.column_stack(stored(out))
+    order = [np.lexsort(rows.T) for rows in (expected, found)]
+    np.testing.assert_allclose(found[order[1]], expected[order[0]], rtol=1e-15)
+
+
+def test_a_grid_gives_the_coordinates_of_the_target_by_default(tmp_path, grid):
+    source = write_grid(grid, tmp_path / "g.nc")
+    assert convert(source, tmp_path / "a.zarr", "temp").features == ("time", "lat", "lon")
+    assert convert(source, tmp_path / "b.zarr", "height").features == ("lon", "lat")
+    both = convert(source, tmp_path / "c.zarr", ["temp", "wind"])
+    assert (both.rows, both.skipped) == (108, 12)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    chunks=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+    rows=st.integers(1, 60),
+)
+def test_tiles_cover_a_grid_once_and_hold_their_limit(sizes, chunks, rows):
+    dims = dict(zip("abc", sizes, strict=False))
+    seen = np.zeros(sizes, int)
+    for tile in _tiles(dims, dict(zip("abc", chunks, strict=True)), rows):
+        part = seen[tuple(tile.values())]
+        assert 0 < part.size <= rows
+        part += 1
+    assert (seen == 1).all()
+
+
+def test_a_grid_is_never_in_memory_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("daskgp.flow.tables.TILE_ROWS", 10_000)
+    shape = (200, 100, 50)
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    coords = {dim: np.arange(n) for dim, n in zip("xyz", shape, strict=True)}
+    xr.Dataset({"t": (("x", "y", "z"), values)}, coords).to_netcdf(tmp_path / "g.nc")
+    convert(tmp_path / "g.nc", tmp_path / "warm.zarr", "t", block_rows=10_000)
+    tracemalloc.start()
+    assert convert(tmp_path / "g.nc", tmp_path / "out.zarr", "t", block_rows=10_000).rows == 10**6
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**6 * 4 * 8 / 4  # a quarter of the rows
+
+
+def test_any_fsspec_url_is_a_source(tmp_path, frame, grid):
+    with fsspec.open("memory://convert/t.csv.gz", "wb") as file:
+        file.write(gzip.compress(frame.to_csv(index=False).encode()))
+    assert convert("memory://convert/t.csv.gz", tmp_path / "a.zarr", "temp").rows == 10
+    local = write_grid(grid, tmp_path / "g.nc")
+    fsspec.filesystem("memory").put(local, "/convert/g.nc")
+    assert convert("memory://convert/g.nc", tmp_path / "b.zarr", "temp").rows == 108
+    assert convert(f"file://{local}", tmp_path / "c.zarr", "temp").rows == 108
+
+
+def refused(source, out, *args, **kwargs):
+    """The message of an InputError; it is one line and nothing is left behind."""
+    with pytest.raises(InputError) as caught:
+        convert(source, out, *args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert not out.exists()
+    return message
+
+
+BAD_NAMES = [
+    ("tmp", None, ["target 'tmp' is not in", "which has a, b, temp, k"]),
+    ("temp", ["a", "x"], ["feature 'x' is not in", "a, b, temp, k"]),
+    ("temp", ["a", "temp"], ["'temp' is the target and among the features"]),
+    ("temp", ["a", "a"], ["features is 'a, a'", "different names"]),
+    ("temp", [], ["features is ''"]),
+    ("", None, ["target is ''"]),
+]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+@pytest.mark.parametrize(("target", "features", "words"), BAD_NAMES)
+def test_bad_names(tmp_path, frame, name, target, features, words):
+    source = write_table(frame, tmp_path / name)
+    message = refused(source, tmp_path / "out.zarr", target, features)
+    assert all(word in message for word in words), message
+
+
+def test_bad_names_of_a_grid(tmp_path, grid):
+    source, out = write_grid(grid, tmp_path / "g.nc"), tmp_path / "out.zarr"
+    assert "which has temp, wind, height, name, other" in refused(source, out, "tmp")
+    message = refused(source, out, "temp", ["lat", "other"])
+    assert "feature 'other' is not in" in message
+    assert "temp, wind, height, name, time, lat, lon" in message
+    assert "column 'name'" in refused(source, out, "temp", ["name"])
+    assert "targets must share one grid" in refused(source, out, ["temp", "height"])
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+def test_text_is_not_a_number(tmp_path, frame, name):
+    frame["b"] = frame["b"].astype(str)
+    frame.loc[6, "b"] = "n/k"
+    if name == "t.npz":
+        frame["b"] = frame["b"].astype(object)
+        np.savez(
+            tmp_path / name,
+            **{c: frame[c].to_numpy().astype("U" if c == "b" else float) for c in frame},
+        )
+        source = tmp_path / name
+    else:
+        source = write_table(frame, tmp_path / name)
+    message = refused(source, tmp_path / "out.zarr", "temp", block_rows=4)
+    assert "column 'b'" in message
+    assert "naming the features to use" in message
+    if name == "t.csv":
+        assert "row 7 holds 'n/k'" in message
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+def test_no_rows(tmp_path, frame, name):
+    source = write_table(frame[:0].astype(float), tmp_path / name)
+    assert "has no rows to convert: it is empty" in refused(source, tmp_path / "o.zarr", "temp")
+
+
+def test_a_grid_without_values(tmp_path, grid):
+    source = write_grid(grid[["temp"]] * np.nan, tmp_path / "g.nc")
+    assert "all 120 points of the target are NaN" in refused(source, tmp_path / "o.zarr", "temp")
+
+
+def test_only_a_target(tmp_path, frame):
+    source = write_table(frame[["temp"]], tmp_path / "t.csv")
+    assert "offers no features beside" in refused(source, tmp_path / "o.zarr", "temp")
+
+
+def test_columns_of_different_length(tmp_path):
+    np.savez(tmp_path / "t.npz", a=np.ones(3), y=np.ones(4))
+    message = refused(tmp_path / "t.npz", tmp_path / "o.zarr", "y")
+    assert "'a'" in message
+    assert "3 rows but the target 'y' has 4" in message
+
+
+def test_objects_in_an_npz_are_never_unpickled(tmp_path):
+    np.savez(tmp_path / "t.npz", a=np.array([{}, {}]), y=np.ones(2))
+    assert "cannot read" in refused(tmp_path / "t.npz", tmp_path / "o.zarr", "y")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz", "t.nc"])
+def test_damaged_files(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x00\x01garbage\n\x02" * 40)
+    message = refused(tmp_path / name, tmp_path / "o.zarr", "y")
+    assert str(tmp_path / name) in message
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.parquet", "t.npz", "g.nc"])
+def test_truncated_files(tmp_path, frame, grid, name):
+    path = tmp_path / name
+    if name == "g.nc":
+        write_grid(grid, path)
+    else:
+        write_table(pd.concat([frame] * 500), path)
+    path.write_bytes(path.read_bytes()[:-200])
+    assert "check that the file is whole" in refused(path, tmp_path / "o.zarr", "temp")
+
+
+def test_a_ragged_line_deep_in_a_csv(tmp_path):
+    lines = ["a,y"] + ["1.0,2.0"] * 50 + ["1.0,2.0,3.0"] + ["1.0,2.0"] * 5
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    message = refused(tmp_path / "t.csv", tmp_path / "o.zarr", "y", block_rows=10)
+    assert "cannot read" in message
+    assert "line 52" in message
+
+
+def test_a_csv_with_more_fields_than_names(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n1.0,2.0,3.0\n4.0,5.0,6.0\n")
+    message = refused(tmp_path / "t.csv", tmp_path / "o.zarr", "y")
+    assert "more fields than its header has names" in message
+
+
+def test_sources_that_are_not_there(tmp_path):
+    out = tmp_path / "o.zarr"
+    assert "t.csv does not exist: check the path" in refused(tmp_path / "t.csv", out, "y")
+    (tmp_path / "t.xlsx").write_text("")
+    assert "must end in one of .csv" in refused(tmp_path / "t.xlsx", out, "y")
+    assert "cannot read nowhere://t.csv" in refused("nowhere://t.csv", out, "y")
+    (tmp_path / "d.csv").mkdir()
+    assert "cannot read" in refused(tmp_path / "d.csv", out, "y")
+    (tmp_path / "d.zarr").mkdir()
+    assert "cannot read" in refused(tmp_path / "d.zarr", out, "y")
+
+
+def test_an_existing_destination_is_left_as_it_is(tmp_path, frame):
+    source = write_table(frame, tmp_path / "t.csv")
+    (tmp_path / "o.zarr").mkdir()
+    (tmp_path / "o.zarr" / "mine").write_text("keep")
+    with pytest.raises(InputError, match="exists already"):
+        convert(source, tmp_path / "o.zarr", "temp")
+    assert (tmp_path / "o.zarr" / "mine").read_text() == "keep"
+
+
+def test_block_rows_are_positive(tmp_path, frame):
+    source = write_table(frame, tmp_path / "t.csv")
+    assert "block_rows must be" in refused(source, tmp_path / "o.zarr", "temp", block_rows=0)
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, frame, monkeypatch):
+    source = write_table(frame, tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install 'daskgp[io,s3]'" in refused(source, tmp_path / "o.zarr", "temp")
+
+
+def test_an_error_of_writing_is_not_blamed_on_the_source(tmp_path, frame, monkeypatch):
+    def full(self, X, y):
+        raise OSError(28, "No space left on device")
+
+    source = write_table(frame, tmp_path / "t.csv")
+    monkeypatch.setattr(io.DatasetWriter, "append", full)
+    message = refused(source, tmp_path / "o.zarr", "temp")
+    assert "cannot write dataset" in message
