@@ -1,0 +1,33 @@
+"""Everything daskgp raises on purpose, so that callers can catch it by kind."""
+
+
+class DaskgpError(Exception):
+    """Base of all errors raised by daskgp."""
+
+
+class InputError(DaskgpError, ValueError):
+    """Data, an argument or a file is not usable; the message says what to change."""
+
+
+class SettingError(InputError):
+    """A setting of an estimator, kernel or command is unknown or out of range."""
+
+
+class StoreError(InputError):
+    """A dataset, model or prediction store is missing, damaged or of another kind."""
+
+
+class PlanError(InputError):
+    """The work asked for cannot fit the memory or the disk there is."""
+
+
+class DeviceError(InputError):
+    """The device asked for cannot be had."""
+
+
+class NumericalError(DaskgpError, ArithmeticError):
+    """A factorisation or a variance failed beyond what rounding explains."""
+
+
+class RunError(DaskgpError, RuntimeError):
+    """The run failed although its input was usable (a cluster, a disk, a worker)."""

@@ -1,0 +1,368 @@
+"""What all estimators share: they call the stages in order and compute nothing themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import kernels, linalg, metrics, scaling, selection, train
+from daskgp.backend import resolve_device
+from daskgp.errors import InputError, SettingError
+from daskgp.flow import io, partition, plan, predict, rounds
+from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.io import checkpoints
+from daskgp.kernels import Kernel
+from daskgp.model import Model, Theta
+from daskgp.typing import Device, MeanName, OptimizerName
+
+logger = logging.getLogger("daskgp")
+
+NOISE_BOUNDS = (1e-6, 1e2)
+SAMPLE_ROWS = 8
+"""Candidates sampled for each inducing input."""
+
+
+class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """What all estimators share; use one of its subclasses.
+
+    Constructor parameters are settings and are never changed; what is learned ends in an
+    underscore.  With ``standardize=True`` kernel, noise variance and objective are those of the
+    standardised data: inputs with mean 0 and standard deviation 1, outputs divided by the
+    standard deviation of what the mean function leaves.
+    """
+
+    kernel: Kernel | str | None
+    noise_variance: float
+    mean: MeanName
+    standardize: bool
+    optimizer: OptimizerName | None
+    max_iter: int
+    tol: float
+    block_rows: int | None
+    dtype: str
+    device: Device
+    store: str | None
+    random_state: int
+    progress: ShowProgress
+
+    model_name: ClassVar[str]
+    solved_: predict.Solved
+
+    # -- what a method says ------------------------------------------------------------------
+
+    def _model(self) -> Model:
+        raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
+
+    def _n_inputs(self) -> int:
+        """Number of inducing inputs, 0 for a method without."""
+        return 0
+
+    def _choose_inputs(
+        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
+    ) -> np.ndarray | None:
+        """Inducing inputs in scaled units, from a scaled sample."""
+        return None
+
+    def _trains_inputs(self) -> bool:
+        return False
+
+    def _training_spans(self, spans: tuple[partition.Span, ...]) -> tuple[partition.Span, ...]:
+        """The blocks that hyper-parameters are trained on."""
+        return spans
+
+    # -- fitting -----------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, checkpoint: str | None = None) -> Self:
+        """Fit to training rows wherever they lie.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            NumPy, dask or Zarr array, data frame, or an xarray object on whose coordinates the
+            features are built.  Dask arrays of a Zarr store are read from it by the tasks; other
+            dask arrays are written to ``store`` once.
+        y : array-like (n,) or (n, p)
+            Targets; several share the kernel and the noise variance.
+        checkpoint : str, optional
+            URL where every evaluation of training is kept; a fit with the same data and settings
+            goes on from it and ends with the same bits.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the data or a setting cannot be used; a ValueError with one plain line.
+        PlanError
+            If the work does not fit the memory of the workers.
+        """
+        check_settings(self)
+        executor = Executor.current(self.progress)
+        with self._spill() as spill:
+            rows = io.rows_of(X, y, spill, executor.shares_memory)
+            self._fit_rows(rows, executor, checkpoint)
+        return self
+
+    def plan(self, X: Any, y: Any) -> plan.Plan:
+        """What ``fit(X, y)`` will need, from the sizes of the data alone."""
+        check_settings(self)
+        executor = Executor.current(self.progress)
+        with self._spill() as spill:
+            rows = io.rows_of(X, y, spill, executor.shares_memory)
+        return self._plan(rows, self._spans(rows))
+
+    def _fit_rows(self, rows: io.Rows, executor: Executor, checkpoint: str | None) -> None:
+        model, spans = self._model(), self._spans(rows)
+        self._refuse_few_rows(len(rows))
+        plan.refuse(self._plan(rows, spans), rows, executor.memory_per_task())
+        device = resolve_device(self.device)
+        sums = rounds.describe(rows, spans, executor)
+        scaling.check(sums, rows.feature_names, rows.target_names)
+        self._refuse_few_rows(int(sums.count))
+        if sums.dropped:
+            logger.warning("%d rows with missing values are left out", int(sums.dropped))
+        scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
+        stage = rounds.Rounds(model, rows, spans, scale, executor, self.dtype, device)
+        theta, history = self._train(stage, self._start(stage), sums, checkpoint)
+        prepared, total = model.prepare(theta), stage.total(theta)
+        self.history_ = history
+        self._remember(stage, theta, model.solve(prepared, total))
+        self.objective_ = model.objective(prepared, total).value
+        self.n_rows_ = int(sums.count)
+
+    def _start(self, stage: rounds.Rounds) -> Theta:
+        """Initial hyper-parameters, from a sample of rows."""
+        number = max(2_000, SAMPLE_ROWS * self._n_inputs())
+        sample = rounds.gather_sample(
+            stage.rows, stage.spans, stage.scaling, number, self.random_state, stage.executor
+        )
+        median = selection.median_distances(sample.X)
+        kernel = self._kernel().resolve(median.per_column, median.euclidean)
+        return Theta(kernel, float(self.noise_variance), self._choose_inputs(stage, sample.X, kernel))
+
+    def _train(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, checkpoint: str | None
+    ) -> tuple[Theta, list[dict[str, Any]]]:
+        if self.optimizer is None:
+            return theta, []
+        spans, with_inputs = self._training_spans(stage.spans), self._trains_inputs()
+        quiet = dataclasses.replace(stage.executor, show=False)
+        part = dataclasses.replace(stage, spans=spans, executor=quiet)
+
+        def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            found = part.value_and_gradient(theta.from_vector(vector))
+            return found.value, found.gradient.to_vector(with_inputs)
+
+        best, history = train.maximise(
+            evaluate,
+            theta.to_vector(with_inputs),
+            self._bounds(theta, sums, stage.scaling),
+            sum(span.rows for span in spans) * stage.rows.n_targets,
+            train.Training(self.optimizer, self.max_iter, self.tol, progress=self.progress),
+            partial(_named, theta),
+            self._tape(checkpoint, sums),
+        )
+        return theta.from_vector(best), history
+
+    def _bounds(self, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling) -> np.ndarray:
+        d = len(scale.x_scale)
+        spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
+        parts = [theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])]
+        if self._trains_inputs() and theta.inputs is not None:
+            parts.append(np.tile([-np.inf, np.inf], (theta.inputs.size, 1)))
+        return np.concatenate(parts)
+
+    def _tape(self, checkpoint: str | None, sums: scaling.Sums) -> checkpoints.Checkpoint | None:
+        if checkpoint is None:
+            return None
+        settings = {k: repr(v) for k, v in sorted(self.get_params().items()) if k != "progress"}
+        data = dask.base.tokenize(*(np.asarray(part) for part in sums))
+        return checkpoints.Checkpoint(checkpoint, {"settings": settings, "data": data})
+
+    def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any) -> None:
+        rows = stage.rows
+        self._set_solved(
+            predict.Solved(
+                stage.model,
+                theta,
+                state,
+                stage.scaling,
+                rows.feature_names,
+                rows.target_names,
+                rows.y.ndim == 1,
+                stage.dtype,
+                stage.device,
+            )
+        )
+
+    def _set_solved(self, solved: predict.Solved) -> None:
+        self.solved_ = solved
+        self.kernel_ = solved.theta.kernel
+        self.noise_variance_ = solved.theta.noise_variance
+        self.n_features_in_ = solved.n_features
+        self.feature_names_in_ = np.array(solved.feature_names, dtype=object)
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> Any:
+        """Posterior mean, and on request its standard deviation or covariance.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            A NumPy array gives NumPy arrays.  A dask or Zarr array gives dask arrays with its row
+            chunks, and nothing is computed.  An xarray object gives DataArrays on its grid, lazy
+            where it is chunked.  Rows with a missing feature give NaN.
+        return_std : bool
+            Also return the standard deviation, with the shape of the mean.
+        return_cov : bool
+            Also return the joint covariance (n, n), or (n, n, p) for several targets; for rows
+            in memory.
+        include_noise : bool
+            Whether the spread is that of a new observation y rather than of f.
+
+        Returns
+        -------
+        mean : (n,) or (n, p)
+        std or cov : where asked for
+        """
+        check_is_fitted(self, "solved_")
+        if return_std and return_cov:
+            raise SettingError("return_std and return_cov exclude each other: ask for one")
+        if return_cov:
+            return predict.joint(self.solved_, X, include_noise)
+        mean, std = predict.marginal(self.solved_, X, "std" if return_std else "none", include_noise)
+        return (mean, std) if return_std else mean
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False
+    ) -> np.ndarray:
+        """Draws from the joint posterior at X, for rows in memory.
+
+        Returns
+        -------
+        samples : ndarray (n, n_samples), or (n, p, n_samples) for several targets
+        """
+        check_is_fitted(self, "solved_")
+        mean, cov = predict.joint(self.solved_, X, include_noise)
+        rng = np.random.default_rng(random_state)
+        flat = mean.ndim == 1
+        means, covs = (mean[:, None], cov[:, :, None]) if flat else (mean, cov)
+        draws = np.empty((*means.shape, n_samples))
+        for j in range(means.shape[1]):
+            factor, _ = linalg.cholesky(np.ascontiguousarray(covs[:, :, j]), jitter=1e-10)
+            draws[:, j] = means[:, [j]] + factor @ rng.standard_normal((len(means), n_samples))
+        return draws[:, 0] if flat else draws
+
+    def score(self, X: Any, y: Any) -> float:
+        """Coefficient of determination R² of the mean at X against y; 1 is perfect."""
+        mean = self.predict(X)
+        if not isinstance(mean, np.ndarray | da.Array):
+            mean, y = np.asarray(mean), np.asarray(y)
+        if isinstance(mean, da.Array):
+            y = da.asarray(y)
+        error = metrics.nmse(y, mean)
+        return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
+
+    def log_marginal_likelihood(self) -> float:
+        """Log evidence of the training targets in their own units, or the bound maximised."""
+        check_is_fitted(self, "solved_")
+        return self.objective_ - self.n_rows_ * float(np.log(self.solved_.scaling.y_scale).sum())
+
+    def save(self, url: str) -> None:
+        """Write the fitted model to a new store; ``daskgp.load`` reads it back."""
+        from daskgp.estimators.persist import save
+
+        save(self, url)
+
+    # -- small things ------------------------------------------------------------------------
+
+    def _kernel(self) -> Kernel:
+        if self.kernel is None:
+            return kernels.Matern32(ard=True)
+        return kernels.parse(self.kernel) if isinstance(self.kernel, str) else self.kernel
+
+    def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+        return tuple(partition.blocks(len(rows), rows.chunks, self.block_rows))
+
+    def _plan(self, rows: io.Rows, spans: tuple[partition.Span, ...]) -> plan.Plan:
+        itemsize = np.dtype(self.dtype).itemsize
+        return plan.make_plan(self._model(), rows, spans, self._n_inputs(), itemsize)
+
+    def _refuse_few_rows(self, n: int) -> None:
+        if n == 0:
+            raise InputError("no rows: the training data has length 0")
+        if n < self._n_inputs():
+            raise InputError(
+                f"{self._n_inputs()} inducing inputs for {n} usable rows: choose at most {n}"
+            )
+
+    @contextmanager
+    def _spill(self) -> Iterator[str]:
+        """URL of a dataset store that lives as long as a fit."""
+        if self.store is None:
+            with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
+                yield f"{folder}/rows.zarr"
+            return
+        url = f"{str(self.store).rstrip('/')}/rows-{uuid.uuid4().hex[:12]}.zarr"
+        try:
+            yield url
+        finally:
+            io.remove(url)
+
+
+def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:
+    """Hyper-parameters of a vector by name, for the history."""
+    found = theta.from_vector(vector)
+    values = np.exp(found.kernel.log_parameters)
+    named = dict(zip(found.kernel.parameter_names, map(float, values), strict=True))
+    return {**named, "noise_variance": found.noise_variance}
+
+
+def check_settings(estimator: GaussianProcess) -> None:
+    """Raise SettingError for a common setting out of range."""
+    for name, allowed in (
+        ("mean", ("zero", "constant", "linear")),
+        ("optimizer", ("l-bfgs", "adam", None)),
+        ("dtype", ("float64", "float32")),
+        ("device", ("auto", "cpu", "gpu")),
+        ("standardize", (True, False)),
+        ("progress", (True, False, "auto")),
+    ):
+        value = getattr(estimator, name)
+        if not any(value is choice or value == choice for choice in allowed):
+            raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+    for name, least in (("noise_variance", 0.0), ("tol", 0.0), ("max_iter", 0), ("block_rows", 0)):
+        value = getattr(estimator, name)
+        if value is None and name == "block_rows":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise SettingError(f"{name}={value!r}: a number is needed")
+        if not (np.isfinite(value) and value > least):
+            raise SettingError(f"{name}={value!r}: it must be greater than {least:g}")
+    for name in ("max_iter", "block_rows"):
+        if getattr(estimator, name) is not None and int(getattr(estimator, name)) != getattr(
+            estimator, name
+        ):
+            raise SettingError(f"{name}={getattr(estimator, name)!r}: a whole number is needed")
+    estimator._kernel()

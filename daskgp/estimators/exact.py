@@ -1,0 +1,73 @@
+"""ExactGP: the reference for data that fits one machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from daskgp.estimators.base import GaussianProcess
+from daskgp.flow.cluster import ShowProgress
+from daskgp.kernels import Kernel
+from daskgp.models.exact import Exact
+from daskgp.typing import Device, MeanName, OptimizerName
+
+
+class ExactGP(GaussianProcess):
+    """Exact GP regression by one Cholesky factor, for small data.
+
+    A fit costs n³ operations and 8 n² bytes several times over; ``fit`` refuses what does not fit
+    the machine's memory.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+    noise_variance : float
+        Initial noise variance, in units of the standardised y.
+    mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, random_state, \
+progress
+        As in ``SGPR``.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 30)[:, None]
+    >>> model = daskgp.ExactGP().fit(X, np.sin(6 * X[:, 0]))
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-2)
+    True
+    """
+
+    model_name: ClassVar[str] = "exact"
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "l-bfgs",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        block_rows: int | None = None,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.standardize = standardize
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.tol = tol
+        self.block_rows = block_rows
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    def _model(self) -> Exact:
+        return Exact()

@@ -1,0 +1,138 @@
+"""Estimators to model stores and back: settings and arrays, no pickle, no class paths."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp import kernels
+from daskgp.errors import DaskgpError, StoreError
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.sgpr import SGPR
+from daskgp.flow.io import models as stores
+from daskgp.flow.predict import Solved
+from daskgp.kernels import Kernel
+from daskgp.model import Theta
+from daskgp.models import by_name
+from daskgp.scaling import Scaling
+
+if TYPE_CHECKING:
+    import zarr
+
+ESTIMATORS: dict[str, type[GaussianProcess]] = {
+    estimator.model_name: estimator for estimator in (SGPR, ExactGP)
+}
+SETTING = "setting_"
+
+
+def save(estimator: GaussianProcess, url: str) -> None:
+    """Write a fitted estimator to a new model store."""
+    stores.write(str(url), _stored(estimator), _notes(estimator))
+
+
+def save_into(estimator: GaussianProcess, group: zarr.Group) -> None:
+    """Write a fitted estimator into a store reserved before the fit."""
+    stores.fill(group, _stored(estimator), _notes(estimator))
+
+
+def load(url: str) -> GaussianProcess:
+    """Read a fitted estimator from a model store.
+
+    Parameters
+    ----------
+    url : str or path
+        A local path or any fsspec URL.
+
+    Returns
+    -------
+    estimator
+        Of the class named in the store, looked up in the registry, ready to predict.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or it is incomplete, damaged or of another version.
+    """
+    found = stores.read(str(url))
+    try:
+        return _restored(found)
+    except DaskgpError as error:
+        raise StoreError(f"model store {url}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"model store {url} is damaged: {error!r}") from error
+
+
+def _stored(estimator: GaussianProcess) -> stores.Stored:
+    solved = estimator.solved_
+    arrays: dict[str, np.ndarray] = {
+        f"state_{name}": np.asarray(value) for name, value in solved.state._asdict().items()
+    }
+    arrays |= {f"scaling_{k}": v for k, v in vars(solved.scaling).items()}
+    if solved.theta.inputs is not None:
+        arrays["inputs"] = solved.theta.inputs
+    settings: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, str | bool | int | float | None):
+            settings[name] = value
+        elif isinstance(value, Kernel):
+            settings[name] = {"kernel": value.to_dict()}
+        else:
+            arrays[SETTING + name] = np.asarray(value)
+    attributes = {
+        "model": estimator.model_name,
+        "model_settings": dataclasses.asdict(solved.model),
+        "settings": settings,
+        "kernel": solved.theta.kernel.to_dict(),
+        "noise_variance": solved.theta.noise_variance,
+        "feature_names": list(solved.feature_names),
+        "target_names": list(solved.target_names),
+        "vector_target": solved.vector_target,
+        "dtype": solved.dtype,
+        "objective": estimator.objective_,
+        "n_rows": estimator.n_rows_,
+    }
+    # what JSON makes of it is what a reader will check
+    return stores.stored(arrays, json.loads(json.dumps(attributes)))
+
+
+def _notes(estimator: GaussianProcess) -> dict[str, Any]:
+    return {"history": estimator.history_}
+
+
+def _restored(found: stores.Stored) -> GaussianProcess:
+    attributes, arrays = found.attributes, found.arrays
+    model_type = by_name(attributes["model"])
+    settings = dict(attributes["settings"])
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            settings[name] = kernels.from_dict(value["kernel"])
+    for name in arrays:
+        if name.startswith(SETTING):
+            settings[name.removeprefix(SETTING)] = arrays[name]
+    estimator = ESTIMATORS[attributes["model"]](**settings)
+    theta = Theta(
+        kernels.from_dict(attributes["kernel"]),
+        float(attributes["noise_variance"]),
+        arrays.get("inputs"),
+    )
+    state_type = model_type.state_type
+    solved = Solved(
+        model_type(**attributes["model_settings"]),
+        theta,
+        state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
+        Scaling(**{f.name: arrays[f"scaling_{f.name}"] for f in dataclasses.fields(Scaling)}),
+        tuple(attributes["feature_names"]),
+        tuple(attributes["target_names"]),
+        bool(attributes["vector_target"]),
+        str(attributes["dtype"]),
+        settings["device"],
+    )
+    estimator._set_solved(solved)
+    estimator.objective_ = float(attributes["objective"])
+    estimator.n_rows_ = int(attributes["n_rows"])
+    estimator.history_ = list(found.notes.get("history", []))
+    return estimator

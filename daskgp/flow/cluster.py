@@ -1,0 +1,228 @@
+"""Where tasks run: clients, threads, memory and what the user sees of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import dask
+from dask.base import get_scheduler
+from dask.callbacks import Callback
+from dask.delayed import Delayed
+from dask.system import CPU_COUNT
+from distributed import Client, KilledWorker, LocalCluster, as_completed
+from distributed.system import MEMORY_LIMIT
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from threadpoolctl import ThreadpoolController
+
+from daskgp.errors import InputError, RunError
+
+logger = logging.getLogger("daskgp")
+
+ShowProgress: TypeAlias = bool | Literal["auto"]
+RETRIES = 3
+
+
+@contextmanager
+def connect(
+    address: str | None = None,
+    *,
+    n_workers: int | None = None,
+    memory_limit: str | int = "auto",
+    timeout: float = 30.0,
+) -> Iterator[Client]:
+    """A Dask client for the duration of a ``with`` block.
+
+    Parameters
+    ----------
+    address : str, optional
+        Scheduler to connect to, such as ``"tcp://host:8786"``.  Without it a local cluster of
+        processes is started, and closed again at the end of the block.
+    n_workers : int, optional
+        Worker processes of the local cluster, each with one thread; default one a core.
+    memory_limit : str or int
+        Memory of each local worker, such as ``"2GiB"``.
+    timeout : float
+        Seconds to wait for a scheduler at ``address``.
+
+    Raises
+    ------
+    InputError
+        If no scheduler answers at ``address``.
+    """
+    if address is not None:
+        try:
+            client = Client(address, timeout=timeout)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no Dask scheduler answers at {address}: check the address or leave it out to "
+                "start a local cluster"
+            ) from error
+        with client:
+            yield client
+        return
+    with (
+        LocalCluster(
+            n_workers=n_workers or CPU_COUNT,
+            threads_per_worker=1,
+            memory_limit=memory_limit,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@dataclass(frozen=True)
+class Executor:
+    """The caller's Dask client if there is one, otherwise the scheduler Dask is set to.
+
+    ``client`` is None for the threaded, process and synchronous schedulers.
+    """
+
+    client: Client | None
+    show: ShowProgress = "auto"
+
+    @classmethod
+    def current(cls, show: ShowProgress = "auto") -> Executor:
+        """What Dask itself would compute with here."""
+        get = get_scheduler()
+        owner = getattr(get, "__self__", None)
+        return cls(owner if isinstance(owner, Client) else None, show)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether tasks can see this process's arrays."""
+        return self.client is None
+
+    def memory_per_task(self) -> int | None:
+        """Bytes that one task may use: a worker's limit over its threads; None if unlimited."""
+        if self.client is None:
+            threads = int(dask.config.get("num_workers", None) or CPU_COUNT)
+            return int(MEMORY_LIMIT // threads)
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [int(w["memory_limit"]) // w["nthreads"] for w in workers if w["memory_limit"]]
+        return min(limits) if limits else None
+
+    def compute(self, root: Delayed, watch: Sequence[Delayed] = (), label: str = "") -> Any:
+        """The value of ``root``; progress counts the tasks in ``watch``."""
+        with self._bar(label, len(watch)) as advance:
+            if self.client is not None:
+                return self._compute_on(self.client, root, watch, advance)
+            names = {node.key for node in watch}
+            counting = _Counting(names, advance) if advance else nullcontext()
+            with counting, single_blas_thread():
+                return dask.compute(root)[0]
+
+    def _compute_on(
+        self, client: Client, root: Delayed, watch: Sequence[Delayed], advance: Any
+    ) -> Any:
+        # theta and cotangents are one node on purpose; their size is bounded by m, not by n
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
+            futures = client.compute(
+                [root, *(watch if advance else ())], retries=RETRIES, optimize_graph=False
+            )
+        result, parts = futures[0], futures[1:]
+        del futures
+        try:
+            if advance:
+                iterator = as_completed(parts)
+                parts.clear()
+                for part in iterator:
+                    advance()
+                    part.release()
+            return result.result()
+        except KilledWorker as error:
+            raise RunError(
+                "workers died repeatedly on one task, most likely out of memory: "
+                "choose a smaller block_rows or give the workers more memory"
+            ) from error
+
+    @contextmanager
+    def _bar(self, label: str, total: int) -> Iterator[Callable[[], None] | None]:
+        if not label or not total or not wants_progress(self.show):
+            yield None
+            return
+        with progress_bar() as progress:
+            task = progress.add_task(label, total=total)
+            yield lambda: progress.advance(task)
+
+
+def wants_progress(show: ShowProgress) -> bool:
+    """Resolve ``progress="auto"``: yes where somebody sits at a terminal."""
+    return sys.stderr.isatty() if show == "auto" else bool(show)
+
+
+def progress_bar(*columns: Any, disable: bool = False) -> Progress:
+    """Bar on stderr with counts, rate and time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        _Rate(),
+        TimeRemainingColumn(),
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=disable,
+    )
+
+
+class _Rate(TextColumn):
+    """Finished steps a second."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Any) -> Any:
+        self.text_format = f"{task.speed:.3g}/s" if task.speed else "-/s"
+        return super().render(task)
+
+
+class _Counting(Callback):
+    """Calls ``advance`` whenever one of the named tasks of a local scheduler ends."""
+
+    def __init__(self, names: set[Any], advance: Callable[[], None]) -> None:
+        super().__init__()
+        self._names, self._advance = names, advance
+
+    def _posttask(self, key: Any, *_: Any) -> None:
+        if key in self._names:
+            self._advance()
+
+
+class _BlasLimit:
+    """One BLAS thread while anybody is inside; entered by many threads of a process at once."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._limiter = threading.Lock(), 0, None
+        self._controller: ThreadpoolController | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._controller = self._controller or ThreadpoolController()
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._limiter is not None:
+                self._limiter.restore_original_limits()
+                self._limiter = None
+
+
+_blas_limit = _BlasLimit()
+
+
+def single_blas_thread() -> _BlasLimit:
+    """Hold BLAS to one thread: Dask already runs a task a core."""
+    return _blas_limit
+

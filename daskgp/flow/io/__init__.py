@@ -1,0 +1,32 @@
+"""The only door to zarr and xarray: datasets, labelled grids, model and prediction stores."""
+
+from daskgp.flow.io.datasets import (
+    DEFAULT_BLOCK_ROWS,
+    DatasetWriter,
+    Rows,
+    column_names,
+    dataset_arrays,
+    dataset_writer,
+    is_zarr,
+    open_dataset,
+    open_inputs,
+    rows_of,
+)
+from daskgp.flow.io.groups import checksum, exists, first_line, remove
+
+__all__ = [
+    "DEFAULT_BLOCK_ROWS",
+    "DatasetWriter",
+    "Rows",
+    "checksum",
+    "column_names",
+    "dataset_arrays",
+    "dataset_writer",
+    "exists",
+    "first_line",
+    "is_zarr",
+    "open_dataset",
+    "open_inputs",
+    "remove",
+    "rows_of",
+]

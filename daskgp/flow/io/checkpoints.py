@@ -1,0 +1,67 @@
+"""Evaluations of a training run, kept on disk so that a stopped run can go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+
+from daskgp.errors import StoreError
+from daskgp.flow.io import groups
+
+FORMAT = "daskgp-checkpoint"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A Zarr group with one row an evaluation: vector, value, gradient; one chunk a row.
+
+    Parameters
+    ----------
+    url : str
+        Where; made on the first evaluation.
+    identity : dict
+        What the run depends on; a checkpoint of anything else is refused.
+    """
+
+    url: str
+    identity: dict[str, Any]
+
+    def read(self) -> np.ndarray:
+        """The evaluations kept so far (count, 2 k + 1)."""
+        if not groups.exists(self.url):
+            return np.empty((0, 1))
+        group = groups.open_group(self.url, "checkpoint")
+        if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
+            raise StoreError(
+                f"checkpoint {self.url} belongs to other data or settings: remove it, or fit with "
+                "the settings it was made with"
+            )
+        found = np.asarray(group["evaluations"][...])
+        whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
+        return found[: len(found) if whole.all() else int(np.argmin(whole))]
+
+    def append(self, index: int, row: np.ndarray) -> None:
+        """Keep row number ``index``."""
+        with groups.writing(self.url, "checkpoint"):
+            if index == 0:
+                array = self._create(len(row))
+            else:
+                array = zarr.open_group(self.url, mode="r+")["evaluations"]
+            array.resize((index + 1, len(row)))
+            array[index] = row
+
+    def _create(self, width: int) -> zarr.Array:
+        groups.remove(self.url)
+        group = zarr.create_group(self.url)
+        array = group.create_array(
+            "evaluations", shape=(0, width), chunks=(1, width), dtype="f8", fill_value=np.nan
+        )
+        group.attrs.update({"format": FORMAT, "identity": self.identity})
+        return array
+
+    def remove(self) -> None:
+        """Forget the run."""
+        groups.remove(self.url)

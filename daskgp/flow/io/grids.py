@@ -1,0 +1,241 @@
+"""Labelled data: rows from xarray objects and predictions back on their grid.
+
+The features of a grid are built inside each block from one-dimensional coordinates, so a grid
+of any size never becomes a table of coordinates in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from daskgp.errors import InputError
+
+Names = tuple[str, ...]
+
+EAGER_ROWS = 65_536
+"""Rows of a block where the grid itself is not chunked."""
+
+
+def is_xarray(x: Any) -> bool:
+    """Whether x is a DataArray or a Dataset."""
+    return isinstance(x, xr.DataArray | xr.Dataset)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Points of a grid, or of a table, with the arrays that give their features.
+
+    ``parts`` has one (array, dims) for each feature, the dims in the grid's order; ``template``
+    carries the coordinates that predictions get back.
+    """
+
+    dims: tuple[Hashable, ...]
+    chunks: tuple[tuple[int, ...], ...]
+    lazy: bool
+    parts: tuple[tuple[Any, tuple[Hashable, ...]], ...]
+    coords: Any
+
+    def map(self, function: Callable[..., np.ndarray], width: int, *shared: Any) -> da.Array:
+        """Apply ``function(features (n, d), *shared)`` giving (n, width) to each block, lazily.
+
+        Returns a dask array with the grid's dimensions and one more of size ``width``.
+        """
+        places = {dim: i for i, dim in enumerate(self.dims)}
+        arguments: list[Any] = []
+        axes = []
+        for values, dims in self.parts:
+            chunks = tuple(self.chunks[places[d]] for d in dims)
+            blocks = values.rechunk(chunks) if isinstance(values, da.Array) else None
+            arguments += [da.from_array(values, chunks) if blocks is None else blocks]
+            arguments += [tuple(places[d] for d in dims)]
+            axes.append(tuple(places[d] for d in dims))
+        ndim = len(self.dims)
+        return da.blockwise(
+            _grid_block,
+            tuple(range(ndim + 1)),
+            *arguments,
+            new_axes={ndim: width},
+            function=function,
+            shared=list(shared),
+            axes=tuple(axes),
+            ndim=ndim,
+            dtype=np.float64,
+            meta=np.empty((0,) * (ndim + 1)),
+            name="grid-" + dask.base.tokenize(self.parts, self.chunks, function, shared),
+        )
+
+    def wrap(self, data: Any, targets: Names, vector: bool) -> xr.DataArray:
+        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector."""
+        if vector:
+            return xr.DataArray(data, dims=self.dims, coords=self.coords, name=targets[0])
+        coords = {**self.coords, "target": list(targets)}
+        return xr.DataArray(data, dims=(*self.dims, "target"), coords=coords)
+
+
+def _grid_block(
+    *parts: np.ndarray,
+    function: Callable[..., np.ndarray],
+    shared: list[Any],
+    axes: tuple[tuple[int, ...], ...],
+    ndim: int,
+) -> np.ndarray:
+    columns = _columns(parts, axes, ndim)
+    shape = columns[0].shape
+    X = np.stack([column.ravel() for column in columns], axis=1)
+    return function(X, *shared).reshape(*shape, -1)
+
+
+def _columns(
+    parts: Sequence[np.ndarray], axes: tuple[tuple[int, ...], ...], ndim: int
+) -> list[np.ndarray]:
+    placed = []
+    for part, own in zip(parts, axes, strict=True):
+        shape = [1] * ndim
+        for axis, size in zip(own, part.shape, strict=True):
+            shape[axis] = size
+        placed.append(_as_float(part).reshape(shape))
+    return np.broadcast_arrays(*placed)
+
+
+def _as_float(values: np.ndarray) -> np.ndarray:
+    """Numbers as float64; times become days since 1970."""
+    if values.dtype.kind == "M":
+        days = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
+        return np.asarray(days, np.float64)
+    return np.asarray(values, np.float64)
+
+
+def default_features(X: xr.DataArray | xr.Dataset) -> Names:
+    """Names of the features of a labelled object.
+
+    The coordinates of its dimensions and then, for a Dataset, its data variables; only the
+    variables where a Dataset has a single dimension (a table).
+    """
+    coordinates = [str(dim) for dim in _dims(X) if dim in X.coords]
+    if isinstance(X, xr.DataArray):
+        return tuple(coordinates)
+    variables = [str(name) for name in X.data_vars]
+    return tuple(variables if variables and len(X.sizes) == 1 else coordinates + variables)
+
+
+def _dims(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
+    if isinstance(X, xr.DataArray):
+        return X.dims
+    variables = sorted(X.data_vars.values(), key=lambda v: -v.ndim)
+    ordered = list(variables[0].dims) if variables else []
+    return tuple(ordered + [dim for dim in X.sizes if dim not in ordered])
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
+    return (
+        isinstance(X, xr.DataArray)
+        and X.ndim == 2
+        and (X.dims[0] not in X.coords or X[X.dims[1]].dtype.kind in "OUT")
+    )
+
+
+def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
+    """The grid of a labelled object with the named features.
+
+    Raises
+    ------
+    InputError
+        If a feature is neither a coordinate nor a variable of X; the message lists those there.
+    """
+    if is_table(X):
+        return _table(X, names)
+    dims, parts = _dims(X), []
+    for name in names:
+        there = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
+        if name not in there:
+            raise InputError(
+                f"feature {name!r} is not in the xarray object, which has "
+                f"{', '.join(sorted(map(str, there)))}: rename or add it"
+            )
+        variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
+        parts.append((variable.data, variable.dims))
+    sizes = tuple(X.sizes[d] for d in dims)
+    lazy = bool(X.chunksizes)
+    chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
+    coords = {k: v for k, v in X.coords.items() if set(v.dims) <= set(dims)}
+    return Grid(dims, chunks, lazy, tuple(parts), coords)
+
+
+def _table(X: xr.DataArray, names: Names) -> Grid:
+    if X.sizes[X.dims[1]] != len(names):
+        raise InputError(f"X has {X.shape[1]} features, the model was fitted with {len(names)}")
+    rows = X.dims[0]
+    parts = tuple((X.data[:, j], (rows,)) for j in range(len(names)))
+    chunks = (X.chunks[0],) if X.chunks else _cut(X.shape[:1])
+    coords = {k: v for k, v in X.coords.items() if v.dims == (rows,)}
+    return Grid((rows,), chunks, X.chunks is not None, parts, coords)
+
+
+def _cut(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Chunks of about EAGER_ROWS points, cut along the first dimension."""
+    inner = max(1, math.prod(sizes[1:]))
+    step = max(1, EAGER_ROWS // inner)
+    first = tuple(min(step, sizes[0] - i) for i in range(0, sizes[0], step)) if sizes else ()
+    return (first or (0,), *((size,) for size in sizes[1:]))
+
+
+def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names | None]]:
+    """X (n, d) and y (n,) with their names from labelled objects on one grid or table.
+
+    Both are dask arrays where y or X is chunked and NumPy arrays otherwise; the order of the
+    rows is that of the blocks.
+    """
+    if not isinstance(y, xr.DataArray):
+        raise InputError(f"X is an xarray object, so y must be a DataArray, not {type(y).__name__}")
+    if not is_xarray(X):
+        raise InputError(f"y is a DataArray, so X must be an xarray object, not {type(X).__name__}")
+    target = (str(y.name),) if y.name is not None else None
+    if is_table(X):
+        labels = X.coords.get(X.dims[1])
+        names = None if labels is None else tuple(str(v) for v in labels.values)
+        return X.data, y.data, (names, target)
+    names = default_features(X)
+    grid = grid_of(X, names)
+    if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
+        raise InputError(f"y has dimensions {dict(y.sizes)} but X {dict(X.sizes)}: align them")
+    values = y.transpose(*grid.dims).data
+    features = grid.map(_identity, len(names))
+    lazy = grid.lazy or isinstance(values, da.Array)
+    targets = da.asarray(values).rechunk(grid.chunks)
+    X_rows, y_rows = _ravelled(features, len(names)), _ravelled(targets[..., None], 1)[:, 0]
+    if not lazy:
+        X_rows, y_rows = dask.compute(X_rows, y_rows, scheduler="threads")
+    return X_rows, y_rows, (names, target)
+
+
+def _identity(X: np.ndarray) -> np.ndarray:
+    return X
+
+
+def _ravelled(grid: da.Array, width: int) -> da.Array:
+    """Blocks of a grid with a last axis of ``width`` as chunks of rows (n, width)."""
+    blocks = grid.to_delayed().ravel()
+    shapes = [(math.prod(sizes), width) for sizes in _block_sizes(grid.chunks[:-1])]
+    flat = [
+        da.from_delayed(dask.delayed(_flatten)(block, width), shape, dtype=np.float64)
+        for block, shape in zip(blocks, shapes, strict=True)
+    ]
+    return da.concatenate(flat, axis=0)
+
+
+def _block_sizes(chunks: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
+    counts = [len(c) for c in chunks]
+    return [tuple(c[i] for c, i in zip(chunks, at, strict=True)) for at in np.ndindex(*counts)]
+
+
+def _flatten(block: np.ndarray, width: int) -> np.ndarray:
+    return np.asarray(block, np.float64).reshape(-1, width)

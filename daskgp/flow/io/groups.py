@@ -1,0 +1,106 @@
+"""Zarr groups by URL: opening, creating and removing them, with errors a user can act on."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import fsspec
+import numpy as np
+import zarr
+
+from daskgp.errors import StoreError
+
+Attributes = Mapping[str, Any]
+
+
+def exists(url: str) -> bool:
+    """Whether anything is at a local path or fsspec URL."""
+    fs, path = fsspec.core.url_to_fs(str(url))
+    return bool(fs.exists(path))
+
+
+def remove(url: str) -> None:
+    """Remove a store and all below it; nothing happens where nothing is."""
+    fs, path = fsspec.core.url_to_fs(str(url))
+    if fs.exists(path):
+        fs.rm(path, recursive=True)
+
+
+def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
+    """The Zarr group at a URL; StoreError names what was looked for and what is there."""
+    try:
+        return zarr.open_group(str(url), mode=mode)  # type: ignore[arg-type]
+    except (FileNotFoundError, KeyError) as error:
+        if not exists(url):
+            raise StoreError(f"no {what} at {url}: the path does not exist") from error
+        raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
+
+
+def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
+    """Raise StoreError where something is already."""
+    if exists(url):
+        raise StoreError(f"{what} {url} exists already: {remedy}")
+
+
+@contextmanager
+def creating(url: str, what: str) -> Iterator[zarr.Group]:
+    """A new group that is removed again if the block fails; StoreError where one exists."""
+    refuse_existing(url, what)
+    try:
+        with writing(url, what):
+            yield zarr.create_group(str(url))
+    except BaseException:
+        remove(url)
+        raise
+
+
+@contextmanager
+def writing(url: str, what: str) -> Iterator[None]:
+    """Turn the operating system's refusals to write into one plain line."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {what} {url}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    remedies = {
+        errno.ENOSPC: "the disk is full: free some space or choose another path",
+        errno.EDQUOT: "the disk quota is used up: free some space or choose another path",
+        errno.EFBIG: "the file system refuses files of this size: choose smaller blocks",
+        errno.EROFS: "the file system is read-only: choose another path",
+        errno.EACCES: "permission denied: choose a path that you may write",
+        errno.EPERM: "permission denied: choose a path that you may write",
+        errno.ENOTDIR: "part of the path is a file: choose another path",
+    }
+    return remedies.get(error.errno or 0, first_line(error))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text, or its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:
+    """A small array as one chunk."""
+    values = np.asarray(values)
+    chunks = tuple(max(1, size) for size in values.shape)
+    array = group.create_array(name, shape=values.shape, chunks=chunks, dtype=values.dtype)
+    array[...] = values
+
+
+def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
+    """SHA-256 over names, types, shapes and bytes of arrays and the JSON of attributes."""
+    digest = hashlib.sha256(json.dumps(attributes, sort_keys=True).encode())
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{values.dtype.str}{values.shape}".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()

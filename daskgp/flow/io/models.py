@@ -1,0 +1,118 @@
+"""Model stores: a Zarr group of arrays with JSON attributes, the completeness mark last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from daskgp.errors import StoreError
+from daskgp.flow.io import groups
+
+FORMAT, VERSION = "daskgp-model", 1
+
+
+class Stored(NamedTuple):
+    """Arrays and attributes of a model, as they lie in its store."""
+
+    arrays: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+    checksum: str
+    notes: dict[str, Any]
+
+
+@contextmanager
+def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
+    """An empty model store to be filled at the end of a long fit.
+
+    A path that cannot be written is found out before the work, not after it.  The store is
+    removed again if the block fails; it stays, incomplete, after a kill or an interrupt, so that
+    ``resume`` can go on with the checkpoint inside it.
+    """
+    if resume and groups.exists(url):
+        group = groups.open_group(url, "model store", mode="r+")
+        if group.attrs.get("complete") is True:
+            raise StoreError(f"model store {url} is complete: there is nothing to resume")
+    else:
+        groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
+        with groups.writing(url, "model store"):
+            group = zarr.create_group(str(url))
+    try:
+        yield group
+    except Exception:
+        groups.remove(url)
+        raise
+
+
+def write(url: str, stored: Stored, notes: Mapping[str, Any]) -> None:
+    """Write a new model store; nothing is left behind on failure."""
+    with groups.creating(url, "model store") as group:
+        fill(group, stored, notes)
+
+
+def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
+    """Write a model into an open group; ``notes`` are attributes outside the checksum."""
+    for name in list(group.keys()):
+        del group[name]
+    with groups.writing(str(group.store_path), "model store"):
+        for name, values in stored.arrays.items():
+            groups.write_array(group, name, values)
+        group.attrs.update(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "checksum": stored.checksum,
+                "model": stored.attributes,
+                "notes": dict(notes),
+            }
+        )
+        group.attrs["complete"] = True
+
+
+def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:
+    """Arrays and attributes with their checksum."""
+    return Stored(dict(arrays), dict(attributes), groups.checksum(arrays, attributes), {})
+
+
+def read(url: str) -> Stored:
+    """Read and check a model store.
+
+    Raises
+    ------
+    StoreError
+        If there is none, it is incomplete, of another format version, or damaged.
+    """
+    group = groups.open_group(url, "model store")
+    attributes = dict(group.attrs)
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{url} is not a daskgp model store")
+    if attributes.get("version") != VERSION:
+        raise StoreError(
+            f"model store {url} has format version {attributes.get('version')}, this daskgp reads "
+            f"version {VERSION}: fit again or use the daskgp that wrote it"
+        )
+    if attributes.get("complete") is not True:
+        raise StoreError(f"model store {url} is incomplete: fit again, or go on with --resume")
+    model = attributes.get("model")
+    if not isinstance(model, dict):
+        raise StoreError(f"model store {url} is damaged: its description is missing")
+    arrays = _arrays(group, url)
+    digest = groups.checksum(arrays, model)
+    if digest != attributes.get("checksum"):
+        raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
+    notes = attributes.get("notes")
+    return Stored(arrays, model, digest, notes if isinstance(notes, dict) else {})
+
+
+def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
+    found = {}
+    for name in group.array_keys():
+        try:
+            found[name] = np.asarray(group[name][...])
+        except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+            reason = groups.first_line(error)
+            raise StoreError(f"model store {url} is damaged: array {name!r}: {reason}") from error
+    return found

@@ -1,0 +1,98 @@
+"""Prediction stores: ``mean`` and ``variance`` with the chunks of the input, ``done`` flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import zarr
+
+from daskgp.errors import StoreError
+from daskgp.flow.io import groups
+
+FORMAT, VERSION = "daskgp-predictions", 1
+
+
+class _Shape(Protocol):
+    @property
+    def n_targets(self) -> int: ...
+    @property
+    def vector_target(self) -> bool: ...
+    @property
+    def target_names(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """An open prediction store; tasks write whole chunks of it, each its own."""
+
+    url: str
+    group: zarr.Group
+
+    def done(self) -> np.ndarray:
+        """Flags (chunks,) of what is written already."""
+        return np.asarray(self.group["done"][...], bool)
+
+    def put(self, index: int, start: int, mean: np.ndarray, variance: np.ndarray) -> None:
+        """Write one chunk, its flag last."""
+        with groups.writing(self.url, "predictions"):
+            for name, values in (("mean", mean), ("variance", variance)):
+                array = self.group[name]
+                shape = (len(values), *array.shape[1:])
+                array[start : start + len(values)] = values.reshape(shape)
+            self.group["done"][index] = True
+
+    def finish(self) -> None:
+        """Mark the store as complete."""
+        if not self.done().all():
+            raise StoreError(f"predictions {self.url}: some chunks are not written, run it again")
+        with groups.writing(self.url, "predictions"):
+            self.group.attrs["complete"] = True
+
+
+def open_or_create(
+    url: str, n: int, step: int, shape: _Shape, attributes: dict[str, Any], resume: bool
+) -> Target:
+    """The prediction store for n rows in chunks of ``step``, an unfinished one if it fits.
+
+    Raises
+    ------
+    StoreError
+        If the store exists and ``resume`` is False, or holds predictions of another model,
+        input or shape.
+    """
+    if groups.exists(url):
+        if not resume:
+            raise StoreError(
+                f"predictions {url} exist already: add --resume to finish them, or remove them"
+            )
+        return _existing(url, n, attributes)
+    tail = () if shape.vector_target else (shape.n_targets,)
+    with groups.creating(url, "predictions") as group:
+        for name in ("mean", "variance"):
+            group.create_array(
+                name, shape=(n, *tail), chunks=(step, *tail), dtype="f8", fill_value=np.nan
+            )
+        group.create_array("done", shape=(-(-n // step),), chunks=(1,), dtype="bool")
+        names = {"target_names": list(shape.target_names), "complete": False}
+        group.attrs.update({"format": FORMAT, "version": VERSION, **attributes, **names})
+    return Target(url, zarr.open_group(url, mode="r+"))
+
+
+def _existing(url: str, n: int, attributes: dict[str, Any]) -> Target:
+    group = groups.open_group(url, "prediction store", mode="r+")
+    if group.attrs.get("format") != FORMAT or "done" not in group:
+        raise StoreError(f"{url} is not a prediction store: choose another path")
+    if group["mean"].shape[0] != n:
+        raise StoreError(
+            f"predictions {url} have {group['mean'].shape[0]} rows, the input has {n}: "
+            "remove them or choose another path"
+        )
+    for name, value in attributes.items():
+        if group.attrs.get(name) != value:
+            raise StoreError(
+                f"predictions {url} were made with {name} {group.attrs.get(name)}, "
+                f"not {value}: remove them or choose another path"
+            )
+    return Target(url, group)

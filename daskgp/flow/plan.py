@@ -1,0 +1,103 @@
+"""What a fit will need, before it starts; and the refusal of what cannot fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distributed.system import MEMORY_LIMIT
+
+from daskgp.errors import PlanError
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import Span
+from daskgp.flow.rounds import FAN_IN
+from daskgp.model import Model, Shape
+
+COPIES = 4
+"""Copies of a raw block that reading, cleaning and scaling hold at once."""
+SHARE = 0.7
+"""Share of a worker's memory limit that a task may plan for; Dask pauses workers at 0.8."""
+PROCESS = 200_000_000
+"""Bytes of a worker process before it does anything."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit needs.
+
+    Attributes
+    ----------
+    rows, block_rows, tasks : int
+        Training rows, rows of the largest block, and map tasks a round.
+    bytes_per_task : int
+        Peak of one map task with its raw rows.
+    bytes_per_worker : int
+        Peak of a worker process with one thread.
+    bytes_client : int
+        Peak of the small solve in the client.
+    bytes_on_disk : int
+        Size of the model store.
+    operations : float
+        Floating-point operations of one value and gradient of the objective.
+    """
+
+    rows: int
+    block_rows: int
+    tasks: int
+    bytes_per_task: int
+    bytes_per_worker: int
+    bytes_client: int
+    bytes_on_disk: int
+    operations: float
+
+
+def make_plan(
+    model: Model, rows: Rows, spans: Sequence[Span], n_inputs: int, itemsize: int
+) -> Plan:
+    """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs."""
+    largest = max((span.rows for span in spans), default=0)
+    shape = Shape(len(rows), rows.n_features, rows.n_targets, largest, n_inputs, itemsize)
+    need = model.footprint(shape)
+    task = _raw_bytes(rows, largest) + need.task
+    worker = max(task, (FAN_IN + 1) * need.stats) + PROCESS
+    return Plan(
+        rows=len(rows),
+        block_rows=largest,
+        tasks=len(spans),
+        bytes_per_task=task,
+        bytes_per_worker=worker,
+        bytes_client=need.solve,
+        bytes_on_disk=need.state,
+        operations=need.operations,
+    )
+
+
+def _raw_bytes(rows: Rows, block_rows: int) -> int:
+    return COPIES * 8 * block_rows * (rows.n_features + rows.n_targets)
+
+
+def refuse(plan: Plan, rows: Rows, limit: int | None) -> None:
+    """Raise PlanError if the plan needs more than a task's memory limit or the client's memory."""
+    if plan.bytes_client > SHARE * MEMORY_LIMIT:
+        raise PlanError(
+            f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, this machine has "
+            f"{_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
+        )
+    if limit is None or plan.bytes_per_worker <= SHARE * limit:
+        return
+    fixed = plan.bytes_per_worker - _raw_bytes(rows, plan.block_rows)
+    fits = int((SHARE * limit - fixed) // _raw_bytes(rows, 1))
+    if fits < 1:
+        raise PlanError(
+            f"a task needs {_size(fixed)} beside its rows, a worker thread has {_size(limit)}: "
+            "give the workers more memory or choose fewer inducing inputs"
+        )
+    raise PlanError(
+        f"a block of {plan.block_rows} rows needs {_size(plan.bytes_per_worker)}, a worker thread "
+        f"has {_size(limit)}: set block_rows to at most {fits} (where the chunks of the store are "
+        "larger than that, rewrite it with smaller ones)"
+    )
+
+
+def _size(number: float) -> str:
+    return f"{number / 2**30:.2f} GiB"

@@ -1,0 +1,219 @@
+"""One round: map over blocks, sum in a fixed order.
+
+Every round is a small fresh graph.  A map task reads its own rows, drops those with missing
+values, scales them and summarises them; what is common to all tasks is one node.  The tree sum
+has the same shape whatever the workers, so the result has the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask import delayed
+from dask.delayed import Delayed
+
+from daskgp import scaling
+from daskgp.backend import resolve_device
+from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import Span
+from daskgp.model import Block, Model, Objective, Theta, ThetaBar, move
+
+FAN_IN = 8
+
+
+def map_reduce(
+    task: Callable[..., Any],
+    combine: Callable[[Any, Any], Any],
+    spans: Sequence[Sequence[Span]],
+    executor: Executor,
+    label: str,
+    shared: Sequence[Delayed] = (),
+) -> Any:
+    """The sum over blocks of ``task(spans of the block, *shared)``.
+
+    Parameters
+    ----------
+    task : callable
+        Pure; given a tuple of spans, the block's own and those of the blocks after it that it
+        reads, and the values of ``shared``.
+    combine : callable
+        Associative; sums neighbours, FAN_IN at a time, in the order of the blocks.
+    spans : sequence
+        The blocks.
+    executor : Executor
+        Where to run.
+    label : str
+        Names the tasks on the dashboard and the progress bar.
+    shared : sequence of Delayed
+        Broadcast once.
+    """
+    tag = uuid.uuid4().hex[:8]  # a round is never mistaken for an earlier one
+    mapped = delayed(task, pure=False, traverse=False)
+    nodes = [
+        mapped(tuple(span), *shared, dask_key_name=f"{label}-{tag}-{i}")
+        for i, span in enumerate(spans)
+    ]
+    root = _tree(nodes, combine, f"{label}-sum-{tag}")
+    return executor.compute(root, nodes, label)
+
+
+def _tree(nodes: list[Delayed], combine: Callable[[Any, Any], Any], name: str) -> Delayed:
+    fold = delayed(partial(_fold, combine), pure=False, traverse=False)
+    for level in itertools.count():
+        groups = [nodes[i : i + FAN_IN] for i in range(0, len(nodes), FAN_IN)]
+        if len(nodes) == 1:
+            return nodes[0]
+        nodes = [
+            fold(*group, dask_key_name=f"{name}-{level}-{i}") if len(group) > 1 else group[0]
+            for i, group in enumerate(groups)
+        ]
+    raise AssertionError("unreachable")
+
+
+def _fold(combine: Callable[[Any, Any], Any], first: Any, *others: Any) -> Any:
+    """Sum in order, into a copy: a task may run again on the same inputs."""
+    total = copy.deepcopy(first)
+    for other in others:
+        total = combine(total, other)
+    return total
+
+
+def windows(spans: Sequence[Span], reach: int) -> list[tuple[Span, ...]]:
+    """Each block with the ``reach`` blocks after it, fewer at the end."""
+    return [tuple(spans[i : i + reach + 1]) for i in range(len(spans))]
+
+
+def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.Sums:
+    """One pass over the raw rows for the scaling, the ranges and what has to be reported."""
+    task = partial(_describe_block, rows)
+    return map_reduce(task, scaling.combine, windows(spans, 0), executor, "describe")
+
+
+def _describe_block(rows: Rows, spans: tuple[Span, ...]) -> scaling.Sums:
+    with single_blas_thread():
+        return scaling.local(*rows.read(*spans[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The rounds of one method over one set of rows."""
+
+    model: Model
+    rows: Rows
+    spans: tuple[Span, ...]
+    scaling: scaling.Scaling
+    executor: Executor
+    dtype: str = "float64"
+    device: str = "cpu"
+
+    def total(self, theta: Theta) -> Any:
+        """The reduced summary of all blocks."""
+        return self._round(self.prepared(theta), "local")
+
+    def prepared(self, theta: Theta) -> Delayed:
+        """What all blocks share, computed once, as one node."""
+        node = delayed(theta, name=f"theta-{uuid.uuid4().hex[:8]}", traverse=False)
+        return delayed(_prepare, pure=False)(self.model, node)
+
+    def value_and_gradient(self, theta: Theta) -> Objective:
+        """The objective on all rows with its whole gradient: two rounds."""
+        prepared = self.prepared(theta)
+        total = self._round(prepared, "local")
+        objective = self.model.objective(self.model.prepare(theta), total)
+        if objective.cotangent is None:
+            return objective
+        cotangent = delayed(
+            objective.cotangent, name=f"cotangent-{uuid.uuid4().hex[:8]}", traverse=False
+        )
+        through = self._round(prepared, "gradient", cotangent)
+        gradient = _add_gradients(objective.gradient, through)
+        return objective._replace(gradient=gradient, cotangent=None)
+
+    def _round(self, prepared: Delayed, what: str, *shared: Delayed) -> Any:
+        block = _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
+        task = block.local if what == "local" else block.gradient
+        combine = self.model.combine if what == "local" else _add_gradients
+        spans = windows(self.spans, self.model.reach)
+        label = f"{self.model.name}-{what}"
+        return map_reduce(task, combine, spans, self.executor, label, (prepared, *shared))
+
+
+def _prepare(model: Model, theta: Theta) -> Any:
+    with single_blas_thread():
+        return model.prepare(theta)
+
+
+@dataclass(frozen=True, eq=False)
+class _BlockTask:
+    """What a map task does, on the worker: read, clean, scale, move, summarise, move back."""
+
+    model: Model
+    rows: Rows
+    scaling: scaling.Scaling
+    dtype: str
+    device: str
+
+    def local(self, spans: tuple[Span, ...], prepared: Any) -> Any:
+        with single_blas_thread():
+            block, *after = self._read(spans)
+            prepared = move(prepared, self._device())
+            return move(self.model.local(prepared, block, tuple(after)), "cpu")
+
+    def gradient(self, spans: tuple[Span, ...], prepared: Any, cotangent: Any) -> ThetaBar:
+        with single_blas_thread():
+            block, *after = self._read(spans)
+            device = self._device()
+            prepared, cotangent = move(prepared, device), move(cotangent, device)
+            return self.model.local_vjp(prepared, block, cotangent, tuple(after))
+
+    def _read(self, spans: tuple[Span, ...]) -> list[Block]:
+        device = self._device()
+        return [
+            move(self.scaling.block(*self.rows.read(*span), self.dtype), device) for span in spans
+        ]
+
+    def _device(self) -> str:
+        return resolve_device(self.device)  # type: ignore[arg-type]
+
+
+def _add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:
+    inputs = a.inputs if b.inputs is None else b.inputs
+    if a.inputs is not None and b.inputs is not None:
+        inputs = a.inputs + b.inputs
+    return ThetaBar(a.kernel + b.kernel, a.noise + b.noise, inputs)
+
+
+def gather_sample(
+    rows: Rows,
+    spans: Sequence[Span],
+    scale: scaling.Scaling,
+    number: int,
+    seed: int,
+    executor: Executor,
+) -> Block:
+    """About ``number`` scaled rows at random, spread evenly over the given blocks."""
+    share = -(-number // len(spans))
+    task = partial(_sample_block, rows, scale, share, seed)
+    return map_reduce(task, _concatenate, windows(spans, 0), executor, "sample")
+
+
+def _sample_block(
+    rows: Rows, scale: scaling.Scaling, share: int, seed: int, spans: tuple[Span, ...]
+) -> Block:
+    block = scale.block(*rows.read(*spans[0]))
+    rng = np.random.default_rng((seed, spans[0].start))
+    size = min(share, len(block.X))
+    chosen = np.sort(rng.choice(len(block.X), size, replace=False))
+    return Block(block.X[chosen], block.y[chosen])
+
+
+def _concatenate(a: Block, b: Block) -> Block:
+    return Block(np.concatenate([a.X, b.X]), np.concatenate([a.y, b.y]))

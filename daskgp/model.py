@@ -1,0 +1,198 @@
+"""The contract a method meets, and the small values that cross it.
+
+A method is a value: a frozen dataclass of settings with pure functions over arrays.  It
+knows nothing of Dask, of files or of scaling.  flow/ calls it in this order::
+
+    prepared = model.prepare(theta)                              # once
+    total = sum(model.local(prepared, block) for each block)     # map, tree sum
+    state = model.solve(prepared, total)                         # once, small
+    model.predict(theta, state, X)                               # map, lazy
+
+and training adds one more map between two sums::
+
+    objective = model.objective(prepared, total)                 # once, small
+    gradient = objective.gradient + sum(
+        model.local_vjp(prepared, block, objective.cotangent) for each block)
+
+The law of additive methods, which testing.check_model checks for every entry of the
+registry: ``local(A ++ B) == combine(local(A), local(B))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from daskgp import backend
+from daskgp.kernels import Kernel
+from daskgp.typing import Array
+
+Want: TypeAlias = Literal["mean", "variance", "covariance"]
+
+
+class Block(NamedTuple):
+    """Rows of the scaled training data: X (n, d) and y (n, p), no missing values."""
+
+    X: Array
+    y: Array
+
+
+class Moments(NamedTuple):
+    """Posterior of f at test inputs: mean (n, p) and variance (n,) or covariance (n, n).
+
+    The outputs share one kernel, so one variance serves them all; None where not wanted.
+    """
+
+    mean: Array
+    variance: Array | None = None
+    covariance: Array | None = None
+
+
+class Shape(NamedTuple):
+    """Sizes a method is planned for: rows, features, targets, rows of the largest block."""
+
+    rows: int
+    features: int
+    targets: int
+    block_rows: int
+    inputs: int
+    itemsize: int
+
+
+class Footprint(NamedTuple):
+    """What a method needs, in bytes and floating-point operations.
+
+    ``task`` beyond the block's own rows; ``stats`` one local summary; ``solve`` the peak of
+    the small solve; ``state`` what prediction carries; ``operations`` one value and gradient.
+    """
+
+    task: int
+    stats: int
+    solve: int
+    state: int
+    operations: float
+
+
+@dataclass(frozen=True)
+class Theta:
+    """Hyper-parameters: a kernel, the noise variance and the inducing inputs (m, d) if any."""
+
+    kernel: Kernel
+    noise_variance: float
+    inputs: np.ndarray | None = None
+
+    def to_vector(self, with_inputs: bool) -> np.ndarray:
+        """Logarithms of kernel parameters and noise variance, then the inputs if trained."""
+        parts = [self.kernel.log_parameters, [np.log(self.noise_variance)]]
+        if with_inputs and self.inputs is not None:
+            parts.append(np.ravel(self.inputs))
+        return np.concatenate(parts).astype(np.float64)
+
+    def from_vector(self, vector: np.ndarray) -> Theta:
+        """The hyper-parameters that ``to_vector`` of the same kind describes."""
+        k = len(self.kernel.log_parameters)
+        inputs = self.inputs
+        if inputs is not None and len(vector) > k + 1:
+            inputs = np.array(vector[k + 1 :]).reshape(inputs.shape)
+        kernel = self.kernel.with_log_parameters(vector[:k])
+        return replace(self, kernel=kernel, noise_variance=float(np.exp(vector[k])), inputs=inputs)
+
+
+class ThetaBar(NamedTuple):
+    """Gradient with respect to Theta: log kernel parameters (k,), log noise, inputs (m, d)."""
+
+    kernel: np.ndarray
+    noise: float
+    inputs: np.ndarray | None
+
+    def to_vector(self, with_inputs: bool) -> np.ndarray:
+        """The same layout as ``Theta.to_vector``."""
+        parts = [self.kernel, [self.noise]]
+        if with_inputs and self.inputs is not None:
+            parts.append(np.ravel(self.inputs))
+        return np.concatenate(parts).astype(np.float64)
+
+
+class Objective(NamedTuple):
+    """Value to maximise, its direct gradient, and what ``local_vjp`` needs of the rest.
+
+    ``cotangent`` is None where the direct gradient is already the whole one.
+    """
+
+    value: float
+    gradient: ThetaBar
+    cotangent: Any
+
+
+Prepared = TypeVar("Prepared")
+Stats = TypeVar("Stats", bound=tuple)
+State = TypeVar("State", bound=tuple)
+
+
+class Model(Protocol[Prepared, Stats, State]):
+    """What every method offers; see the module's docstring for the order of the calls."""
+
+    name: ClassVar[str]
+    """The name in the registry, in stores and on the command line."""
+    state_type: ClassVar[type]
+    """NamedTuple of the arrays that a model store keeps."""
+    reach: int
+    """Blocks after its own that a local summary reads: 0 for a chunk method."""
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """What all blocks need and nobody wants to compute twice."""
+
+    def local(self, prepared: Prepared, block: Block, after: Sequence[Block] = ()) -> Stats:
+        """Summary of one block (and of the ``reach`` blocks after it)."""
+
+    def combine(self, a: Stats, b: Stats) -> Stats:
+        """The summary of both; may overwrite ``a``."""
+
+    def solve(self, prepared: Prepared, total: Stats) -> State:
+        """What prediction needs, from the summary of all blocks."""
+
+    def objective(self, prepared: Prepared, total: Stats) -> Objective:
+        """The evidence or its bound, with gradients up to the summaries."""
+
+    def local_vjp(
+        self, prepared: Prepared, block: Block, cotangent: Any, after: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """The part of the gradient that goes through this block's summary."""
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+    ) -> Moments:
+        """Posterior of f at X (n, d); ``near`` are training rows a local method asks for."""
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Bytes and operations, for ``plan``."""
+
+
+def add(a: Any, b: Any) -> Any:
+    """Sum of two tuples of arrays field by field, in ``a``'s own arrays where they are arrays."""
+    return type(a)(*(_add_field(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def _add_field(x: Any, y: Any) -> Any:
+    if x is None:
+        return y
+    if y is None:
+        return x
+    if getattr(x, "shape", ()):
+        x += y
+        return x
+    return x + y
+
+
+def move(value: Any, device: str) -> Any:
+    """A (nested) tuple of arrays, each array moved to "cpu" or "gpu"; other values as they are."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(move(x, device) for x in value))
+    if isinstance(value, Theta):
+        return replace(value, inputs=move(value.inputs, device))
+    if getattr(value, "shape", ()):
+        return backend.to_host(value) if device == "cpu" else backend.to_device(value, device)
+    return value

@@ -1,0 +1,20 @@
+"""The methods, a file each, and their registry: a store names a model, never a class path."""
+
+from __future__ import annotations
+
+from daskgp.errors import SettingError
+from daskgp.models.exact import Exact
+from daskgp.models.sgpr import SGPR
+
+REGISTRY: dict[str, type] = {
+    Exact.name: Exact,
+    SGPR.name: SGPR,
+}
+
+
+def by_name(name: str) -> type:
+    """The method class registered under a name; SettingError lists the known names."""
+    if name not in REGISTRY:
+        known = ", ".join(sorted(REGISTRY))
+        raise SettingError(f"unknown model {name!r}: choose one of {known}")
+    return REGISTRY[name]

@@ -1,0 +1,111 @@
+"""The exact GP for small data: rows are collected, one Cholesky factor answers everything.
+
+Letters: C = K(X, X) + s I = L L', alpha = C^-1 y, s the noise variance, p targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp import linalg
+from daskgp.backend import namespace
+from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want
+from daskgp.typing import Array
+
+
+class Rows(NamedTuple):
+    """The summary of a block is the block itself."""
+
+    X: Array
+    y: Array
+
+
+class State(NamedTuple):
+    """Training inputs (n, d), the factor L (n, n) and the weights C^-1 y (n, p)."""
+
+    X: Array
+    factor: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The exact GP; memory grows with n^2, so ``plan`` refuses what does not fit."""
+
+    name: ClassVar[str] = "exact"
+    state_type: ClassVar[type] = State
+    reach: ClassVar[int] = 0
+
+    def prepare(self, theta: Theta) -> Theta:
+        """Nothing to prepare."""
+        return theta
+
+    def local(self, prepared: Theta, block: Block, after: Sequence[Block] = ()) -> Rows:
+        """The rows, unchanged."""
+        return Rows(block.X, block.y)
+
+    def combine(self, a: Rows, b: Rows) -> Rows:
+        """Both sets of rows, in order."""
+        xp = namespace(a.X)
+        return Rows(xp.concatenate([a.X, b.X]), xp.concatenate([a.y, b.y]))
+
+    def objective(self, prepared: Theta, total: Rows) -> Objective:
+        """Log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
+        X, y = total.X.astype(np.float64), total.y.astype(np.float64)
+        n, p = y.shape
+        K, pull = prepared.kernel.pullback(X)
+        L = _factor(K.copy(), prepared.noise_variance)
+        alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
+        value = -0.5 * float((y * alpha).sum())
+        value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
+        C_bar = 0.5 * (alpha @ alpha.T - p * linalg.inverse_from_factor(L))
+        noise = prepared.noise_variance * float(np.trace(C_bar))
+        return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
+
+    def local_vjp(
+        self, prepared: Theta, block: Block, cotangent: None, after: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Zero: the direct gradient of ``objective`` is the whole one."""
+        return ThetaBar(np.zeros(len(prepared.kernel.log_parameters)), 0.0, None)
+
+    def solve(self, prepared: Theta, total: Rows) -> State:
+        """Factor and weights of the posterior mean."""
+        X, y = total.X.astype(np.float64), total.y.astype(np.float64)
+        L = _factor(prepared.kernel(X), prepared.noise_variance)
+        return State(X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, y)))
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+    ) -> Moments:
+        """[OPT] eq. 2: mean K C^-1 y and covariance K** - K C^-1 K'."""
+        K = theta.kernel(X, state.X.astype(X.dtype))
+        mean = K @ state.weights.astype(X.dtype)
+        if want == "mean":
+            return Moments(mean)
+        A = linalg.whiten_rows(state.factor.astype(X.dtype), K, overwrite=True)
+        if want == "variance":
+            variance = theta.kernel.diag(X)
+            variance -= namespace(A).einsum("ij,ij->i", A, A)
+            return Moments(mean, variance=variance)
+        return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """K, its derivative, L and the inverse at once; n^3 operations a value and gradient."""
+        n, row = shape.rows, 8 * (shape.features + shape.targets)
+        return Footprint(
+            task=2 * shape.block_rows * row,
+            stats=n * row,
+            solve=5 * 8 * n * n,
+            state=8 * n * n + n * row,
+            operations=2.0 * n**3,
+        )
+
+
+def _factor(K: Array, noise_variance: float) -> Array:
+    K[np.diag_indices(len(K))] += noise_variance
+    L, _ = linalg.cholesky(K, jitter=0.0)
+    return L

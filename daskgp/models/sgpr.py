@@ -1,0 +1,241 @@
+"""Collapsed sparse GP (SGPR): Titsias' bound as an exact map-reduce.
+
+Letters: Z inducing inputs (m, d); K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter;
+A = L^-1 K' (m, n), held by rows as A' = K L^-T; S = A A'; b = A y; s the noise variance;
+B = I + S / s.  Everything that grows with n is summed over tiles of rows, so the numbers do
+not depend on how rows are cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp import linalg
+from daskgp.backend import namespace, to_host
+from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
+from daskgp.typing import Array
+
+
+class Prepared(NamedTuple):
+    """Hyper-parameters and the Cholesky factor L (m, m) of K(Z, Z)."""
+
+    theta: Theta
+    factor: Array
+    jitter: float
+
+
+class Stats(NamedTuple):
+    """Whitened statistics of a set of rows; sums, so they combine by adding."""
+
+    gram: Array
+    """S = A A' (m, m), lower triangle only."""
+    projection: Array
+    """b = A y (m, p)."""
+    trace: float
+    """Sum of k(x, x)."""
+    square: Array
+    """Sum of y^2 per target (p,)."""
+    count: float
+    """Number of rows."""
+
+
+class Cotangent(NamedTuple):
+    """What a tile's gradient needs: dF/dK = K @ gram + y @ projection', and dF/dtrace."""
+
+    gram: Array
+    projection: Array
+    trace: float
+
+
+class State(NamedTuple):
+    """Solved posterior: L (m, m), the factor of B (m, m) and the weights of the mean (m, p)."""
+
+    factor: Array
+    inner_factor: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class SGPR:
+    """Settings of the collapsed sparse GP.
+
+    Parameters
+    ----------
+    jitter : float
+        Added to the diagonal of K(Z, Z), relative to its mean; raised, with a logged warning,
+        when the factorisation fails.
+    tile_rows : int
+        Rows of the kernel tile held at a time.
+    """
+
+    jitter: float = 1e-8
+    tile_rows: int = 1024
+
+    name: ClassVar[str] = "sgpr"
+    state_type: ClassVar[type] = State
+    reach: ClassVar[int] = 0
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Cholesky factor of K(Z, Z), in float64 whatever the tiles use."""
+        Z = _inputs(theta).astype(np.float64)
+        factor, jitter = linalg.cholesky(theta.kernel(Z), self.jitter, overwrite=True)
+        return Prepared(theta, factor, jitter)
+
+    def local(self, prepared: Prepared, block: Block, after: Sequence[Block] = ()) -> Stats:
+        """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
+        X, y = block
+        xp = namespace(X)
+        theta, dtype = prepared.theta, X.dtype
+        Z, L = _inputs(theta).astype(dtype), prepared.factor.astype(dtype)
+        m, p = len(Z), y.shape[1]
+        gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
+        tile = xp.empty((min(self.tile_rows, len(X)), m), dtype)
+        for rows in self._tiles(len(X)):
+            K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
+            A = linalg.whiten_rows(L, K, overwrite=True)
+            linalg.add_gram_lower(gram, A)
+            projection += A.T @ y[rows].astype(dtype)
+        trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
+        square = (y.astype(np.float64) ** 2).sum(axis=0)
+        return Stats(gram, projection, trace, square, float(len(X)))
+
+    def combine(self, a: Stats, b: Stats) -> Stats:
+        """Statistics of both sets of rows."""
+        return add(a, b)
+
+    def objective(self, prepared: Prepared, total: Stats) -> Objective:
+        """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form.
+
+        With β = B^-1 b:  dF/dS = p (I - B^-1) / 2s - β β' / 2s^3 and dF/db = β / s^2.  F depends
+        on K(Z, Z) through A alone, so dF/dK(Z, Z) = -L^-T N L^-1 / 2 with the symmetric
+        N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s + β β' / s^2.
+        """
+        s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.count
+        S, b, m = linalg.symmetrize(total.gram.copy()), total.projection, len(total.gram)
+        inner, _ = linalg.cholesky(np.eye(m) + S / s, jitter=0.0)
+        inverse = linalg.inverse_from_factor(inner)
+        beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
+        trace_gap = total.trace - np.trace(S)
+        square, explained = total.square.sum(), float((b * beta).sum())
+        value = -0.5 * (
+            p * n * np.log(2 * np.pi * s)
+            + p * linalg.logdet_factor(inner)
+            + (square - explained / s) / s
+            + p * trace_gap / s
+        )
+        shrink = np.eye(m) - inverse  # I - B^-1
+        outer = beta @ beta.T
+        S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
+        N = p / s * _symmetric(shrink @ S) + outer / s**2
+        noise = 0.5 * (
+            -p * n
+            + p * np.vdot(inverse, S) / s
+            + (square - 2 * explained / s + float((beta * (S @ beta)).sum()) / s**2) / s
+            + p * trace_gap / s
+        )
+        L = prepared.factor
+        cotangent = Cotangent(
+            2 * _between_inverses(L, S_bar), linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s
+        )
+        direct = self._inputs_vjp(prepared, -0.5 * _between_inverses(L, N))
+        return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
+
+    def local_vjp(
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, after: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
+        X, y = block
+        xp = namespace(X)
+        kernel, dtype = prepared.theta.kernel, X.dtype
+        Z = _inputs(prepared.theta).astype(dtype)
+        W, V = cotangent.gram.astype(dtype), cotangent.projection.astype(dtype)
+        parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
+        for rows in self._tiles(len(X)):
+            K, pull = kernel.pullback(X[rows], Z)
+            K_bar = K @ W
+            K_bar += y[rows].astype(dtype) @ V.T
+            gradient = pull(K_bar)
+            parameters += gradient.log_parameters
+            Z_bar += gradient.Z
+        weights = xp.full(len(X), cotangent.trace, dtype)
+        parameters += kernel.diag_vjp(X, weights).log_parameters
+        return ThetaBar(parameters, 0.0, to_host(Z_bar))
+
+    def solve(self, prepared: Prepared, total: Stats) -> State:
+        """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
+        s, L = prepared.theta.noise_variance, prepared.factor
+        S = linalg.symmetrize(total.gram.copy())
+        inner, _ = linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0)
+        beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
+        return State(L, inner, linalg.solve_lower_t(L, beta / s))
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+    ) -> Moments:
+        """[OPT] eq. 12: k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation."""
+        dtype = X.dtype
+        Z = _inputs(theta).astype(dtype)
+        K = theta.kernel(X, Z)
+        mean = K @ state.weights.astype(dtype)
+        if want == "mean":
+            return Moments(mean)
+        A = linalg.whiten_rows(state.factor.astype(dtype), K, overwrite=True)
+        if want == "variance":
+            variance = theta.kernel.diag(X)
+            variance -= _row_squares(A)
+            C = linalg.whiten_rows(state.inner_factor.astype(dtype), A, overwrite=True)
+            variance += _row_squares(C)
+            return Moments(mean, variance=variance)
+        covariance = theta.kernel(X) - A @ A.T
+        C = linalg.whiten_rows(state.inner_factor.astype(dtype), A, overwrite=True)
+        covariance += C @ C.T
+        return Moments(mean, covariance=covariance)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Two tiles, L, W and the sums in a task; n m^2 (2 + 2) operations a value and gradient."""
+        m, p = shape.inputs, shape.targets
+        tile = min(self.tile_rows, shape.block_rows) * m * shape.itemsize
+        stats = 8 * (m * m + m * p + p + 2)
+        return Footprint(
+            task=4 * tile + 2 * stats + m * m * shape.itemsize,
+            stats=stats,
+            solve=8 * 8 * m * m,
+            state=8 * (2 * m * m + m * p),
+            operations=4.0 * shape.rows * m * m,
+        )
+
+    def _tiles(self, n: int) -> Iterator[slice]:
+        return (slice(i, min(i + self.tile_rows, n)) for i in range(0, n, self.tile_rows))
+
+    def _inputs_vjp(self, prepared: Prepared, K_bar: np.ndarray) -> ThetaBar:
+        """Gradient through K(Z, Z); its jitter is relative to the mean diagonal, so follows it."""
+        kernel, Z = prepared.theta.kernel, _inputs(prepared.theta).astype(np.float64)
+        _, pull = kernel.pullback(Z)
+        through = pull(K_bar)
+        share = prepared.jitter * np.trace(K_bar) / len(Z)
+        diagonal = kernel.diag_vjp(Z, np.full(len(Z), share))
+        parameters = through.log_parameters + diagonal.log_parameters
+        return ThetaBar(parameters, 0.0, through.X + diagonal.X)
+
+
+def _inputs(theta: Theta) -> Array:
+    assert theta.inputs is not None, "a sparse GP needs inducing inputs"
+    return theta.inputs
+
+
+def _row_squares(A: Array) -> Array:
+    return namespace(A).einsum("ij,ij->i", A, A)
+
+
+def _symmetric(M: np.ndarray) -> np.ndarray:
+    return 0.5 * (M + M.T)
+
+
+def _between_inverses(L: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """L^-T M L^-1 for symmetric M."""
+    half = linalg.solve_lower_t(L, M)
+    return _symmetric(linalg.solve_lower_t(L, half.T))

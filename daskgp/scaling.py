@@ -1,0 +1,158 @@
+"""Standardisation of inputs and outputs and the mean function, from one pass over the rows.
+
+The pass gathers the count, mean and scatter matrix of [X, y] (merged by the pairwise update
+of Chan, Golub & LeVeque 1983), the ranges, and what has to be reported: rows with missing
+values and infinite entries.  The means, scales and the linear trend all follow from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp.backend import namespace
+from daskgp.errors import InputError
+from daskgp.model import Block, Moments
+from daskgp.typing import Array, MeanName
+
+
+class Sums(NamedTuple):
+    """Summary of rows w = [x, y] with k = d + p columns."""
+
+    count: float
+    dropped: float
+    infinite: Array
+    """Number of infinite entries in each column (k,); their rows are left out of the rest."""
+    mean: Array
+    """(k,)"""
+    scatter: Array
+    """Sum of (w - mean)(w - mean)' (k, k)."""
+    low: Array
+    high: Array
+
+
+def complete_rows(X: Array, y: Array) -> Array:
+    """Mask (n,) of the rows without a missing value; y is (n, p)."""
+    xp = namespace(X)
+    return ~(xp.isnan(X).any(axis=1) | xp.isnan(y).any(axis=1))
+
+
+def local(X: Array, y: Array) -> Sums:
+    """Summary of one block of raw rows, in float64."""
+    W = np.concatenate([X, y], axis=1, dtype=np.float64)
+    infinite = np.isinf(W)
+    complete = ~np.isnan(W).any(axis=1)
+    W = W[complete & ~infinite.any(axis=1)]
+    k, dropped = W.shape[1], float(len(complete) - complete.sum())
+    if len(W) == 0:
+        zero, inf = np.zeros(k), np.full(k, np.inf)
+        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf)
+    mean, low, high = W.mean(axis=0), W.min(axis=0), W.max(axis=0)
+    W -= mean
+    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high)
+
+
+def combine(a: Sums, b: Sums) -> Sums:
+    """Summary of both sets of rows."""
+    count = a.count + b.count
+    share = b.count / count if count else 0.0
+    step = b.mean - a.mean
+    return Sums(
+        count,
+        a.dropped + b.dropped,
+        a.infinite + b.infinite,
+        a.mean + share * step,
+        a.scatter + b.scatter + (a.count * share) * np.outer(step, step),
+        np.minimum(a.low, b.low),
+        np.maximum(a.high, b.high),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Affine maps between the user's units and the model's.
+
+    x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale.
+    """
+
+    x_shift: np.ndarray
+    x_scale: np.ndarray
+    intercept: np.ndarray
+    slope: np.ndarray
+    y_scale: np.ndarray
+
+    def inputs(self, X: Array) -> Array:
+        """Scaled inputs (n, d)."""
+        xp = namespace(X)
+        return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
+
+    def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
+        """Scaled rows without missing values, centred in float64 before any narrowing."""
+        keep = complete_rows(X, y)
+        if not keep.all():
+            X, y = X[keep], y[keep]
+        scaled = self.inputs(np.asarray(X, np.float64))
+        targets = (np.asarray(y, np.float64) - self._trend(scaled)) / self.y_scale
+        return Block(scaled.astype(dtype, copy=False), targets)
+
+    def moments(self, moments: Moments, scaled: np.ndarray) -> Moments:
+        """Posterior in the user's units: mean, variance (n, p); covariance (n, n, p)."""
+        mean = np.asarray(moments.mean, np.float64) * self.y_scale + self._trend(scaled)
+        unit = self.y_scale**2
+        variance, covariance = moments.variance, moments.covariance
+        return Moments(
+            mean,
+            None if variance is None else variance.astype(np.float64)[:, None] * unit,
+            None if covariance is None else covariance.astype(np.float64)[:, :, None] * unit,
+        )
+
+    def _trend(self, scaled: np.ndarray) -> np.ndarray:
+        return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
+
+
+def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Scaling:
+    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y."""
+    d, n = n_features, sums.count
+    p = len(sums.mean) - d
+    shift, scale = np.zeros(d), np.ones(d)
+    if standardize:
+        shift, scale = sums.mean[:d], np.sqrt(np.diag(sums.scatter)[:d] / n)
+    centre, slope = (sums.mean[:d] - shift) / scale, np.zeros((d, p))
+    residual = np.diag(sums.scatter)[d:]
+    intercept = np.zeros(p)
+    if mean == "linear":
+        cross = sums.scatter[:d, d:] / scale[:, None]
+        slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(scale, scale), cross)[0]
+        residual = residual - (slope * cross).sum(axis=0)
+    if mean == "zero":
+        residual = residual + n * sums.mean[d:] ** 2
+    else:
+        intercept = sums.mean[d:] - centre @ slope
+    spread = np.sqrt(np.maximum(residual, 0.0) / n)
+    # a target that the mean function explains whole has no scale of its own
+    floor = 1e-12 * np.maximum(1.0, np.abs(sums.mean[d:]))
+    y_scale = np.where(spread > floor, spread, 1.0) if standardize else np.ones(p)
+    return Scaling(shift, scale, intercept, slope, y_scale)
+
+
+def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
+    """Raise InputError for rows that no model can be fitted to."""
+    names = [f"feature {name!r}" for name in feature_names]
+    names += [f"target {name!r}" for name in target_names]
+    for name, infinite in zip(names, sums.infinite, strict=True):
+        if infinite:
+            raise InputError(
+                f"{name} has {int(infinite)} infinite values: remove the rows or set them to NaN"
+            )
+    if not sums.count:
+        raise InputError(
+            f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN)"
+            if sums.dropped
+            else "no rows: the training data has length 0"
+        )
+    for j, name in enumerate(names[: len(feature_names)]):
+        if sums.low[j] == sums.high[j] and sums.count > 1:
+            raise InputError(f"{name} is constant ({sums.low[j]:g} in every row): leave it out")

@@ -1,0 +1,81 @@
+"""Inducing and support inputs chosen from a sample of rows, and the scales of that sample."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.spatial.distance import pdist
+from sklearn.cluster import KMeans
+
+from daskgp.errors import SettingError
+from daskgp.kernels import Kernel
+
+Selection: TypeAlias = Literal["greedy", "kmeans", "random"]
+
+
+class Distances(NamedTuple):
+    """Median absolute difference per column (d,) and median Euclidean distance of a sample."""
+
+    per_column: np.ndarray
+    euclidean: float
+
+
+def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
+    """Medians over the pairs of at most ``rows`` rows; zeros are left out, 1 where all are."""
+    X = X[:: max(1, len(X) // rows)]
+    columns = np.array([_positive_median(pdist(X[:, [j]])) for j in range(X.shape[1])])
+    return Distances(columns, _positive_median(pdist(X)))
+
+
+def _positive_median(distances: np.ndarray) -> float:
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if len(distances) else 1.0
+
+
+def choose(
+    X: np.ndarray, kernel: Kernel, number: int, how: Selection, rng: np.random.Generator
+) -> np.ndarray:
+    """``number`` rows (or fewer, see ``greedy``) chosen from a sample X (N, d)."""
+    if how == "greedy":
+        return X[greedy(X, kernel, number)]
+    distinct = np.unique(X, axis=0)
+    number = min(number, len(distinct))
+    if how == "kmeans":
+        seed = int(rng.integers(2**31))
+        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(X).cluster_centers_
+    if how == "random":
+        return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
+    raise SettingError(
+        f"unknown selection {how!r}: choose 'greedy', 'kmeans', 'random' or give an array"
+    )
+
+
+def greedy(X: np.ndarray, kernel: Kernel, number: int, tol: float = 1e-10) -> np.ndarray:
+    """Rows of largest conditional variance, one after another (pivoted Cholesky).
+
+    Parameters
+    ----------
+    X : ndarray (N, d)
+        Candidates.
+    kernel : Kernel
+        Its conditional variance given the rows chosen so far picks the next.
+    number : int
+        Rows wanted; fewer come back when the remaining conditional variances are all below
+        ``tol`` of the largest prior variance, as with duplicated rows.
+    """
+    variance = np.array(kernel.diag(X), dtype=np.float64)
+    stop = tol * variance.max(initial=0.0)
+    factor = np.empty((min(number, len(X)), len(X)))
+    chosen: list[int] = []
+    for j in range(len(factor)):
+        pivot = int(np.argmax(variance))
+        if variance[pivot] <= stop:
+            break
+        column = kernel(X[pivot : pivot + 1], X)[0]
+        column = column - factor[:j, pivot] @ factor[:j]
+        factor[j] = column / np.sqrt(variance[pivot])
+        variance -= factor[j] ** 2
+        variance[pivot] = 0.0
+        chosen.append(pivot)
+    return np.array(chosen, dtype=np.intp)
