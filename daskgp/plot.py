@@ -1,0 +1,298 @@
+"""Figures from small arrays: the only door to matplotlib.
+
+Every function returns a ``matplotlib.figure.Figure`` that belongs to no window and no global
+state, and saves it where ``path`` is given. Arrays are drawn as they are, so give at most some
+hundred thousand points; thin out before that.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from daskgp import metrics
+from daskgp.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["calibration", "history", "posterior_map"]
+
+Path: TypeAlias = str | os.PathLike[str]
+
+FIELD_COLOURS = "viridis"
+STD_COLOURS = "magma"
+INK = "#35456b"
+GREY = "0.45"
+
+
+def posterior_map(
+    X: np.ndarray,
+    truth: np.ndarray,
+    mean: np.ndarray,
+    std: np.ndarray,
+    *,
+    names: tuple[str, str] = ("x", "y"),
+    label: str = "",
+    title: str = "",
+    marked: np.ndarray | None = None,
+    path: Path | None = None,
+) -> "Figure":
+    """Truth, predictive mean and standard deviation of a two-dimensional field, side by side.
+
+    Truth and mean share a colour scale, which spans all but the outermost hundredth of the true
+    values. Points that fill a regular grid are drawn as images, others as dots.
+
+    Parameters
+    ----------
+    X : array, shape (n, 2)
+        Places; the first column runs to the right.
+    truth, mean, std : arrays, shape (n,)
+        True values (NaN where unknown), predictive means and standard deviations.
+    names : pair of str
+        What the columns of X are, with units: ``("longitude (°)", "latitude (°)")``.
+    label : str
+        What the field is, with units: ``"temperature (°C)"``.
+    title : str
+        Title of the whole figure.
+    marked : array, shape (m, 2), optional
+        Places to mark on the panel of the standard deviation, such as inducing inputs.
+    path : path, optional
+        File to save the figure to; the end of its name gives the format.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, nothing finite is there to draw, or matplotlib is missing.
+    """
+    X = _columns("X", X)
+    panels = {"truth": truth, "mean": mean, "standard deviation": std}
+    panels = {name: _values(name, v, len(X)) for name, v in panels.items()}
+    grid = _as_grid(X)
+    fig, axes = _canvas(_map_size(X), columns=3, sharex=True, sharey=True)
+    field = np.concatenate([panels["truth"], panels["mean"]])
+    scales = [(_range(field, 1, 99), FIELD_COLOURS, axes[:2])] * 2
+    scales += [(_range(panels["standard deviation"], 0, 99), STD_COLOURS, axes[2:])]
+    for ax, (name, values), scale in zip(axes, panels.items(), scales, strict=True):
+        limits, colours, beside = scale
+        drawn = _draw(ax, X, values, grid, limits, colours)
+        ax.set_title(name)
+        ax.set_xlabel(names[0])
+        ax.ticklabel_format(useOffset=False)
+        if name != "truth":
+            beyond = field if name == "mean" else values
+            bar = fig.colorbar(drawn, ax=beside, extend=_extend(beyond, limits), **_BAR)
+            bar.set_label(label)
+    axes[0].set_ylabel(names[1])
+    if marked is not None:
+        places = _columns("marked", marked)
+        frame = axes[2].axis()
+        axes[2].scatter(
+            places[:, 0], places[:, 1], s=5, c="white", edgecolors="black", linewidths=0.3
+        )
+        axes[2].axis(frame)  # places beside the map do not widen it
+    return _finished(fig, title, path)
+
+
+def history(
+    history: Sequence[Mapping[str, Any]],
+    *,
+    against: str = "evaluations",
+    title: str = "",
+    path: Path | None = None,
+) -> "Figure":
+    """Objective of a fit over its rounds or its time.
+
+    Parameters
+    ----------
+    history : sequence of mappings
+        ``history_`` of an estimator: entries with ``objective`` and the name `against`.
+    against : {"evaluations", "iteration", "seconds"}
+        What runs along the horizontal axis.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If the history is empty or has no such entry, or matplotlib is missing.
+    """
+    if not len(history):
+        raise InputError("history is empty: it has entries after a fit with an optimizer")
+    missing = [key for key in (against, "objective") if key not in history[0]]
+    if missing:
+        there = ", ".join(map(str, history[0]))
+        raise InputError(f"history has no {missing[0]!r}: choose against= among {there}")
+    along = np.array([float(entry[against]) for entry in history])
+    objective = np.array([float(entry["objective"]) for entry in history])
+    fig, (ax,) = _canvas((6.0, 3.6))
+    ax.plot(along, objective, color=INK, marker="o", markersize=3, linewidth=1.4)
+    ax.annotate(
+        f"{objective[-1]:,.1f}",
+        (along[-1], objective[-1]),
+        xytext=(-2, -6),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+    )
+    names = {"evaluations": "evaluations of the objective", "seconds": "time (s)"}
+    ax.set_xlabel(names.get(against, against))
+    ax.set_ylabel("objective (nats)")
+    _tidy(ax)
+    return _finished(fig, title, path)
+
+
+def calibration(
+    y_true: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *,
+    levels: np.ndarray | None = None,
+    title: str = "",
+    path: Path | None = None,
+) -> "Figure":
+    """Share of observed values inside central predictive intervals against their level.
+
+    Below the diagonal predictions are too sure of themselves, above it too careful.
+
+    Parameters
+    ----------
+    y_true, mean, variance : arrays, shape (n,) or (n, p)
+        Observed values, predictive means and predictive variances, noise included.
+    levels : array, optional
+        Nominal levels between 0 and 1; by default 0.05 to 0.95 in steps of 0.05, and 0.99.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        As `daskgp.metrics.coverage` does, or if matplotlib is missing.
+    """
+    levels = np.append(np.linspace(0.05, 0.95, 19), 0.99) if levels is None else np.asarray(levels)
+    shares = np.array([metrics.coverage(y_true, mean, variance, float(q)) for q in levels])
+    fig, (ax,) = _canvas((4.4, 4.4))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
+    ax.fill_between(levels, levels, shares, color=INK, alpha=0.12, linewidth=0)
+    ax.plot(levels, shares, color=INK, marker="o", markersize=3.5, linewidth=1.4, label="observed")
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set_xlabel("nominal level of the interval")
+    ax.set_ylabel("share of values inside")
+    ax.legend(loc="upper left", frameon=False)
+    _tidy(ax)
+    return _finished(fig, title, path)
+
+
+_BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
+
+
+def _canvas(
+    size: tuple[float, float], columns: int = 1, **options: Any
+) -> tuple["Figure", Sequence["Axes"]]:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise InputError("figures need matplotlib: pip install 'daskgp[plot]'") from error
+    # Room between the label of a colour bar and the panel after it.
+    fig = Figure(figsize=size, dpi=150, layout=ConstrainedLayoutEngine(wspace=0.06))
+    return fig, fig.subplots(1, columns, squeeze=False, **options)[0]
+
+
+def _finished(fig: "Figure", title: str, path: Path | None) -> "Figure":
+    if title:
+        fig.suptitle(title)
+    if path is not None:
+        try:
+            fig.savefig(path)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot write the figure {os.fspath(path)}: {error}") from error
+    return fig
+
+
+def _columns(name: str, X: np.ndarray) -> np.ndarray:
+    X = np.asarray(X, np.float64)
+    if X.ndim != 2 or X.shape[1] != 2 or not len(X):
+        raise InputError(f"{name} has shape {X.shape}: a map needs points of shape (n, 2)")
+    return X
+
+
+def _values(name: str, values: np.ndarray, n: int) -> np.ndarray:
+    values = np.asarray(values, np.float64)
+    if values.shape != (n,):
+        raise InputError(f"{name} has shape {values.shape} but X has {n} points: give shape ({n},)")
+    if not np.isfinite(values).any():
+        raise InputError(f"{name} holds no finite value to draw")
+    return values
+
+
+def _range(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
+    bottom, top = np.percentile(values[np.isfinite(values)], (low, high))
+    return float(bottom), float(top) if top > bottom else float(bottom) + 1.0
+
+
+def _extend(values: np.ndarray, limits: tuple[float, float]) -> str:
+    """Which ends of a colour bar get an arrow because values lie beyond them."""
+    below, above = np.nanmin(values) < limits[0], np.nanmax(values) > limits[1]
+    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
+
+
+def _as_grid(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Axes of a regular grid and the order that lays the points out on it; None if scattered."""
+    x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
+    if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
+        return None
+    return x, y, np.lexsort((X[:, 0], X[:, 1]))
+
+
+def _draw(
+    ax: "Axes",
+    X: np.ndarray,
+    values: np.ndarray,
+    grid: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    limits: tuple[float, float],
+    colours: str,
+) -> Any:
+    colour: dict[str, Any] = {
+        "cmap": colours,
+        "vmin": limits[0],
+        "vmax": limits[1],
+        "rasterized": True,
+    }
+    if grid is None:
+        # Dots that together cover the panel about once, whatever their number.
+        size = np.clip(180_000 / len(X), 0.5, 40.0)
+        ax.set_facecolor("0.85")
+        ax.margins(0.01)
+        return ax.scatter(X[:, 0], X[:, 1], c=values, s=size, linewidths=0, **colour)
+    x, y, order = grid
+    ax.set_facecolor("0.85")
+    image = np.ma.masked_invalid(values[order].reshape(len(y), len(x)))
+    return ax.pcolormesh(x, y, image, shading="nearest", **colour)
+
+
+def _map_size(X: np.ndarray) -> tuple[float, float]:
+    """Inches of a figure of three panels with about the shape of the field."""
+    width, height = np.ptp(X, axis=0)
+    shape = np.clip(height / width, 0.5, 1.4) if width > 0 and height > 0 else 1.0
+    return 13.0, 3.6 * float(shape) + 1.0
+
+
+def _tidy(ax: "Axes") -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="0.9", linewidth=0.6)
+    ax.set_axisbelow(True)

@@ -1,0 +1,117 @@
+"""Figures: what is drawn on which scale, and what bad input says."""
+
+import sys
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from daskgp import plot
+from daskgp.errors import InputError
+
+
+def field(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 2, size=(n, 2))
+    truth = np.sin(3 * X[:, 0]) + X[:, 1]
+    return X, truth, truth + 0.1 * rng.normal(size=n), rng.uniform(0.1, 0.3, size=n)
+
+
+def on_grid():
+    x, y = np.meshgrid(np.linspace(0, 3, 12), np.linspace(5, 6, 7))
+    X = np.stack([x.ravel(), y.ravel()], axis=1)
+    shuffle = np.random.default_rng(0).permutation(len(X))
+    return X[shuffle], (10 * X[:, 0] + X[:, 1])[shuffle]
+
+
+@pytest.mark.parametrize("points", [field(), field(1)])
+def test_a_map_is_written_with_three_panels(tmp_path, points):
+    path = tmp_path / "map.png"
+    fig = plot.posterior_map(*points, names=("lon", "lat"), label="K", title="t", path=path)
+    assert matplotlib.image.imread(path).ndim == 3
+    panels = [ax for ax in fig.axes if ax.get_title()]
+    assert [ax.get_title() for ax in panels] == ["truth", "mean", "standard deviation"]
+    assert [ax.get_xlabel() for ax in panels] == ["lon"] * 3
+    assert sorted(ax.get_ylabel() for ax in fig.axes if ax not in panels) == ["K", "K"]
+
+
+def test_truth_and_mean_share_a_scale_that_outliers_do_not_stretch():
+    X, truth, mean, std = field()
+    mean[0] = 1e6
+    fig = plot.posterior_map(X, truth, mean, std)
+    first, second, third = (ax.collections[0] for ax in fig.axes[:3])
+    assert first.get_clim() == second.get_clim() != third.get_clim()
+    assert first.get_clim()[1] < 10
+    assert first.get_cmap().name != third.get_cmap().name
+
+
+def test_points_of_a_grid_become_an_image_in_place():
+    X, values = on_grid()
+    values[3] = np.nan
+    fig = plot.posterior_map(X, values, values, np.ones_like(values))
+    mesh = fig.axes[0].collections[0]
+    image = mesh.get_array()
+    assert image.shape == (7, 12)
+    assert image.mask.sum() == 1
+    assert image[0, 11] == pytest.approx(35.0)
+    assert image[6, 0] == pytest.approx(6.0)
+
+
+def test_marked_places_do_not_widen_the_map():
+    X, values = on_grid()
+    marked = np.array([[1.0, 5.5], [100.0, 100.0]])
+    fig = plot.posterior_map(X, values, values, np.ones_like(values), marked=marked)
+    assert len(fig.axes[2].collections) == 2
+    assert fig.axes[2].get_xlim()[1] < 4
+
+
+def test_history_is_drawn_over_rounds_or_time(tmp_path):
+    entries = [{"iteration": i, "seconds": 2.0 * i, "objective": -10.0 / i} for i in (1, 2, 3)]
+    fig = plot.history(entries, against="seconds", path=tmp_path / "h.svg")
+    line = fig.axes[0].lines[0]
+    np.testing.assert_allclose(line.get_xdata(), [2, 4, 6])
+    np.testing.assert_allclose(line.get_ydata(), [-10, -5, -10 / 3])
+    assert (tmp_path / "h.svg").read_text().startswith("<?xml")
+
+
+def test_calibration_draws_coverage_against_level():
+    rng = np.random.default_rng(0)
+    mean = np.zeros(4000)
+    fig = plot.calibration(rng.normal(size=4000), mean, mean + 1, levels=np.array([0.5, 0.9]))
+    line = fig.axes[0].lines[1]
+    np.testing.assert_array_equal(line.get_xdata(), [0.5, 0.9])
+    np.testing.assert_allclose(line.get_ydata(), [0.5, 0.9], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X, t, m, s: (X[:, :1], t, m, s), ["X has shape (400, 1)", "(n, 2)"]),
+        (lambda X, t, m, s: (X[:0], t, m, s), ["X has shape (0, 2)"]),
+        (lambda X, t, m, s: (X, t, m[:-1], s), ["mean has shape (399,)", "400 points"]),
+        (lambda X, t, m, s: (X, t, m, s * np.nan), ["standard deviation holds no finite value"]),
+    ],
+)
+def test_bad_arrays_are_named(change, words):
+    with pytest.raises(InputError) as caught:
+        plot.posterior_map(*change(*field()))
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_bad_histories_are_named():
+    with pytest.raises(InputError, match="history is empty"):
+        plot.history([])
+    with pytest.raises(InputError, match=r"no 'evaluations': .*iteration, objective"):
+        plot.history([{"iteration": 1, "objective": 0.0}])
+
+
+@pytest.mark.parametrize("name", ["there/is/none.png", "figure.xyz"])
+def test_a_figure_that_cannot_be_written_is_named(tmp_path, name):
+    with pytest.raises(InputError, match=f"cannot write the figure .*{name}"):
+        plot.posterior_map(*field(), path=tmp_path / name)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"pip install 'daskgp\[plot\]'"):
+        plot.posterior_map(*field())
