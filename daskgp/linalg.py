@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _LARGEST_JITTER = 1e-4
 _SMALLEST_JITTER = 1e-10
-_BLOCK = 256  # rows and columns of a triangle copied at a time: half a megabyte
+_BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks stay in cache
 
 
 def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[Array, float]:
@@ -102,7 +102,7 @@ def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray
     diagonal = np.einsum("ii->i", scratch)
     before = diagonal.copy()
     diagonal += added
-    (potrf,) = get_lapack_funcs(("potrf",), (scratch,))
+    potrf = _lapack("potrf", scratch)
     # scratch.T is Fortran ordered, its upper triangle is our lower one
     factor, info = potrf(scratch.T, lower=0, clean=0, overwrite_a=1)
     if not np.may_share_memory(factor, scratch):
@@ -196,7 +196,7 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, on_rows: bool, flip: bool) -> N
     """Solve with L (or L' if ``flip``) on the rows or the columns of C-ordered X."""
     if not X.size:
         return
-    (trsm,) = get_blas_funcs(("trsm",), (L, X))
+    trsm = get_blas_funcs(("trsm",), (L, X))[0]
     if L.flags.f_contiguous and not L.flags.c_contiguous:
         a, lower, trans = L, 1, flip
     else:  # L' is Fortran ordered and upper triangular
@@ -230,7 +230,7 @@ def add_gram_lower(S: Array, A: Array) -> Array:
     if not A.size:
         return S
     A = np.ascontiguousarray(A)
-    (syrk,) = get_blas_funcs(("syrk",), (A,))
+    syrk = get_blas_funcs(("syrk",), (A,))[0]
     if S.dtype == A.dtype and S.flags.c_contiguous:
         # S' is Fortran ordered, its upper triangle is our lower one
         total = syrk(1.0, A.T, beta=1.0, c=S.T, lower=0, overwrite_c=1)
@@ -274,13 +274,18 @@ def inverse_from_factor(L: Array) -> Array:
     if not m:
         return np.array(L)
     inverse = np.array(L, dtype=_common(L), order="C")
-    (potri,) = get_lapack_funcs(("potri",), (inverse,))
+    potri = _lapack("potri", inverse)
     result, info = potri(inverse.T, lower=0, overwrite_c=1)
     if info:
         raise NumericalError(
             f"the {m} x {m} factor has a zero at diagonal entry {info - 1}: it has no inverse"
         )
     return symmetrize(result.T)
+
+
+def _lapack(name: str, A: np.ndarray) -> Any:
+    """The LAPACK routine for the array's dtype."""
+    return get_lapack_funcs(name, (A,))
 
 
 def _common(*arrays: np.ndarray) -> Any:

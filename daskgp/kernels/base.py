@@ -76,12 +76,27 @@ class Kernel(ABC):
         """The diagonal k(x, x) of K(X, X), shape (n,)."""
 
     @abstractmethod
-    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
         """The tile K(X, Z) and the function from K_bar to the gradient.
 
         Both share one evaluation.  The function keeps K, so K comes back read-only: copy it
         to change it.  Without Z the gradients of both arguments are added up in ``.X``.
+
+        Parameters
+        ----------
+        X : (n, d) array
+        Z : (m, d) array, optional
+        work : (tiles, n, m) array, optional
+            Memory to work in, of the inputs' dtype; K is part of it and valid until it is used
+            again.  Fresh memory can cost a loop over tiles as much time as the kernel.
         """
+
+    @property
+    @abstractmethod
+    def tiles(self) -> int:
+        """Tiles of memory that a pullback takes, K among them."""
 
     def vjp(self, X: Array, Z: Array | None, K_bar: Array) -> KernelGradient:
         """Gradient of sum(K_bar * K(X, Z)) with K_bar held fixed; K_bar is not modified."""
@@ -191,10 +206,9 @@ def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
             )
     if Z is not None and X.shape[1] != Z.shape[1]:
         raise InputError(f"X has {X.shape[1]} columns, Z has {Z.shape[1]}: they must agree")
-    dtype = np.dtype(np.float32)
-    for array in (X, Z):
-        if array is not None and array.dtype != np.float32:
-            dtype = np.dtype(np.float64)
+    given = [array for array in (X, Z) if array is not None]
+    single = all(array.dtype == np.float32 for array in given)
+    dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
     X = X.astype(dtype, copy=False)
     return Inputs(xp, X, None if Z is None else Z.astype(dtype, copy=False), dtype)
 
@@ -210,6 +224,20 @@ def check_out(inputs: Inputs, out: Array | None) -> Array:
             f"the tile is {inputs.dtype} of shape {inputs.shape}: they must agree"
         )
     return out
+
+
+def check_work(inputs: Inputs, work: Array | None, tiles: int) -> Any:
+    """``tiles`` arrays of the tile's shape, cut out of ``work`` if there is one."""
+    if work is None:
+        return [inputs.xp.empty(inputs.shape, dtype=inputs.dtype) for _ in range(tiles)]
+    namespace(inputs.X, work)
+    if work.ndim != 3 or len(work) < tiles or work.shape[1:] != inputs.shape:
+        raise InputError(
+            f"work has shape {work.shape}: this pullback needs {(tiles, *inputs.shape)}"
+        )
+    if work.dtype != inputs.dtype:
+        raise InputError(f"work is {work.dtype}, the tile {inputs.dtype}: they must agree")
+    return work[:tiles]
 
 
 def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
@@ -254,6 +282,7 @@ def column_sums(A: Array, B: Array) -> np.ndarray:
 def read_only(K: Array) -> Array:
     """K, protected against writing where the array module can."""
     if is_numpy(namespace(K)):
+        K = K.view()
         K.flags.writeable = False
     return K
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from daskgp.backend import namespace
 from daskgp.errors import SettingError
 from daskgp.kernels.base import (
     Inputs,
@@ -21,6 +22,7 @@ from daskgp.kernels.base import (
     check_cotangent,
     check_inputs,
     check_out,
+    check_work,
     read_only,
 )
 from daskgp.kernels.linear import Constant
@@ -40,6 +42,8 @@ class Composite(Kernel):
     parts: tuple[Kernel, ...]
 
     name: ClassVar[str]
+    _spare: ClassVar[int] = 0
+    """Tiles that the gradient takes beyond K and those of the parts."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -94,15 +98,13 @@ class Composite(Kernel):
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
-        first, *others = self._tiles() or [None]
-        if first is None:
-            return self._combine(iter(()), self._constants(), out)
 
         def values() -> Iterator[Array]:
-            yield first(inputs.X, inputs.Z, out=out)
-            work = inputs.xp.empty_like(out) if others else None
-            for part in others:
-                yield part(inputs.X, inputs.Z, out=work)
+            tile = out
+            for i, part in enumerate(self._tiles()):
+                if i == 1:  # the first lies in out and gathers the others
+                    tile = inputs.xp.empty_like(out)
+                yield part(inputs.X, inputs.Z, out=tile)
 
         return self._combine(values(), self._constants(), out)
 
@@ -111,6 +113,24 @@ class Composite(Kernel):
         out = inputs.xp.empty(len(inputs.X), dtype=inputs.dtype)
         values = (part.diag(inputs.X) for part in self._tiles())
         return self._combine(values, self._constants(), out)
+
+    @property
+    def tiles(self) -> int:
+        return 1 + self._spare + sum(part.tiles for part in self._tiles())
+
+    def _pullbacks(
+        self, inputs: Inputs, work: Array | None
+    ) -> tuple[Array, list[Array], list[Pullback], list[Array]]:
+        """An empty tile for K, values and pullbacks of the parts, and spare tiles."""
+        tiles = self._tiles()
+        if work is None:
+            work = inputs.xp.empty((self.tiles, *inputs.shape), dtype=inputs.dtype)
+        K, *spare = check_work(inputs, work, self.tiles)[: 1 + self._spare]
+        start, pairs = 1 + self._spare, []
+        for part in tiles:
+            pairs.append(part.pullback(inputs.X, inputs.Z, work[start : start + part.tiles]))
+            start += part.tiles
+        return K, [value for value, _ in pairs], [pull for _, pull in pairs], spare
 
     def _slices(self) -> Iterator[tuple[Kernel, slice]]:
         start = 0
@@ -172,11 +192,12 @@ class Sum(Composite):
         gradients = (part.diag_vjp(inputs.X, diag_bar) for part in self._tiles())
         return self._collect(inputs, gradients, lambda part: part.variance * total)
 
-    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
-        pairs = [part.pullback(inputs.X, inputs.Z) for part in self._tiles()]
-        pulls = [pull for _, pull in pairs]
-        K = self._combine((K for K, _ in pairs), self._constants(), check_out(inputs, None))
+        K, values, pulls, _ = self._pullbacks(inputs, work)
+        self._combine(iter(values), self._constants(), K)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
@@ -198,6 +219,7 @@ class Product(Composite):
     """
 
     name: ClassVar[str] = "product"
+    _spare: ClassVar[int] = 1
 
     def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
         first = next(parts, None)
@@ -215,25 +237,26 @@ class Product(Composite):
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
         tiles = self._tiles()
-        weights = diag_bar.astype(inputs.dtype)
+        xp, weights = inputs.xp, diag_bar.astype(inputs.dtype)
         values = [part.diag(inputs.X) for part in tiles]
         gradients = (
-            part.diag_vjp(inputs.X, self._without(i, values, weights))
+            part.diag_vjp(inputs.X, self._without(i, values, weights, xp.empty_like(weights)))
             for i, part in enumerate(tiles)
         )
         whole = float((self.diag(inputs.X) * weights).sum(dtype=np.float64))
         return self._collect(inputs, gradients, lambda part: whole)
 
-    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
-        pairs = [part.pullback(inputs.X, inputs.Z) for part in self._tiles()]
-        values, pulls = [K for K, _ in pairs], [pull for _, pull in pairs]
-        K = self._combine(iter(values), self._constants(), check_out(inputs, None))
+        K, values, pulls, spare = self._pullbacks(inputs, work)
+        self._combine(iter(values), self._constants(), K)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
             gradients = (
-                pull(self._without(i, values, K_bar), overwrite=True)
+                pull(self._without(i, values, K_bar, spare[0]), overwrite=True)
                 for i, pull in enumerate(pulls)
             )
             whole = float(inputs.xp.vdot(K_bar, K)) if self._constants() else 0.0
@@ -241,10 +264,10 @@ class Product(Composite):
 
         return read_only(K), pull
 
-    def _without(self, i: int, values: list[Array], cotangent: Array) -> Array:
-        """The cotangent of factor i: the product's times all other factors, newly allocated."""
-        weighted = cotangent * math.prod(self._constants())
+    def _without(self, i: int, values: list[Array], cotangent: Array, out: Array) -> Array:
+        """The cotangent of factor i, the product's times all other factors, put in ``out``."""
+        namespace(cotangent).multiply(cotangent, math.prod(self._constants()), out=out)
         for j, value in enumerate(values):
             if j != i:
-                weighted *= value
-        return weighted
+                out *= value
+        return out

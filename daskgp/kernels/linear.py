@@ -21,6 +21,7 @@ from daskgp.kernels.base import (
     check_dims,
     check_inputs,
     check_out,
+    check_work,
     column_sums,
     dimensions,
     exp_of_log,
@@ -97,9 +98,15 @@ class Linear(Kernel):
         X_bar = scatter_columns(2 * X_bar, self.active_dims, inputs.X.shape[1])
         return KernelGradient(by_log, X_bar, None)
 
-    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+    @property
+    def tiles(self) -> int:
+        return 1
+
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
-        K = read_only(self(X, Z))
+        K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
@@ -115,7 +122,7 @@ class Linear(Kernel):
                 return KernelGradient(by_log, X_bar + Z_bar, None)
             return KernelGradient(by_log, X_bar, Z_bar)
 
-        return K, pull
+        return read_only(K), pull
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -197,7 +204,13 @@ class Constant(Kernel):
         inputs = check_inputs(X)
         return KernelGradient(self._by_log(diag_bar), inputs.xp.zeros_like(inputs.X), None)
 
-    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+    @property
+    def tiles(self) -> int:
+        return 1
+
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
@@ -206,7 +219,8 @@ class Constant(Kernel):
             Z_bar = None if inputs.Z is None else zeros(inputs.Z)
             return KernelGradient(self._by_log(K_bar), zeros(inputs.X), Z_bar)
 
-        return read_only(self(X, Z)), pull
+        K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
+        return read_only(K), pull
 
     @property
     def parameter_names(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Periodic(Radial):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "periodic"
-    parameter_names: ClassVar[tuple[str, ...]] = (  # type: ignore[misc]
+    parameter_names: ClassVar[tuple[str, ...]] = (
         "variance",
         "lengthscale",
         "period",

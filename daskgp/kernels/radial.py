@@ -25,6 +25,7 @@ from daskgp.kernels.base import (
     check_cotangent,
     check_inputs,
     check_out,
+    check_work,
     read_only,
     scatter_columns,
     select_columns,
@@ -32,7 +33,7 @@ from daskgp.kernels.base import (
 from daskgp.linalg import symmetrize
 from daskgp.typing import Array
 
-_STRIP = 2**17  # bytes of one strip of a tile; three of them fit the second-level cache
+_STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level cache of 1 MB
 # Up to so many features differences are taken one by one, which is as fast as the product
 # there and has no cancellation; float32 needs it more and pays less.
 _DIRECT = {4: 4, 8: 2}
@@ -130,12 +131,13 @@ class Radial(Kernel):
     def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
         """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
 
-    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> None:
-        """D = K_bar * (dk/dr^2 / _slope) for one strip."""
-        namespace(K).multiply(K_bar, aside, out=D)
+    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
+        """Put K_bar * (dk/dr^2 / _slope) in D for one strip.
 
-    def _shape_gradient(self, K_bar: Array, K: Array, aside: Array, work: Array) -> float:
-        """The strip's share of the gradient by the logarithm of the shape parameter, if any."""
+        Returns the strip's share of the gradient by the logarithm of the shape parameter, if
+        the kernel has one.
+        """
+        namespace(K).multiply(K_bar, aside, out=D)
         return 0.0
 
     @abstractmethod
@@ -167,13 +169,19 @@ class Radial(Kernel):
         by_log[0] = self.variance * float(diag_bar.sum(dtype=np.float64))
         return KernelGradient(by_log, inputs.xp.zeros_like(inputs.X), None)
 
-    def pullback(self, X: Array, Z: Array | None = None) -> tuple[Array, Pullback]:
+    @property
+    def tiles(self) -> int:
+        return 2 if self._keeps_aside else 1
+
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
         centred = self._centred(inputs)
         U, W = (self._features(A) for A in centred)
-        K = check_out(inputs, None)
-        aside = check_out(inputs, None) if self._keeps_aside else None
-        read_only(self._fill(inputs, U, W, K, aside))
+        K, *rest = check_work(inputs, work, self.tiles)
+        aside = rest[0] if rest else None
+        self._fill(inputs, U, W, K, aside)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
@@ -188,7 +196,7 @@ class Radial(Kernel):
                 return KernelGradient(by_log, X_bar + Z_bar, None)
             return KernelGradient(by_log, X_bar, Z_bar)
 
-        return K, pull
+        return read_only(K), pull
 
     def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
         """Active columns of X and Z less Z's mean: distances stay, cancellation goes."""
@@ -204,17 +212,20 @@ class Radial(Kernel):
         """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
         square = inputs.Z is None
         distances = SquaredDistances(U, W, self._scale)
-        first, second = Scratch(inputs), Scratch(inputs)
+        values, keeps, works = (Scratch(inputs) for _ in range(3))
         for strip in strips(inputs, triangle=square):
-            q = K[strip]
-            keep = first.like(q) if aside is None else aside[strip]
-            work = second.like(q)
+            # part of a row is slow to work on in place, so triangles are copied in
+            q = values.like(K[strip]) if square else K[strip]
+            keep = keeps.like(q) if square or aside is None else aside[strip]
+            work = works.like(q)
             distances.fill(strip, q, work)
             self._evaluate(q, keep, work, distances.rounding)
+            if square:
+                _put_both(K, strip, q)
+            if square and aside is not None:
+                _put_both(aside, strip, keep)
         if square:
-            inputs.xp.fill_diagonal(symmetrize(K), self.variance)
-            if aside is not None:
-                symmetrize(aside)
+            inputs.xp.fill_diagonal(K, self.variance)
         return K
 
     def _contract(
@@ -234,14 +245,21 @@ class Radial(Kernel):
             side = k if aside is None else aside[strip]
             D = scratch.like(k)
             by_variance += float(xp.vdot(k_bar, k))
-            by_shape += self._shape_gradient(k_bar, k, side, D)
-            self._weigh(k_bar, k, side, D)
+            by_shape += self._weigh(k_bar, k, side, D)
             xp.matmul(D, W1, out=DW[strip.rows])
             DU += D.T @ U1[strip.rows]
         slope = 2 * self._slope
         U_bar = slope * (DW[:, -1:] * U - DW[:, :-1])
         W_bar = slope * (DU[:, -1:] * W - DU[:, :-1])
         return by_variance, by_shape, U_bar, W_bar
+
+
+def _put_both(K: Array, strip: Strip, values: Array) -> None:
+    """Put rows of the lower triangle, which go up to the diagonal, in both triangles of K."""
+    rows = strip.rows
+    K[strip] = values
+    K[: rows.start, rows] = values[:, : rows.start].T
+    symmetrize(K[rows, rows])
 
 
 def _with_ones(U: Array) -> Array:

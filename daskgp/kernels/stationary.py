@@ -213,22 +213,24 @@ class Matern12(Stationary):
     _slope: ClassVar[float] = -0.5
 
     def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
-        # the root would turn a zero's rounding into 1e-8, and r divides below
+        # the root would turn a zero's rounding into 1e-8
         xp = namespace(q)
         coincident = q <= rounding
         found = not is_numpy(xp) or bool(coincident.any())
-        if found:
-            q[coincident] = 0
-        xp.sqrt(q, out=q)
-        xp.negative(q, out=work)
-        xp.exp(work, out=work)
-        _times(work, self.variance)
-        if found:
-            q[coincident] = 1
-        xp.divide(work, q, out=aside)
+        xp.sqrt(q, out=aside)
         if found:
             aside[coincident] = 0
-        q[...] = work
+        xp.negative(aside, out=q)
+        xp.exp(q, out=q)
+        _times(q, self.variance)
+        if found:  # so that k / r is 0
+            aside[coincident] = np.inf
+
+    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
+        # dk/dr^2 = -k / (2 r)
+        namespace(K).multiply(K_bar, K, out=D)
+        D /= aside
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -351,22 +353,16 @@ class RationalQuadratic(Stationary):
         xp.exp(q, out=q)
         _times(q, self.variance)
 
-    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> None:
-        # dk/dr^2 = -k / (2 b)
+    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
+        # dk/dr^2 = -k / (2 b) and dk/dlog alpha = -alpha k (1/b - 1 + log b)
         xp = namespace(K)
-        xp.negative(aside, out=D)
-        xp.exp(D, out=D)
-        xp.multiply(D, K, out=D)
-        xp.multiply(D, K_bar, out=D)
-
-    def _shape_gradient(self, K_bar: Array, K: Array, aside: Array, work: Array) -> float:
-        # dk/dlog alpha = alpha k (1 - 1/b - log b); expm1 keeps the difference at small r
-        xp = namespace(K)
-        xp.negative(aside, out=work)
-        xp.expm1(work, out=work)
-        work += aside
-        work *= K
-        return -self.alpha * float(xp.vdot(K_bar, work))
+        inverse = xp.exp(xp.negative(aside))
+        xp.multiply(K_bar, K, out=D)
+        by_alpha = inverse + aside
+        by_alpha -= 1
+        share = -self.alpha * float(xp.vdot(D, by_alpha))
+        D *= inverse
+        return share
 
     def _gather(self, variance: float, features: np.ndarray, shape: float) -> np.ndarray:
         return np.concatenate([[variance], features, [shape]])
