@@ -163,11 +163,13 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
     dtype = _common(L, B)
     X = np.array(B, dtype=dtype, order="C")
     # L X = B is X' L' = B', and X' is Fortran ordered
-    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, -1), on_rows=False, flip=transpose)
+    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, -1), transpose)
     return X
 
 
-def whiten_rows(L: Array, K: Array, overwrite: bool = False) -> Array:
+def whiten_rows(
+    L: Array, K: Array, overwrite: bool = False, inverses: list[Array] | None = None
+) -> Array:
     """K L^-T: each row k of K (n, m) becomes L^-1 k.
 
     Parameters
@@ -178,6 +180,8 @@ def whiten_rows(L: Array, K: Array, overwrite: bool = False) -> Array:
         Rows to whiten.
     overwrite : bool, default False
         Work in K's memory where its layout allows.
+    inverses : list of arrays, optional
+        ``diagonal_inverses(L)``, where many tiles share L.
     """
     xp = namespace(L, K)
     m = _square(L, "L")
@@ -186,14 +190,43 @@ def whiten_rows(L: Array, K: Array, overwrite: bool = False) -> Array:
     if not is_numpy(xp):
         return backend.solve_triangular(xp)(L, K.T, lower=True).T
     dtype = _common(L, K)
+    L = L.astype(dtype, copy=False)
     usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
     A = K if usable else np.array(K, dtype=dtype, order="C")
-    _trsm_in_place(L.astype(dtype, copy=False), A, on_rows=True, flip=False)
+    _substitute_rows(L, A, diagonal_inverses(L) if inverses is None else inverses)
     return A
 
 
-def _trsm_in_place(L: np.ndarray, X: np.ndarray, on_rows: bool, flip: bool) -> None:
-    """Solve with L (or L' if ``flip``) on the rows or the columns of C-ordered X."""
+def diagonal_inverses(L: Array) -> list[Array]:
+    """Transposed inverses of L's diagonal blocks, for ``whiten_rows``; empty off the host."""
+    if not is_numpy(namespace(L)):
+        return []
+    trtri = _lapack("trtri", L)
+    found = []
+    for j in range(0, len(L), _BLOCK):
+        inverse, info = trtri(L[j : j + _BLOCK, j : j + _BLOCK], lower=1)
+        if info:
+            raise NumericalError(f"the factor has a zero at diagonal entry {j + info - 1}")
+        found.append(np.ascontiguousarray(np.tril(inverse).T))
+    return found
+
+
+def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
+    """Forward substitution by column blocks: nearly all of it is matrix products.
+
+    As fast as trsm, and NumPy's products let other threads run while SciPy's trsm does not.
+    """
+    held = np.empty((len(A), min(_BLOCK, len(L))), A.dtype)
+    for inverse, j in zip(inverses, range(0, len(L), _BLOCK), strict=True):
+        block = A[:, j : j + _BLOCK]
+        part = held[:, : block.shape[1]]
+        np.matmul(A[:, :j], L[j : j + _BLOCK, :j].T, out=part)
+        np.subtract(block, part, out=part)
+        np.matmul(part, inverse, out=block)
+
+
+def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
+    """Solve with L (or L' if ``flip``) on the columns of C-ordered X."""
     if not X.size:
         return
     trsm = get_blas_funcs(("trsm",), (L, X))[0]
@@ -201,11 +234,8 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, on_rows: bool, flip: bool) -> N
         a, lower, trans = L, 1, flip
     else:  # L' is Fortran ordered and upper triangular
         a, lower, trans = np.ascontiguousarray(L).T, 0, not flip
-    if not on_rows:  # X' op(L)' = B'
-        trans = not trans
-    solved = trsm(
-        1.0, a, X.T, side=0 if on_rows else 1, lower=lower, trans_a=int(trans), overwrite_b=1
-    )
+    # X' op(L)' = B'
+    solved = trsm(1.0, a, X.T, side=1, lower=lower, trans_a=int(not trans), overwrite_b=1)
     if not np.may_share_memory(solved, X):
         X[...] = solved.T
 
@@ -224,20 +254,8 @@ def add_gram_lower(S: Array, A: Array) -> Array:
     m = _square(S, "S")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
-    if not is_numpy(xp):
-        S += A.T @ A
-        return S
-    if not A.size:
-        return S
-    A = np.ascontiguousarray(A)
-    syrk = get_blas_funcs(("syrk",), (A,))[0]
-    if S.dtype == A.dtype and S.flags.c_contiguous:
-        # S' is Fortran ordered, its upper triangle is our lower one
-        total = syrk(1.0, A.T, beta=1.0, c=S.T, lower=0, overwrite_c=1)
-        if not np.may_share_memory(total, S):
-            S[...] = total.T
-        return S
-    S += syrk(1.0, A.T, lower=0).T
+    # NumPy takes syrk for A'A, and lets other threads run while SciPy's does not
+    S += A.T @ A
     return S
 
 

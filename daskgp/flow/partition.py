@@ -8,7 +8,7 @@ import numpy as np
 
 from daskgp.errors import SettingError
 
-MIN_ROWS, MAX_ROWS, BLOCKS = 4_096, 65_536, 32
+MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
 
 
 class Span(NamedTuple):

@@ -93,10 +93,10 @@ class SGPR:
         Z, L = _inputs(theta).astype(dtype), prepared.factor.astype(dtype)
         m, p = len(Z), y.shape[1]
         gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
-        tile = xp.empty((min(self.tile_rows, len(X)), m), dtype)
+        tile, inverses = xp.empty((min(self.tile_rows, len(X)), m), dtype), linalg.diagonal_inverses(L)
         for rows in self._tiles(len(X)):
             K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
-            A = linalg.whiten_rows(L, K, overwrite=True)
+            A = linalg.whiten_rows(L, K, overwrite=True, inverses=inverses)
             linalg.add_gram_lower(gram, A)
             projection += A.T @ y[rows].astype(dtype)
         trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
