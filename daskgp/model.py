@@ -167,6 +167,9 @@ class Model(Protocol[Prepared, Stats, State]):
     ) -> Moments:
         """Posterior of f at X (n, d); ``near`` are training rows a local method asks for."""
 
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[Model, Theta]:
+        """Settings and hyper-parameters at which the method is the exact GP on rows X."""
+
     def footprint(self, shape: Shape) -> Footprint:
         """Bytes and operations, for ``plan``."""
 

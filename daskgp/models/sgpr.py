@@ -9,7 +9,7 @@ not depend on how rows are cut into blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -93,7 +93,10 @@ class SGPR:
         Z, L = _inputs(theta).astype(dtype), prepared.factor.astype(dtype)
         m, p = len(Z), y.shape[1]
         gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
-        tile, inverses = xp.empty((min(self.tile_rows, len(X)), m), dtype), linalg.diagonal_inverses(L)
+        tile, inverses = (
+            xp.empty((min(self.tile_rows, len(X)), m), dtype),
+            linalg.diagonal_inverses(L),
+        )
         for rows in self._tiles(len(X)):
             K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
             A = linalg.whiten_rows(L, K, overwrite=True, inverses=inverses)
@@ -194,6 +197,10 @@ class SGPR:
         C = linalg.whiten_rows(state.inner_factor.astype(dtype), A, overwrite=True)
         covariance += C @ C.T
         return Moments(mean, covariance=covariance)
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[SGPR, Theta]:
+        """Z = X, without jitter."""
+        return replace(self, jitter=0.0), replace(theta, inputs=X)
 
     def footprint(self, shape: Shape) -> Footprint:
         """Two tiles, L, W and the sums in a task; n m^2 (2 + 2) operations a value and gradient."""
