@@ -163,7 +163,7 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
     dtype = _common(L, B)
     X = np.array(B, dtype=dtype, order="C")
     # L X = B is X' L' = B', and X' is Fortran ordered
-    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, -1), transpose)
+    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, X.size // max(m, 1)), transpose)
     return X
 
 

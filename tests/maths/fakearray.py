@@ -1,0 +1,187 @@
+"""A strict stand-in for CuPy: NumPy inside, but nothing that a device array would refuse.
+
+It raises on implicit conversion to the host, on mixing with NumPy arrays or with another fake
+device, and on any function that CuPy lacks.  ``module("a")`` and ``module("b")`` are two devices.
+"""
+
+import types
+
+import numpy as np
+
+FUNCTIONS = (
+    "abs add arange argmax argmin argsort asarray ascontiguousarray broadcast_to clip concatenate "
+    "copyto cos cumsum diag diag_indices diagonal divide dot einsum empty empty_like exp expm1 "
+    "eye fill_diagonal full full_like hstack isfinite isnan linspace log log1p log2 logical_and "
+    "logical_not matmul max maximum mean min minimum moveaxis multiply negative nonzero ones "
+    "ones_like outer reshape rint sign sin sort sqrt square stack subtract sum take tensordot "
+    "tile trace tril triu vdot vstack where zeros zeros_like"
+).split()
+CONSTANTS = ("inf", "nan", "pi", "newaxis", "float32", "float64", "int64", "bool_")
+SCALARS = (bool, int, float, str, type(None), type, np.generic, np.dtype, slice, type(Ellipsis))
+
+
+class FakeArray:
+    """An array on a fake device; made by the functions of ``module(name)``."""
+
+    __array_ufunc__ = None  # numpy_array + fake_array must fail, not loop over elements
+    __hash__ = None
+
+    def __init__(self, data, xp):
+        self._data = np.asarray(data)
+        self._xp = xp
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("implicit conversion of a fake device array to a NumPy array")
+
+    def __array_namespace__(self, api_version=None):
+        return self._xp
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __len__(self):
+        return len(self._data)
+
+    def __float__(self):
+        return float(self._data)
+
+    def __int__(self):
+        return int(self._data)
+
+    def __bool__(self):
+        return bool(self._data)
+
+    def __repr__(self):
+        return f"FakeArray({self._data!r}, {self._xp.__name__})"
+
+    def __getitem__(self, key):
+        return _wrap(self._data[_unwrap(key, self._xp)], self._xp)
+
+    def __setitem__(self, key, value):
+        self._data[_unwrap(key, self._xp)] = _unwrap(value, self._xp)
+
+    def get(self):
+        """The explicit move to the host."""
+        return self._data.copy()
+
+    @property
+    def T(self):
+        return _wrap(self._data.T, self._xp)
+
+    @property
+    def shape(self):
+        return self._data.shape
+
+    @property
+    def dtype(self):
+        return self._data.dtype
+
+    @property
+    def ndim(self):
+        return self._data.ndim
+
+    @property
+    def size(self):
+        return self._data.size
+
+    @property
+    def nbytes(self):
+        return self._data.nbytes
+
+
+def _wrap(value, xp):
+    """Results stay on the device, scalars included, as CuPy's do."""
+    if isinstance(value, tuple):
+        return tuple(_wrap(v, xp) for v in value)
+    return FakeArray(value, xp) if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _unwrap(value, xp):
+    if isinstance(value, FakeArray):
+        if value._xp is not xp:
+            raise TypeError(f"an array of {value._xp.__name__} in a call of {xp.__name__}")
+        return value._data
+    if isinstance(value, list | tuple):
+        return type(value)(_unwrap(v, xp) for v in value)
+    if isinstance(value, SCALARS):
+        return value
+    raise TypeError(f"Unsupported type {type(value)} in a call of {xp.__name__}")
+
+
+def _call(function, xp):
+    def call(*args, **kwargs):
+        out = kwargs.get("out")
+        args = tuple(_unwrap(a, xp) for a in args)
+        kwargs = {key: _unwrap(value, xp) for key, value in kwargs.items()}
+        result = function(*args, **kwargs)
+        return out if out is not None else _wrap(result, xp)
+
+    call.__name__ = getattr(function, "__name__", "call")
+    return call
+
+
+def _method(name):
+    def method(self, *args, **kwargs):
+        return _call(getattr(type(self._data), name), self._xp)(self, *args, **kwargs)
+
+    return method
+
+
+def _in_place(name):
+    def method(self, other):
+        _call(getattr(np.ndarray, name), self._xp)(self, other)
+        return self
+
+    return method
+
+
+for _name in "add sub mul truediv pow matmul mod floordiv and or xor".split():
+    setattr(FakeArray, f"__{_name}__", _method(f"__{_name}__"))
+    setattr(FakeArray, f"__r{_name}__", _method(f"__r{_name}__"))
+    setattr(FakeArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
+for _name in "lt le gt ge eq ne neg abs invert".split():
+    setattr(FakeArray, f"__{_name}__", _method(f"__{_name}__"))
+for _name in (
+    "all any argmax argmin astype copy cumsum diagonal dot max mean min prod ravel reshape "
+    "squeeze std sum take trace transpose var"
+).split():
+    setattr(FakeArray, _name, _method(_name))
+
+
+def _solve_triangular(a, b, trans=0, lower=False):
+    import scipy.linalg
+
+    return scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower)
+
+
+def _cholesky(a):
+    """Like CuPy's default: NaN where NumPy would raise."""
+    try:
+        return np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        return np.full_like(a, np.nan)
+
+
+def _asarray(xp):
+    def asarray(value, dtype=None):
+        # the explicit move to the device
+        data = value._data if isinstance(value, FakeArray) else np.array(value)
+        return FakeArray(data if dtype is None else data.astype(dtype), xp)
+
+    return asarray
+
+
+def module(name):
+    """A fake array module; arrays of different modules do not mix."""
+    xp = types.ModuleType(f"fakearray_{name}")
+    for function in FUNCTIONS:
+        setattr(xp, function, _call(getattr(np, function), xp))
+    for constant in CONSTANTS:
+        setattr(xp, constant, getattr(np, constant))
+    xp.asarray = _asarray(xp)
+    xp.array = _asarray(xp)
+    xp.ndarray = FakeArray
+    xp.linalg = types.SimpleNamespace(
+        cholesky=_call(_cholesky, xp), solve_triangular=_call(_solve_triangular, xp)
+    )
+    return xp

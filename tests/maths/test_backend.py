@@ -1,0 +1,174 @@
+import logging
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from daskgp import backend
+from daskgp.errors import DeviceError, SettingError
+
+
+def test_namespace_of_arrays_and_scalars(xp):
+    a = xp.asarray(np.ones(3))
+    assert backend.namespace(a, 2.0, None, np.float64(1)) is xp
+    assert backend.namespace(1.0, None) is np
+    assert backend.is_numpy(xp) == (xp is np)
+
+
+def test_namespace_refuses_two_devices(fake):
+    a, b = fake("a").asarray(np.ones(3)), fake("b").asarray(np.ones(3))
+    with pytest.raises(DeviceError, match="fakearray_a and fakearray_b.*to_device or to_host"):
+        backend.namespace(a, b)
+    with pytest.raises(DeviceError, match="numpy and fakearray_b"):
+        backend.namespace(np.ones(2), b)
+
+
+def test_namespace_refuses_what_is_no_array():
+    class Table:
+        shape = (3, 2)
+
+    with pytest.raises(DeviceError, match="Table is not an array daskgp computes with"):
+        backend.namespace(Table())
+
+
+def test_namespace_of_cupy_without_the_standard(monkeypatch):
+    array = type("ndarray", (), {"__module__": "cupy._core.core", "shape": (2,)})()
+    cupy = types.ModuleType("cupy")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert backend.namespace(array) is cupy
+
+
+def test_to_host_moves_once_and_not_at_all(xp):
+    a = np.arange(3.0)
+    assert backend.to_host(a) is a
+    host = backend.to_host(xp.asarray(a))
+    assert type(host) is np.ndarray
+    np.testing.assert_array_equal(host, a)
+
+
+def test_to_device_cpu_casts():
+    a = np.arange(3.0)
+    assert backend.to_device(a, "cpu") is a
+    assert backend.to_device(a, "cpu", np.float32).dtype == np.float32
+
+
+def fake_cupy(count=0, error=None):
+    cupy = types.ModuleType("cupy")
+    Error = type("CUDARuntimeError", (RuntimeError,), {})
+
+    def get_device_count():
+        if error:
+            raise Error(error)
+        return count
+
+    runtime = types.SimpleNamespace(getDeviceCount=get_device_count, CUDARuntimeError=Error)
+    cupy.cuda = types.SimpleNamespace(runtime=runtime)
+    cupy.asarray = lambda array, dtype=None: ("moved", array, dtype)
+    return cupy
+
+
+@pytest.fixture
+def cupy_is(monkeypatch):
+    """Put a module, or nothing, where cupy would be found."""
+
+    def put(cupy):
+        monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: cupy and object())
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        monkeypatch.setattr(backend, "_announced", set())
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("cupy", "reason"),
+    [
+        (None, "cupy is not installed"),
+        (fake_cupy(0), "the CUDA driver finds no device"),
+        (fake_cupy(error="insufficient driver"), "does not answer .insufficient driver."),
+    ],
+    ids=["no cupy", "no device", "no driver"],
+)
+def test_gpu_that_cannot_be_had(cupy_is, caplog, cupy, reason):
+    cupy_is(cupy)
+    with pytest.raises(DeviceError, match=f"device='gpu' cannot be had: .*{reason}.*device='cpu'"):
+        backend.resolve_device("gpu")
+    with caplog.at_level(logging.INFO, "daskgp.backend"):
+        assert backend.resolve_device("auto") == "cpu"
+        assert backend.resolve_device("auto") == "cpu"
+    assert len(caplog.records) == 1
+    assert "device='auto' chose the cpu" in caplog.text
+
+
+def test_gpu_that_is_there(cupy_is, caplog):
+    cupy_is(fake_cupy(1))
+    assert backend.resolve_device("gpu") == "gpu"
+    with caplog.at_level(logging.INFO, "daskgp.backend"):
+        assert backend.resolve_device("auto") == "gpu"
+    assert "chose the gpu" in caplog.text
+    assert backend.to_device([1], "gpu", "float32") == ("moved", [1], "float32")
+
+
+def test_cpu_never_looks_for_cupy(monkeypatch):
+    monkeypatch.setattr(backend, "_why_no_gpu", lambda: pytest.fail("looked for a GPU"))
+    assert backend.resolve_device("cpu") == "cpu"
+
+
+def test_broken_cupy_says_so(monkeypatch):
+    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "cupy", None)  # import raises ImportError
+    with pytest.raises(DeviceError, match="cupy cannot be imported"):
+        backend.resolve_device("gpu")
+
+
+def test_unknown_device():
+    with pytest.raises(SettingError, match="device must be 'auto', 'cpu' or 'gpu', not 'tpu'"):
+        backend.resolve_device("tpu")
+
+
+def test_special_functions(fake, monkeypatch):
+    assert backend.special(np).ndtr(0.0) == 0.5
+    xp = fake("a")
+    xp.special = object()
+    assert backend.special(xp) is xp.special
+    cupyx = types.ModuleType("cupyx.scipy.special")
+    for name in ("cupyx", "cupyx.scipy"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cupyx.scipy.special", cupyx)
+    assert backend.special(types.ModuleType("cupy")) is cupyx
+
+
+class TestTheFakeItself:
+    """A stand-in that allows too much would prove nothing."""
+
+    def test_no_implicit_move_to_the_host(self, fake):
+        a = fake("a").asarray(np.ones(3))
+        with pytest.raises(TypeError, match="implicit conversion"):
+            np.asarray(a)
+        with pytest.raises(TypeError):
+            np.exp(a)
+
+    def test_no_mixing(self, fake):
+        xp = fake("a")
+        a, b = xp.asarray(np.ones(3)), fake("b").asarray(np.ones(3))
+        for other in (np.ones(3), b):
+            with pytest.raises(TypeError):
+                a + other
+            with pytest.raises(TypeError):
+                other + a
+            with pytest.raises(TypeError):
+                a += other
+            with pytest.raises(TypeError):
+                xp.add(a, other)
+            with pytest.raises(TypeError):
+                a[:] = other
+
+    def test_functions_cupy_lacks(self, fake):
+        assert not hasattr(fake("a"), "tril_indices_from_mask")
+        assert not hasattr(fake("a"), "nditer")
+
+    def test_results_stay_on_the_device(self, fake):
+        xp = fake("a")
+        a = xp.asarray(np.eye(2))
+        for result in (a @ a, a.sum(), a[0], a.T, xp.exp(a), 2 * a, a < 1):
+            assert result.__array_namespace__() is xp

@@ -1,0 +1,256 @@
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskgp import linalg
+from daskgp.backend import to_host
+from daskgp.errors import InputError, NumericalError
+
+DTYPES = [np.float64, np.float32]
+SIZES = [1, 2, 7, 129, 300]  # below, at and above the blocks of the triangle copies
+TOLERANCE = {np.float64: 1e-10, np.float32: 2e-3}
+
+
+def positive_definite(m, dtype, rng):
+    B = rng.normal(size=(m, m + 3))
+    return (B @ B.T / m + np.eye(m)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", SIZES)
+def test_cholesky(xp, rng, m, dtype):
+    A = positive_definite(m, dtype, rng)
+    given_A = xp.asarray(A.copy())
+    L, jitter = linalg.cholesky(given_A, jitter=0.0)
+    host = to_host(L)
+    assert host.dtype == dtype
+    assert jitter == 0
+    assert not np.triu(host, 1).any()
+    np.testing.assert_allclose(host @ host.T, A, atol=TOLERANCE[dtype])
+    np.testing.assert_array_equal(to_host(given_A), A)
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_cholesky_adds_what_it_reports(xp, rng, m):
+    A = positive_definite(m, np.float64, rng)
+    L, jitter = linalg.cholesky(xp.asarray(A), jitter=1e-3)
+    L = to_host(L)
+    assert jitter == 1e-3
+    np.testing.assert_allclose(L @ L.T, A + 1e-3 * np.diag(A).mean() * np.eye(m), atol=1e-10)
+
+
+def test_cholesky_in_place(rng):
+    A = positive_definite(200, np.float64, rng)
+    scratch = A.copy()
+    L, _ = linalg.cholesky(scratch, overwrite=True, jitter=0.0)
+    assert L is scratch
+    np.testing.assert_allclose(L @ L.T, A, atol=1e-10)
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+def test_cholesky_of_any_layout(rng, layout):
+    A = positive_definite(20, np.float64, rng)
+    given_A = lay_out(A, layout)
+    L, _ = linalg.cholesky(given_A, overwrite=True, jitter=0.0)
+    np.testing.assert_allclose(L @ L.T, A, atol=1e-12)
+    assert L.flags.c_contiguous
+
+
+def lay_out(A, layout):
+    if layout == "fortran":
+        return np.asfortranarray(A)
+    if layout == "strided":
+        wide = np.full((2 * A.shape[0], 2 * A.shape[1]), np.nan, A.dtype)
+        wide[::2, ::2] = A
+        return wide[::2, ::2]
+    A = A.copy()
+    A.flags.writeable = False
+    return A
+
+
+@pytest.mark.parametrize("m", [3, 300])
+def test_jitter_is_raised_and_logged(xp, caplog, m):
+    A = np.ones((m, m))
+    with caplog.at_level(logging.WARNING, "daskgp.linalg"):
+        L, jitter = linalg.cholesky(xp.asarray(A - 1e-7 * np.eye(m)), jitter=0.0)
+    assert 1e-7 <= jitter <= 1e-5
+    assert f"a {m} x {m} matrix needed jitter" in caplog.text
+    L = to_host(L)
+    np.testing.assert_allclose(L @ L.T, A, atol=2e-5)
+
+
+def test_failed_attempts_leave_no_trace(rng):
+    # rank 150 of 300: LAPACK gets far before it fails, in place, several times over
+    B = rng.normal(size=(300, 150))
+    A = B @ B.T - 1e-7 * np.eye(300)
+    L, jitter = linalg.cholesky(A.copy(), jitter=0.0, overwrite=True)
+    assert jitter > 0
+    np.testing.assert_allclose(L @ L.T, A + jitter * np.diag(A).mean() * np.eye(300), atol=1e-9)
+
+
+def test_not_positive_definite(xp):
+    with pytest.raises(NumericalError, match="2 x 2 matrix is not positive definite even with"):
+        linalg.cholesky(xp.asarray(np.array([[1.0, 3.0], [3.0, 1.0]])))
+
+
+def test_jitter_beyond_the_largest_is_still_tried_once(xp):
+    L, jitter = linalg.cholesky(xp.asarray(np.eye(2)), jitter=0.1)
+    assert jitter == 0.1
+
+
+@pytest.mark.parametrize("where", [(0, 0), (1, 2)])
+def test_nan_is_named(xp, where):
+    A = np.eye(3)
+    A[where] = A[where[::-1]] = np.nan
+    with pytest.raises(NumericalError, match="look for NaN"):
+        linalg.cholesky(xp.asarray(A))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_solves(xp, rng, m, dtype, order):
+    L = np.linalg.cholesky(positive_definite(m, np.float64, rng)).astype(dtype)
+    given_L = xp.asarray(np.asarray(L, order=order))
+    for shape in [(m,), (m, 1), (m, 4)]:
+        B = rng.normal(size=shape).astype(dtype)
+        X, Y = (f(given_L, xp.asarray(B)) for f in (linalg.solve_lower, linalg.solve_lower_t))
+        assert X.shape == Y.shape == shape
+        assert X.dtype == Y.dtype == dtype
+        np.testing.assert_allclose(L @ to_host(X), B, atol=TOLERANCE[dtype])
+        np.testing.assert_allclose(L.T @ to_host(Y), B, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [0, 1, 13])
+def test_whiten_rows(xp, rng, n, dtype):
+    L = np.linalg.cholesky(positive_definite(9, np.float64, rng)).astype(dtype)
+    K = rng.normal(size=(n, 9)).astype(dtype)
+    A = linalg.whiten_rows(xp.asarray(L), xp.asarray(K))
+    assert A.dtype == dtype
+    np.testing.assert_allclose(to_host(A) @ L.T, K, atol=TOLERANCE[dtype])
+
+
+def test_whiten_rows_in_place(rng):
+    L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
+    K = rng.normal(size=(5, 9))
+    before = K.copy()
+    untouched = linalg.whiten_rows(L, K)
+    np.testing.assert_array_equal(K, before)
+    assert linalg.whiten_rows(L, K, overwrite=True) is K
+    np.testing.assert_array_equal(K, untouched)
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+def test_whiten_rows_of_any_layout(rng, layout):
+    L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
+    K = rng.normal(size=(5, 9))
+    A = linalg.whiten_rows(lay_out(L, layout), lay_out(K, layout), overwrite=True)
+    np.testing.assert_allclose(A @ L.T, K, atol=1e-12)
+
+
+def test_only_the_lower_triangle_of_a_factor_is_read(rng):
+    L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
+    K = rng.normal(size=(5, 9))
+    dirty = L + np.triu(np.full((9, 9), 7.0), 1)
+    np.testing.assert_array_equal(linalg.whiten_rows(dirty, K), linalg.whiten_rows(L, K))
+    np.testing.assert_array_equal(linalg.solve_lower_t(dirty, K.T), linalg.solve_lower_t(L, K.T))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sum_dtype", DTYPES)
+def test_add_gram_lower(xp, rng, dtype, sum_dtype):
+    A, start = rng.normal(size=(11, 6)).astype(dtype), rng.normal(size=(6, 6)).astype(sum_dtype)
+    S = xp.asarray(start.copy())
+    assert linalg.add_gram_lower(S, xp.asarray(A)) is S
+    expected = start.astype(np.float64) + A.astype(np.float64).T @ A
+    tolerance = 1e-12 if dtype == sum_dtype == np.float64 else 1e-5
+    np.testing.assert_allclose(np.tril(to_host(S)), np.tril(expected), atol=tolerance)
+    assert S.dtype == sum_dtype
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+def test_add_gram_lower_of_any_layout(rng, layout):
+    A = rng.normal(size=(11, 6))
+    S = np.zeros((6, 6)) if layout == "read-only" else lay_out(np.zeros((6, 6)), layout)
+    linalg.add_gram_lower(S, lay_out(A, layout))
+    np.testing.assert_allclose(np.tril(S), np.tril(A.T @ A), atol=1e-12)
+
+
+def test_add_gram_lower_of_no_rows(xp):
+    S = xp.asarray(np.eye(3))
+    linalg.add_gram_lower(S, xp.asarray(np.empty((0, 3))))
+    np.testing.assert_array_equal(to_host(S), np.eye(3))
+
+
+@given(st.integers(0, 300), st.integers(0, 2**31))
+def test_symmetrize_copies_the_lower_triangle(m, seed):
+    S = np.random.default_rng(seed).normal(size=(m, m))
+    expected = np.tril(S) + np.tril(S, -1).T
+    assert linalg.symmetrize(S) is S
+    np.testing.assert_array_equal(S, expected)
+
+
+def test_symmetrize_on_a_device(fake):
+    S = fake("a").asarray(np.array([[1.0, 9.0], [2.0, 3.0]]))
+    np.testing.assert_array_equal(to_host(linalg.symmetrize(S)), [[1.0, 2.0], [2.0, 3.0]])
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_determinant_and_inverse(xp, rng, m):
+    A = positive_definite(m, np.float64, rng)
+    L = xp.asarray(np.linalg.cholesky(A))
+    np.testing.assert_allclose(linalg.logdet_factor(L), np.linalg.slogdet(A)[1], rtol=1e-12)
+    inverse = to_host(linalg.inverse_from_factor(L))
+    np.testing.assert_array_equal(inverse, inverse.T)
+    np.testing.assert_allclose(inverse @ A, np.eye(m), atol=1e-10)
+
+
+def test_singular_factor_has_no_inverse():
+    with pytest.raises(NumericalError, match="zero at diagonal entry 1"):
+        linalg.inverse_from_factor(np.diag([1.0, 0.0]))
+
+
+def test_empty_matrices():
+    empty = np.empty((0, 0))
+    assert linalg.cholesky(empty)[0].shape == (0, 0)
+    assert linalg.logdet_factor(empty) == 0
+    assert linalg.inverse_from_factor(empty).shape == (0, 0)
+    assert linalg.solve_lower(empty, np.empty((0, 2))).shape == (0, 2)
+
+
+def test_shapes_that_do_not_agree(xp):
+    L, K = xp.asarray(np.eye(3)), xp.asarray(np.ones((2, 4)))
+    with pytest.raises(InputError, match="A has shape .2, 4.: a square matrix"):
+        linalg.cholesky(K)
+    with pytest.raises(InputError, match="K has shape .2, 4., the factor has 3 columns"):
+        linalg.whiten_rows(L, K)
+    with pytest.raises(InputError, match="B has 2 rows, the factor has 3"):
+        linalg.solve_lower(L, K)
+    with pytest.raises(InputError, match="A has shape .2, 4., the sum has 3 columns"):
+        linalg.add_gram_lower(L, K)
+
+
+def test_statistics_do_not_mix_devices(fake):
+    from daskgp.errors import DeviceError
+
+    with pytest.raises(DeviceError, match="two devices"):
+        linalg.whiten_rows(np.eye(2), fake("a").asarray(np.eye(2)))
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_diagonal_inverses_serve_many_tiles(xp, rng, m):
+    L = xp.asarray(np.linalg.cholesky(positive_definite(m, np.float64, rng)))
+    K = xp.asarray(rng.normal(size=(5, m)))
+    shared = linalg.whiten_rows(L, K, inverses=linalg.diagonal_inverses(L))
+    np.testing.assert_array_equal(to_host(shared), to_host(linalg.whiten_rows(L, K)))
+
+
+def test_diagonal_inverses_of_a_singular_factor():
+    L = np.eye(200)
+    L[150, 150] = 0
+    with pytest.raises(NumericalError, match="the factor has a zero at diagonal entry 150"):
+        linalg.diagonal_inverses(L)
