@@ -250,7 +250,7 @@ def add_gram_lower(S: Array, A: Array) -> Array:
     A : (n, m) array
         Rows.  A float32 A with a float64 S is multiplied in float32 and added in float64.
     """
-    xp = namespace(S, A)
+    namespace(S, A)  # one device
     m = _square(S, "S")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")

@@ -89,6 +89,6 @@ def from_dict(description: dict[str, Any]) -> Kernel:
             if not isinstance(parts, list) or len(settings) != 1:
                 raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
             return kind(tuple(from_dict(part) for part in parts))
-    if name not in REGISTRY:
+    if not isinstance(name, str) or name not in REGISTRY:
         raise SettingError(f"unknown kernel {name!r}: choose one of {', '.join(REGISTRY)}")
     return _build(REGISTRY[name], [], settings, f"kernel {name!r}")

@@ -161,6 +161,7 @@ class Composite(Kernel):
         return KernelGradient(by_log, X_bar, Z_bar)
 
 
+@dataclass(frozen=True)
 class Sum(Composite):
     """Sum of kernels.
 
@@ -208,6 +209,7 @@ class Sum(Composite):
         return read_only(K), pull
 
 
+@dataclass(frozen=True)
 class Product(Composite):
     """Product of kernels.
 

@@ -160,11 +160,12 @@ class Radial(Kernel):
 
     def diag(self, X: Array) -> Array:
         inputs = check_inputs(X)
-        select_columns(inputs.X[:0], self.active_dims, type(self).__name__)
+        self._features(self._centred(inputs._replace(X=inputs.X[:0]))[0])  # checks columns
         return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
+        namespace(inputs.X, diag_bar)
         by_log = np.zeros(len(self.parameter_names))
         by_log[0] = self.variance * float(diag_bar.sum(dtype=np.float64))
         return KernelGradient(by_log, inputs.xp.zeros_like(inputs.X), None)

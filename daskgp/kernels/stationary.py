@@ -240,7 +240,7 @@ class Matern32(Stationary):
     Examples
     --------
     >>> float(Matern32()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])  # (1 + 3^.5) exp(-3^.5)
-    0.483335772
+    0.483357725
     """
 
     lengthscale: Lengthscale = None

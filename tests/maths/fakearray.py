@@ -8,14 +8,20 @@ import types
 
 import numpy as np
 
-FUNCTIONS = (
-    "abs add arange argmax argmin argsort asarray ascontiguousarray broadcast_to clip concatenate "
-    "copyto cos cumsum diag diag_indices diagonal divide dot einsum empty empty_like exp expm1 "
-    "eye fill_diagonal full full_like hstack isfinite isnan linspace log log1p log2 logical_and "
-    "logical_not matmul max maximum mean min minimum moveaxis multiply negative nonzero ones "
-    "ones_like outer reshape rint sign sin sort sqrt square stack subtract sum take tensordot "
-    "tile trace tril triu vdot vstack where zeros zeros_like"
-).split()
+_FUNCTIONS = """
+    abs add arange argmax argmin argsort asarray ascontiguousarray broadcast_to clip concatenate
+    copyto cos cumsum diag diag_indices diagonal divide dot einsum empty empty_like exp expm1 eye
+    fill_diagonal full full_like hstack isfinite isnan linspace log log1p log2 logical_and
+    logical_not matmul max maximum mean min minimum moveaxis multiply negative nonzero ones
+    ones_like outer reshape rint sign sin sort sqrt square stack subtract sum take tensordot tile
+    trace tril triu vdot vstack where zeros zeros_like
+"""
+_BINARY = "add sub mul truediv pow matmul mod floordiv and or xor"
+_PLAIN = "lt le gt ge eq ne neg abs invert"
+_METHODS = """
+    all any argmax argmin astype copy cumsum diagonal dot max mean min prod ravel reshape squeeze
+    std sum take trace transpose var
+"""
 CONSTANTS = ("inf", "nan", "pi", "newaxis", "float32", "float64", "int64", "bool_")
 SCALARS = (bool, int, float, str, type(None), type, np.generic, np.dtype, slice, type(Ellipsis))
 
@@ -102,7 +108,8 @@ def _unwrap(value, xp):
             raise TypeError(f"an array of {value._xp.__name__} in a call of {xp.__name__}")
         return value._data
     if isinstance(value, list | tuple):
-        return type(value)(_unwrap(v, xp) for v in value)
+        plain = tuple if isinstance(value, tuple) else list
+        return plain(_unwrap(v, xp) for v in value)
     if isinstance(value, SCALARS):
         return value
     raise TypeError(f"Unsupported type {type(value)} in a call of {xp.__name__}")
@@ -135,16 +142,13 @@ def _in_place(name):
     return method
 
 
-for _name in "add sub mul truediv pow matmul mod floordiv and or xor".split():
+for _name in _BINARY.split():
     setattr(FakeArray, f"__{_name}__", _method(f"__{_name}__"))
     setattr(FakeArray, f"__r{_name}__", _method(f"__r{_name}__"))
     setattr(FakeArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
-for _name in "lt le gt ge eq ne neg abs invert".split():
+for _name in _PLAIN.split():
     setattr(FakeArray, f"__{_name}__", _method(f"__{_name}__"))
-for _name in (
-    "all any argmax argmin astype copy cumsum diagonal dot max mean min prod ravel reshape "
-    "squeeze std sum take trace transpose var"
-).split():
+for _name in _METHODS.split():
     setattr(FakeArray, _name, _method(_name))
 
 
@@ -174,7 +178,7 @@ def _asarray(xp):
 def module(name):
     """A fake array module; arrays of different modules do not mix."""
     xp = types.ModuleType(f"fakearray_{name}")
-    for function in FUNCTIONS:
+    for function in _FUNCTIONS.split():
         setattr(xp, function, _call(getattr(np, function), xp))
     for constant in CONSTANTS:
         setattr(xp, constant, getattr(np, constant))

@@ -18,7 +18,7 @@ def test_namespace_of_arrays_and_scalars(xp):
 
 def test_namespace_refuses_two_devices(fake):
     a, b = fake("a").asarray(np.ones(3)), fake("b").asarray(np.ones(3))
-    with pytest.raises(DeviceError, match="fakearray_a and fakearray_b.*to_device or to_host"):
+    with pytest.raises(DeviceError, match=r"fakearray_a and fakearray_b.*to_device or to_host"):
         backend.namespace(a, b)
     with pytest.raises(DeviceError, match="numpy and fakearray_b"):
         backend.namespace(np.ones(2), b)

@@ -1,0 +1,663 @@
+"""Values, derivatives and the algebra of kernels, over every array module."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.gaussian_process import kernels as sk
+
+from daskgp import kernels
+from daskgp.backend import to_host
+from daskgp.errors import DeviceError, InputError, SettingError
+from daskgp.kernels import (
+    RBF,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Product,
+    RationalQuadratic,
+    Sum,
+    from_dict,
+    parse,
+)
+
+D = 3
+ARD = (0.8, 2.0, 1.3)
+LEAVES = {
+    "rbf": RBF(1.4, 2.0),
+    "rbf ard": RBF(ARD, 2.0),
+    "matern12": Matern12(1.4, 2.0),
+    "matern12 ard": Matern12(ARD, 0.5),
+    "matern32": Matern32(1.4, 2.0),
+    "matern32 ard": Matern32(ARD, 2.0),
+    "matern32 default": Matern32(),
+    "matern52": Matern52(1.4, 2.0),
+    "matern52 ard": Matern52(ARD, 2.0),
+    "rational_quadratic": RationalQuadratic(1.4, 0.7, 2.0),
+    "rational_quadratic ard": RationalQuadratic(ARD, 30.0, 2.0),
+    "periodic": Periodic(0.9, 1.7, 2.0),
+    "linear": Linear(0.6),
+    "linear ard": Linear(ARD),
+    "constant": Constant(0.3),
+    # one and two columns take the path of direct differences
+    "matern52 one column": Matern52(1.4, 2.0, active_dims=[1]),
+    "matern12 two columns": Matern12((1.4, 0.6), active_dims=[2, 0]),
+    "periodic one column": Periodic(0.9, 1.7, active_dims=2),
+    "linear two columns": Linear((0.5, 2.0), active_dims=[2, 1]),
+}
+COMPOSITES = {
+    "sum": RBF(1.4) + Matern12(0.9, active_dims=[0]),
+    "sum of constants": Constant(0.5) + 2.0,
+    "product of constants": Constant(0.5) * 2.0,
+    "scaled": 0.1 * Linear(),
+    "product": Periodic(active_dims=[1]) * RBF(ARD) * 0.5 * Matern32(2.0, active_dims=[0, 2]),
+    "nested": (RationalQuadratic(1.4) + 0.3) * (Linear() + Matern52(ARD)) + 0.2 * RBF() * Linear(),
+}
+KERNELS = LEAVES | COMPOSITES
+everyone = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+
+
+def inputs(rng, n=9, m=6, d=D):
+    return rng.normal(size=(n, d)), rng.normal(size=(m, d))
+
+
+# --- values
+
+
+def sklearn_twins():
+    yield RBF(ARD, 2.0), 2.0 * sk.RBF(ARD)
+    yield Matern12(1.4), sk.Matern(1.4, nu=0.5)
+    yield Matern32(ARD, 2.0), 2.0 * sk.Matern(ARD, nu=1.5)
+    yield Matern52(ARD), sk.Matern(ARD, nu=2.5)
+    yield RationalQuadratic(1.4, 0.7, 2.0), 2.0 * sk.RationalQuadratic(1.4, 0.7)
+    yield Linear(0.6), 0.6 * sk.DotProduct(sigma_0=0.0)
+    yield Constant(0.3), sk.ConstantKernel(0.3)
+    yield Periodic(0.9, 1.7, active_dims=[0]), sk.ExpSineSquared(0.9, 1.7)
+    yield RBF(1.4) * Matern32(2.0) + 0.3, sk.RBF(1.4) * sk.Matern(2.0, nu=1.5) + 0.3
+
+
+@pytest.mark.parametrize(("ours", "theirs"), list(sklearn_twins()))
+def test_values_of_scikit_learn(xp, rng, ours, theirs):
+    X, Z = inputs(rng)
+    K = ours(xp.asarray(X), xp.asarray(Z))
+    if isinstance(ours, Periodic):  # scikit-learn's takes the norm, ours a sum over columns
+        X, Z = X[:, :1], Z[:, :1]
+    np.testing.assert_allclose(to_host(K), theirs(X, Z), rtol=1e-12, atol=1e-14)
+
+
+@everyone
+def test_a_kernel_with_itself_is_exactly_symmetric(xp, rng, kernel):
+    X = xp.asarray(inputs(rng, n=300)[0])
+    K = to_host(kernel(X))
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_array_equal(np.diag(K), to_host(kernel.diag(X)))
+    np.testing.assert_allclose(K, to_host(kernel(X, X)), rtol=1e-7, atol=1e-12)
+    assert np.linalg.eigvalsh(K).min() > -1e-10 * np.trace(K)
+
+
+@everyone
+def test_values_do_not_depend_on_the_rows_beside_them(rng, kernel):
+    X, Z = inputs(rng, n=700, m=300)
+    K = kernel(X, Z)
+    for rows in (slice(0, 1), slice(100, 103), slice(111, 700)):
+        np.testing.assert_allclose(kernel(X[rows], Z), K[rows], rtol=1e-12, atol=1e-13)
+
+
+@everyone
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype_in_dtype_out(xp, rng, kernel, dtype):
+    X, Z = (xp.asarray(A.astype(dtype)) for A in inputs(rng))
+    K, pull = kernel.pullback(X, Z)
+    gradient = pull(K)
+    diagonal = kernel.diag_vjp(X, kernel.diag(X))
+    for array in (K, kernel(X), kernel.diag(X), gradient.X, gradient.Z, diagonal.X):
+        assert array.dtype == dtype
+    for by_log in (gradient.log_parameters, diagonal.log_parameters):
+        assert type(by_log) is np.ndarray
+        assert by_log.dtype == np.float64
+    exact = kernel(*(to_host(A).astype(np.float64) for A in (X, Z)))
+    tolerance = 2e-6 if dtype == np.float32 else 1e-14
+    np.testing.assert_allclose(to_host(K), exact, rtol=10 * tolerance, atol=10 * tolerance)
+
+
+@everyone
+def test_float32_gradient_is_near_the_float64_one(rng, kernel):
+    X, Z = inputs(rng, 80, 60)
+    K_bar = rng.normal(size=(80, 60))
+    single = kernel.vjp(*(A.astype(np.float32) for A in (X, Z, K_bar)))
+    double = kernel.vjp(*(A.astype(np.float32).astype(np.float64) for A in (X, Z, K_bar)))
+    for one, other in zip(single, double, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-3)
+
+
+def test_integers_and_lists_are_taken_as_floats():
+    K = Linear()(np.array([[1, 2]]), np.array([[3, 4]]))
+    assert K.dtype == np.float64
+    assert K.item() == 11
+    assert RBF()([[0.0]], [[0.0]]).item() == 1
+
+
+@everyone
+def test_out_is_filled_and_returned(xp, rng, kernel):
+    X, Z = map(xp.asarray, inputs(rng))
+    wide = xp.full((9, 11), np.nan)
+    out = wide[:, 2:8]
+    K = kernel(X, Z, out=out)
+    assert K is out
+    np.testing.assert_allclose(to_host(out), to_host(kernel(X, Z)), rtol=1e-13)
+    assert np.isnan(to_host(wide)[:, [0, 1, 8, 9, 10]]).all()
+
+
+# --- coincident and awkward inputs
+
+
+@everyone
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_coincident_points(xp, rng, kernel, offset, scale):
+    X = scale * rng.normal(size=(5, D)) + offset
+    X = np.repeat(X, 3, axis=0)
+    K_bar = rng.normal(size=(15, 15))
+    device = xp.asarray(X)
+    for Z in (device, None):
+        K, pull = kernel.pullback(device, Z)
+        gradient = pull(xp.asarray(K_bar))
+        for array in gradient if Z is not None else gradient[:2]:
+            assert np.isfinite(to_host(array)).all()
+        diagonal = to_host(kernel.diag(device))
+        np.testing.assert_allclose(np.diag(to_host(K)), diagonal, rtol=1e-7)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_exponential_kernel_is_exact_at_coincident_points(xp, rng, d, dtype):
+    # the square root would turn rounding of 1e-16 into 1e-8
+    X = xp.asarray((50 * rng.normal(size=(40, d)) + 300).astype(dtype))
+    K, pull = Matern12().pullback(X, xp.asarray(to_host(X)))
+    np.testing.assert_array_equal(np.diag(to_host(K)), 1)
+    gradient = pull(xp.eye(40, dtype=dtype))
+    for array in gradient[1:]:
+        np.testing.assert_array_equal(to_host(array), 0)
+    assert gradient.log_parameters[1] == 0
+
+
+@everyone
+def test_far_points_do_not_overflow(rng, kernel):
+    X = rng.normal(size=(4, D))
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        K, pull = kernel.pullback(X, X + 1e5)
+        gradient = pull(np.ones_like(K))
+    assert all(np.isfinite(array).all() for array in (K, *gradient))
+
+
+rows = st.integers(1, 12)
+
+
+@given(rows, rows, st.integers(1, 5), st.integers(0, 2**31), st.sampled_from(list(LEAVES)))
+def test_any_shape_with_duplicates_and_constant_columns(n, m, d, seed, which):
+    rng = np.random.default_rng(seed)
+    kernel = type(LEAVES[which])()
+    X = rng.integers(-2, 3, size=(n, d)).astype(np.float64)  # many duplicates
+    Z = rng.integers(-2, 3, size=(m, d)).astype(np.float64)
+    X[:, 0] = Z[:, 0] = 7.0
+    K, pull = kernel.pullback(X, Z)
+    one_by_one = [[kernel(x[None], z[None]).item() for z in Z] for x in X]
+    np.testing.assert_allclose(K, one_by_one, rtol=1e-7, atol=1e-9)
+    gradient = pull(rng.normal(size=(n, m)))
+    assert gradient.X.shape == X.shape
+    assert gradient.Z.shape == Z.shape
+    assert all(np.isfinite(array).all() for array in gradient)
+
+
+@everyone
+@pytest.mark.parametrize(("n", "m"), [(0, 4), (4, 0), (0, 0)])
+def test_no_rows(xp, kernel, n, m):
+    X, Z = xp.zeros((n, D)), xp.zeros((m, D))
+    K, pull = kernel.pullback(X, Z)
+    gradient = pull(xp.ones((n, m)))
+    assert K.shape == kernel(X, Z).shape == (n, m)
+    assert gradient.X.shape == (n, D)
+    assert gradient.Z.shape == (m, D)
+    assert not gradient.log_parameters.any()
+    assert kernel(X).shape == (n, n)
+
+
+@everyone
+def test_read_only_and_strided_inputs(rng, kernel):
+    X, Z = inputs(rng)
+    K_bar = rng.normal(size=(9, 6))
+    expected = kernel.vjp(X, Z, K_bar)
+    strided = np.full((18, 2 * D), np.nan)
+    strided[::2, ::2] = X
+    fortran = np.asfortranarray(Z)
+    for array in (strided, fortran):
+        array.flags.writeable = False
+    gradient = kernel.vjp(strided[::2, ::2], fortran, np.asfortranarray(K_bar))
+    for one, other in zip(gradient, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+# --- derivatives
+
+
+def differences(f, x, step=1e-6):
+    """Central differences of a scalar function of an array."""
+    found = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[i] += step
+        down[i] -= step
+        found[i] = (f(up) - f(down)) / (2 * step)
+    return found
+
+
+@everyone
+def test_gradient_against_differences(rng, kernel):
+    X, Z = inputs(rng)
+    K_bar = rng.normal(size=(9, 6))
+    theta = kernel.log_parameters
+
+    def f(theta, X, Z):
+        return np.vdot(K_bar, kernel.with_log_parameters(theta)(X, Z))
+
+    gradient = kernel.vjp(X, Z, K_bar)
+    close = {"rtol": 1e-6, "atol": 1e-7}
+    by_log = differences(lambda t: f(t, X, Z), theta)
+    np.testing.assert_allclose(gradient.log_parameters, by_log, **close)
+    np.testing.assert_allclose(gradient.X, differences(lambda A: f(theta, A, Z), X), **close)
+    np.testing.assert_allclose(gradient.Z, differences(lambda A: f(theta, X, A), Z), **close)
+
+
+@everyone
+def test_gradient_of_one_argument(xp, rng, kernel):
+    X = inputs(rng)[0]
+    K_bar = rng.normal(size=(9, 9))  # not symmetric
+    gradient = kernel.vjp(xp.asarray(X), None, xp.asarray(K_bar))
+    both = kernel.vjp(X, X, K_bar)
+    assert gradient.Z is None
+    close = {"rtol": 1e-6, "atol": 1e-9}
+    np.testing.assert_allclose(to_host(gradient.X), both.X + both.Z, **close)
+    np.testing.assert_allclose(gradient.log_parameters, both.log_parameters, **close)
+
+
+@everyone
+def test_gradient_of_the_diagonal(xp, rng, kernel):
+    X, weights = inputs(rng)[0], rng.normal(size=9)
+    gradient = kernel.diag_vjp(xp.asarray(X), xp.asarray(weights))
+    by_log = differences(
+        lambda t: weights @ kernel.with_log_parameters(t).diag(X), kernel.log_parameters
+    )
+    assert gradient.Z is None
+    np.testing.assert_allclose(gradient.log_parameters, by_log, rtol=1e-6, atol=1e-7)
+    by_X = differences(lambda A: weights @ kernel.diag(A), X)
+    np.testing.assert_allclose(to_host(gradient.X), by_X, rtol=1e-6, atol=1e-7)
+
+
+@everyone
+def test_every_array_module_gives_the_same(xp, rng, kernel):
+    X, Z = inputs(rng)
+    K_bar = rng.normal(size=(9, 6))
+    expected = kernel.vjp(X, Z, K_bar)
+    gradient = kernel.vjp(xp.asarray(X), xp.asarray(Z), xp.asarray(K_bar))
+    for one, other in zip(gradient, expected, strict=True):
+        np.testing.assert_allclose(to_host(one), other, rtol=1e-10, atol=1e-12)
+
+
+def torch_value(torch, kernel, theta, X, Z):
+    """The kernel written once more, by another library and from the papers' formulas."""
+    if isinstance(kernel, Sum | Product):
+        values, start = [], 0
+        for part in kernel.parts:
+            stop = start + len(part.log_parameters)
+            values.append(torch_value(torch, part, theta[start:stop], X, Z))
+            start = stop
+        values = torch.stack(values)
+        return values.sum(0) if isinstance(kernel, Sum) else values.prod(0)
+    v = torch.exp(theta)
+    if isinstance(kernel, Constant):
+        return v[0].expand(len(X), len(Z))
+    dims = list(range(X.shape[1])) if kernel.active_dims is None else list(kernel.active_dims)
+    x, z = X[:, None, dims], Z[None, :, dims]
+    if isinstance(kernel, Linear):
+        return (v * x * z).sum(-1)
+    if isinstance(kernel, Periodic):
+        sines = torch.sin(torch.pi * (x - z) / v[2]) / v[1]
+        return v[0] * torch.exp(-2 * (sines**2).sum(-1))
+    if isinstance(kernel, RationalQuadratic):
+        r2 = (((x - z) / v[1:-1]) ** 2).sum(-1)
+        return v[0] * (1 + r2 / (2 * v[-1])) ** -v[-1]
+    return v[0] * torch_profile(torch, kernel, torch.sqrt((((x - z) / v[1:]) ** 2).sum(-1)))
+
+
+def torch_profile(torch, kernel, r):
+    if isinstance(kernel, RBF):
+        return torch.exp(-(r**2) / 2)
+    if isinstance(kernel, Matern12):
+        return torch.exp(-r)
+    if isinstance(kernel, Matern32):
+        return (1 + 3**0.5 * r) * torch.exp(-(3**0.5) * r)
+    return (1 + 5**0.5 * r + 5 * r**2 / 3) * torch.exp(-(5**0.5) * r)
+
+
+@everyone
+def test_against_automatic_differentiation(rng, kernel):
+    torch = pytest.importorskip("torch")
+    X, Z = inputs(rng, 40, 30)
+    K_bar = rng.normal(size=(40, 30))
+    theta, tX, tZ = (torch.tensor(a, requires_grad=True) for a in (kernel.log_parameters, X, Z))
+    value = torch_value(torch, kernel, theta, tX, tZ)
+    (value * torch.tensor(K_bar)).sum().backward()
+    K, pull = kernel.pullback(X, Z)
+    np.testing.assert_allclose(K, value.detach().numpy(), rtol=1e-11, atol=1e-13)
+    for ours, theirs in zip(pull(K_bar), (theta, tX, tZ), strict=True):
+        theirs = np.zeros(ours.shape) if theirs.grad is None else theirs.grad.numpy()
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [Matern32(ARD), RationalQuadratic(1.4), COMPOSITES["nested"]])
+def test_many_strips_are_one_tile(rng, kernel):
+    X, Z = inputs(rng, 130, 1500)
+    K_bar = rng.normal(size=(130, 1500))
+    whole = kernel.vjp(X, Z, K_bar)
+    parts = [kernel.vjp(X[i : i + 10], Z, K_bar[i : i + 10]) for i in range(0, 130, 10)]
+    np.testing.assert_allclose(whole.X, np.concatenate([p.X for p in parts]), atol=1e-10)
+    np.testing.assert_allclose(whole.Z, sum(p.Z for p in parts), atol=1e-10)
+    np.testing.assert_allclose(
+        whole.log_parameters, sum(p.log_parameters for p in parts), rtol=1e-9, atol=1e-9
+    )
+
+
+@everyone
+def test_a_pullback_may_be_called_again_and_leaves_its_argument_alone(rng, kernel):
+    X, Z = inputs(rng)
+    K, pull = kernel.pullback(X, Z)
+    K_bar = rng.normal(size=(9, 6))
+    before = K_bar.copy()
+    first, second = pull(K_bar), pull(K_bar)
+    np.testing.assert_array_equal(K_bar, before)
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+    overwritten = pull(K_bar, overwrite=True)
+    np.testing.assert_array_equal(overwritten.log_parameters, first.log_parameters)
+    with pytest.raises(ValueError, match="read-only"):
+        K += 1
+
+
+@everyone
+def test_work_memory_changes_nothing(xp, rng, kernel):
+    X, Z = map(xp.asarray, inputs(rng))
+    K_bar = xp.asarray(rng.normal(size=(9, 6)))
+    work = xp.full((kernel.tiles + 1, 9, 6), np.nan)
+    K, pull = kernel.pullback(X, Z, work)
+    np.testing.assert_array_equal(to_host(K), to_host(kernel.pullback(X, Z)[0]))
+    for one, other in zip(pull(K_bar), kernel.vjp(X, Z, K_bar), strict=True):
+        np.testing.assert_array_equal(to_host(one), to_host(other))
+    assert np.isnan(to_host(work)[-1]).all()
+    with pytest.raises(InputError, match=r"work has shape .*this pullback needs"):
+        kernel.pullback(X, Z, work[:0])
+    with pytest.raises(InputError, match="work is float32, the tile float64"):
+        kernel.pullback(X, Z, work.astype(np.float32))
+
+
+# --- kernels are values
+
+
+@everyone
+def test_equality_hash_and_pickle(kernel):
+    twin = pickle.loads(pickle.dumps(kernel))
+    assert twin == kernel
+    assert hash(twin) == hash(kernel)
+    moved = kernel.with_log_parameters(kernel.log_parameters + 1)
+    assert moved != kernel
+    with pytest.raises(AttributeError):
+        kernel.active_dims = (0,)
+
+
+@everyone
+def test_log_parameters_round_trip(kernel):
+    theta = kernel.log_parameters
+    assert theta.dtype == np.float64
+    assert theta.shape == (len(kernel.parameter_names),)
+    assert len(set(kernel.parameter_names)) == len(theta)
+    moved = kernel.with_log_parameters(theta + 0.5)
+    np.testing.assert_allclose(moved.log_parameters, theta + 0.5, atol=1e-14)
+    assert moved.parameter_names == kernel.parameter_names
+    with pytest.raises(InputError, match=f"{len(theta)} log-parameters are needed"):
+        kernel.with_log_parameters(np.zeros(len(theta) + 1))
+
+
+@everyone
+def test_bounds(kernel):
+    bounds = kernel.log_bounds(np.array([1.0, 4.0, 0.0]))  # a constant column among them
+    assert bounds.shape == (len(kernel.parameter_names), 2)
+    assert np.isfinite(bounds).all()
+    assert (bounds[:, 0] < bounds[:, 1]).all()
+
+
+def test_bounds_follow_the_range_of_the_inputs():
+    bounds = np.exp(RBF((1.0, 1.0)).log_bounds(np.array([1.0, 4.0])))
+    np.testing.assert_allclose(bounds, [[1e-4, 1e4], [1e-3, 10], [4e-3, 40]])
+    np.testing.assert_allclose(np.exp(RBF().log_bounds(np.array([1.0, 4.0])))[1], [4e-3, 40])
+    periodic = np.exp(Periodic(active_dims=1).log_bounds(np.array([1.0, 4.0])))
+    np.testing.assert_allclose(periodic[2], [4e-2, 40])
+    alpha = RationalQuadratic().log_bounds(np.ones(1))[-1]
+    np.testing.assert_allclose(np.exp(alpha), [1e-2, 1e3])
+
+
+def test_names():
+    kernel = Matern32(ARD) + 0.1 * Linear()
+    assert kernel.parameter_names == (
+        "0.variance",
+        "0.lengthscale[0]",
+        "0.lengthscale[1]",
+        "0.lengthscale[2]",
+        "1.0.variance",
+        "1.1.variance",
+    )
+    assert RationalQuadratic().parameter_names == ("variance", "lengthscale", "alpha")
+    assert Periodic().parameter_names == ("variance", "lengthscale", "period")
+    assert Linear((1.0, 2.0)).parameter_names == ("variance[0]", "variance[1]")
+
+
+def test_sums_and_products_are_flat():
+    a, b, c = RBF(), Matern32(), Linear()
+    assert (a + b + c).parts == (a + (b + c)).parts == (a, b, c)
+    assert (a * b * c).parts == (a * (b * c)).parts == (a, b, c)
+    assert (a + b) * c == Product((Sum((a, b)), c))
+    assert a + b != a * b
+    assert 2 * a == Constant(2.0) * a
+    assert a + 2 == Sum((a, Constant(2.0)))
+    assert 2 + a == Sum((Constant(2.0), a))
+
+
+def test_resolve_fills_in_what_is_left_open():
+    median, distance = np.array([3.0, 0.0, 4.0]), 10.0
+    assert RBF().resolve(median, distance) == RBF(10.0)
+    assert RBF(2.0).resolve(median, distance) == RBF(2.0)
+    # a constant column has no distance of its own
+    assert RBF(ard=True).resolve(median, distance) == RBF((3.0, 1.0, 4.0))
+    assert RBF(2.0, ard=True).resolve(median, distance) == RBF((2.0, 2.0, 2.0))
+    assert RBF(ARD).resolve(median, distance) == RBF(ARD)
+    assert RBF(active_dims=[0]).resolve(median, distance) == RBF(6.0, active_dims=[0])
+    assert RBF(ard=True, active_dims=[2, 0]).resolve(median, distance) == RBF(
+        (4.0, 3.0), active_dims=[2, 0]
+    )
+    assert RBF().resolve(np.zeros(2), 0.0) == RBF(1.0)
+    composite = RBF() + 0.1 * Linear() * Periodic()
+    assert composite.resolve(median, distance) == RBF(10.0) + 0.1 * Linear() * Periodic()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (RBF((1.0, 2.0)), "RBF has 2 lengthscales, the inputs have 3 columns"),
+        (RBF(active_dims=[3]), "RBF has active_dims=.3,., the inputs have 3 columns"),
+        (Linear((1.0, 2.0)), "Linear has 2 variances, the inputs have 3 columns"),
+        (Linear(active_dims=[5]), "Linear has active_dims=.5,."),
+        (Periodic(active_dims=[5]), "Periodic has active_dims=.5,."),
+        (RBF() * (Linear() + Matern12(active_dims=[4])), "Matern12 has active_dims=.4,."),
+    ],
+)
+def test_a_kernel_that_does_not_fit_the_inputs(kernel, message):
+    X = np.zeros((2, 3))
+    for use in (
+        lambda: kernel(X),
+        lambda: kernel.diag(X),
+        lambda: kernel.pullback(X, X),
+        lambda: kernel.resolve(np.ones(3), 1.0),
+        lambda: kernel.log_bounds(np.ones(3)),
+    ):
+        with pytest.raises(InputError, match=message):
+            use()
+
+
+def test_arguments_that_do_not_agree(fake):
+    X = np.zeros((2, 3))
+    with pytest.raises(InputError, match=r"X has shape \(3,\): kernels take \(rows, columns\)"):
+        RBF()(np.zeros(3))
+    with pytest.raises(InputError, match="X has 3 columns, Z has 2"):
+        RBF()(X, np.zeros((2, 2)))
+    with pytest.raises(InputError, match=r"out is float64 of shape \(2, 3\), the tile is float64"):
+        RBF()(X, out=np.empty((2, 3)))
+    with pytest.raises(InputError, match="out is float32"):
+        RBF()(X, out=np.empty((2, 2), np.float32))
+    with pytest.raises(InputError, match=r"K_bar has shape \(2, 3\), the tile \(2, 2\)"):
+        RBF().vjp(X, None, np.empty((2, 3)))
+    with pytest.raises(DeviceError, match="two devices"):
+        RBF()(X, fake("a").asarray(X))
+    with pytest.raises(DeviceError, match="two devices"):
+        RBF().vjp(X, None, fake("a").asarray(np.eye(2)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RBF(0.0), "lengthscale of RBF must be positive and finite, not 0.0"),
+        (lambda: RBF(-1.0), "lengthscale of RBF must be positive"),
+        (lambda: RBF((1.0, np.nan)), r"lengthscale of RBF\[1\] must be positive and finite"),
+        (lambda: RBF(()), "lengthscale of RBF must be a number or one number a dimension"),
+        (lambda: RBF("long"), "lengthscale of RBF must be a positive number, not 'long'"),
+        (lambda: RBF(variance=np.inf), "variance of RBF must be positive and finite, not inf"),
+        (lambda: RBF(variance=(1.0, 2.0)), "variance of RBF must be a positive number"),
+        (lambda: RBF((1.0, 2.0), active_dims=[0]), "RBF has 2 lengthscales for 1 active_dims"),
+        (lambda: RBF(active_dims=[0, 0]), "active_dims of RBF must be distinct column numbers"),
+        (lambda: RBF(active_dims=[-1]), "active_dims of RBF must be distinct"),
+        (lambda: RBF(active_dims=[]), "active_dims of RBF must be distinct"),
+        (lambda: RBF(active_dims=[0.5]), "active_dims of RBF must be distinct"),
+        (lambda: RationalQuadratic(alpha=0), "alpha of RationalQuadratic must be positive"),
+        (lambda: Periodic(period=-1), "period of Periodic must be positive"),
+        (lambda: Linear((1.0, 2.0), active_dims=[0]), "Linear has 2 variances for 1 active_dims"),
+        (lambda: Linear(0), "variance of Linear must be positive"),
+        (lambda: Constant(-2), "variance of Constant must be positive"),
+        (lambda: RBF() + 0, "variance of Constant must be positive and finite, not 0"),
+        (lambda: RBF() * "x", "variance of Constant must be a positive number, not 'x'"),
+        (lambda: Sum(()), "a sum of kernels needs at least one part"),
+        (lambda: Product((1.0,)), "a product of kernels cannot hold 1.0"),
+    ],
+)
+def test_settings_that_make_no_kernel(make, message):
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+# --- text and dictionaries
+
+
+@everyone
+def test_dictionaries_that_json_can_hold(kernel):
+    assert from_dict(json.loads(json.dumps(kernel.to_dict()))) == kernel
+
+
+def test_the_registry_is_what_its_entries_say():
+    assert list(kernels.REGISTRY) == [
+        "rbf",
+        "matern12",
+        "matern32",
+        "matern52",
+        "rational_quadratic",
+        "periodic",
+        "linear",
+        "constant",
+    ]
+    for name, kind in kernels.REGISTRY.items():
+        assert kind.name == kind().to_dict()["kernel"] == name
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ({"lengthscale": 1.0}, "it has no 'kernel' entry"),
+        (["rbf"], "does not describe a kernel"),
+        ({"kernel": "cosine"}, "unknown kernel 'cosine': choose one of rbf, matern12"),
+        ({"kernel": ["rbf"]}, "unknown kernel"),
+        ({"kernel": "rbf", "length": 1.0}, "kernel 'rbf' has no setting 'length': it has length"),
+        ({"kernel": "sum"}, "a sum of kernels is described by a list 'parts'"),
+        ({"kernel": "sum", "parts": []}, "a sum of kernels needs at least one part"),
+        ({"kernel": "rbf", "variance": -1.0}, "variance of RBF must be positive"),
+    ],
+)
+def test_dictionaries_that_describe_no_kernel(description, message):
+    with pytest.raises(SettingError, match=message):
+        from_dict(description)
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("matern32", Matern32()),
+        ("Matern32()", Matern32()),
+        ("matern32(ard=true) + 0.1*linear()", Matern32(ard=True) + 0.1 * Linear()),
+        ("rbf([1, 2.5], variance=2)", RBF((1.0, 2.5), 2.0)),
+        ("rbf(lengthscale=none, active_dims=(0, 2))", RBF(active_dims=(0, 2))),
+        (" (rbf() + 1) * linear(2) ", (RBF() + 1) * Linear(2.0)),
+        ("rbf() + linear() * 2 + periodic(period=24)", RBF() + Linear() * 2 + Periodic(period=24)),
+        ("3", Constant(3.0)),
+    ],
+)
+def test_parse(text, kernel):
+    assert parse(text) == kernel
+
+
+def test_parse_a_long_sum():
+    assert len(parse("+".join(["1"] * 1900)).parts) == 1900
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "kernel '' cannot be read"),
+        ("rbf(", r"kernel 'rbf\(' cannot be read"),
+        ("rbf() linear()", "cannot be read"),
+        ("rbf()\0", "cannot be read"),
+        ("(" * 1900, "cannot be read"),
+        ("1" * 5000, "a kernel of 5000 characters is too long"),
+        ("matern()", "unknown kernel 'matern': choose one of rbf, matern12, matern32"),
+        ("cosine", "unknown kernel 'cosine'"),
+        ("rbf() - linear()", r"'rbf\(\) - linear\(\)' is not part of a kernel: kernels can be add"),
+        ("rbf()**2", "is not part of a kernel"),
+        ("-1*rbf()", "'-1' is not part of a kernel: write a number or one of rbf"),
+        ("true", "unknown kernel 'true'"),
+        ("'rbf'", "is not part of a kernel"),
+        ("rbf(size=2)", r"rbf\(size=2\) has no setting 'size': it has lengthscale, variance"),
+        ("rbf(1, 2, 3)", r"rbf\(1, 2, 3\) cannot be built"),
+        ("rbf(1, lengthscale=1)", "cannot be built"),
+        ("rbf(**x)", "settings are name=value"),
+        ("rbf(lengthscale=linear())", r"'linear\(\)' is not part of a kernel: a setting is a numb"),
+        ("rbf(lengthscale='a')", "a setting is a number"),
+        ("rbf(lengthscale=0)", "lengthscale of RBF must be positive"),
+        ("0*rbf()", "variance of Constant must be positive"),
+        ("__import__('os').system('true')", "is not part of a kernel"),
+        ("rbf(lengthscale=[i for i in x])", "a setting is a number"),
+        ("rbf.name()", "is not part of a kernel"),
+    ],
+)
+def test_text_that_is_no_kernel(text, message):
+    with pytest.raises(SettingError, match=message) as raised:
+        parse(text)
+    assert "\n" not in str(raised.value)
