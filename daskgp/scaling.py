@@ -120,6 +120,7 @@ def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Sca
     shift, scale = np.zeros(d), np.ones(d)
     if standardize:
         shift, scale = sums.mean[:d], np.sqrt(np.diag(sums.scatter)[:d] / n)
+        scale = np.where(scale > 0.0, scale, 1.0)  # a single row
     centre, slope = (sums.mean[:d] - shift) / scale, np.zeros((d, p))
     residual = np.diag(sums.scatter)[d:]
     intercept = np.zeros(p)
@@ -154,5 +155,7 @@ def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str])
             else "no rows: the training data has length 0"
         )
     for j, name in enumerate(names[: len(feature_names)]):
-        if sums.low[j] == sums.high[j] and sums.count > 1:
+        # differences whose squares underflow have no scale either
+        flat = sums.low[j] == sums.high[j] or sums.scatter[j, j] == 0.0
+        if flat and sums.count > 1:
             raise InputError(f"{name} is constant ({sums.low[j]:g} in every row): leave it out")
