@@ -10,15 +10,18 @@ Errors
     DaskgpError, InputError and the others in ``daskgp.errors``
 """
 
-from importlib.metadata import version as _version
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
 
-from daskgp import errors, kernels, metrics
-from daskgp.errors import DaskgpError, InputError
-from daskgp.estimators import SGPR, ExactGP, load
-from daskgp.flow.cluster import connect
-from daskgp.flow.io import open_dataset
+if TYPE_CHECKING:
+    from daskgp import errors, kernels, metrics
+    from daskgp.errors import DaskgpError, InputError
+    from daskgp.estimators import SGPR, ExactGP, load, plan
+    from daskgp.flow.cluster import connect
+    from daskgp.flow.convert import convert
+    from daskgp.flow.io import open_dataset
 
-__version__ = _version("daskgp")
+    __version__: str
 
 __all__ = [
     "SGPR",
@@ -26,9 +29,42 @@ __all__ = [
     "ExactGP",
     "InputError",
     "connect",
+    "convert",
     "errors",
     "kernels",
     "load",
     "metrics",
     "open_dataset",
+    "plan",
 ]
+
+# A name is imported when it is first asked for: `daskgp --help` need not wait for Dask.
+_MODULES = ("errors", "kernels", "metrics")
+_HOMES = {
+    "SGPR": "daskgp.estimators",
+    "DaskgpError": "daskgp.errors",
+    "ExactGP": "daskgp.estimators",
+    "InputError": "daskgp.errors",
+    "connect": "daskgp.flow.cluster",
+    "convert": "daskgp.flow.convert",
+    "load": "daskgp.estimators",
+    "open_dataset": "daskgp.flow.io",
+    "plan": "daskgp.estimators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        found: Any = _import_module("importlib.metadata").version("daskgp")
+    elif name in _MODULES:
+        found = _import_module(f"daskgp.{name}")
+    elif name in _HOMES:
+        found = getattr(_import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'daskgp' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -1,8 +1,29 @@
 """scikit-learn-style estimators, a file each, and reading them back from a store."""
 
+from typing import Any
+
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.persist import ESTIMATORS, load, save_into
 from daskgp.estimators.sgpr import SGPR
+from daskgp.flow.plan import Plan
 
-__all__ = ["ESTIMATORS", "SGPR", "ExactGP", "GaussianProcess", "load", "save_into"]
+__all__ = ["ESTIMATORS", "SGPR", "ExactGP", "GaussianProcess", "load", "plan", "save_into"]
+
+
+def plan(estimator: GaussianProcess, X: Any, y: Any) -> Plan:
+    """What ``estimator.fit(X, y)`` will need, before it starts.
+
+    Parameters
+    ----------
+    estimator : GaussianProcess
+        With the settings of the fit.
+    X, y : array-like (n, d) and (n,) or (n, p)
+        Training rows; only their sizes and chunks are looked at.
+
+    Returns
+    -------
+    Plan
+        Rows a block, tasks, bytes a task, a worker, the client and on disk, operations.
+    """
+    return estimator.plan(X, y)

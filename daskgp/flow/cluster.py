@@ -15,6 +15,7 @@ from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
 from distributed import Client, KilledWorker, LocalCluster, as_completed
 from distributed.system import MEMORY_LIMIT
 from rich.console import Console
@@ -36,6 +37,7 @@ def connect(
     n_workers: int | None = None,
     memory_limit: str | int = "auto",
     timeout: float = 30.0,
+    log_level: int = logging.WARNING,
 ) -> Iterator[Client]:
     """A Dask client for the duration of a ``with`` block.
 
@@ -50,11 +52,13 @@ def connect(
         Memory of each local worker, such as ``"2GiB"``.
     timeout : float
         Seconds to wait for a scheduler at ``address``.
+    log_level : int
+        Least level of the messages of a local cluster on stderr.
 
     Raises
     ------
     InputError
-        If no scheduler answers at ``address``.
+        If no scheduler answers at ``address``, or a memory limit cannot be read.
     """
     if address is not None:
         try:
@@ -71,12 +75,26 @@ def connect(
         LocalCluster(
             n_workers=n_workers or CPU_COUNT,
             threads_per_worker=1,
-            memory_limit=memory_limit,
-            dashboard_address=None,
+            memory_limit=local_memory_limit(memory_limit),
+            dashboard_address=":0",
+            silence_logs=log_level,
         ) as cluster,
         Client(cluster) as client,
     ):
         yield client
+
+
+def local_memory_limit(memory_limit: str | int = "auto") -> int:
+    """Bytes of each one-thread worker of a local cluster; 0 for no limit."""
+    if memory_limit == "auto":
+        return int(MEMORY_LIMIT // CPU_COUNT)
+    try:
+        limit = parse_bytes(memory_limit)
+    except ValueError as error:
+        raise InputError(
+            f"memory limit {memory_limit!r} cannot be read: write a size such as '2GiB'"
+        ) from error
+    return min(int(limit), int(MEMORY_LIMIT))
 
 
 @dataclass(frozen=True)
@@ -225,4 +243,3 @@ _blas_limit = _BlasLimit()
 def single_blas_thread() -> _BlasLimit:
     """Hold BLAS to one thread: Dask already runs a task a core."""
     return _blas_limit
-

@@ -6,7 +6,7 @@ import logging
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dask
 import dask.array as da
@@ -14,11 +14,10 @@ import numpy as np
 from dask import delayed
 
 from daskgp import backend
-from daskgp.errors import InputError, NumericalError, StoreError
-from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.errors import InputError, NumericalError
 from daskgp.flow import io
+from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import grids, predictions
-from daskgp.flow.partition import Span
 from daskgp.model import Model, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
@@ -158,7 +157,7 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
         X = da.from_zarr(X)
     eager = not isinstance(X, da.Array)
     X = np.asarray(X) if eager else X
-    _check(solved, X, names)
+    check_columns(solved, X, names)
     if eager:
         return _in_memory(solved, X, spread, include_noise)
     return lazy(solved, X, spread, include_noise)
@@ -172,7 +171,7 @@ def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.n
             "return_std"
         )
     names, X = io.column_names(X), np.asarray(X)
-    _check(solved, X, names)
+    check_columns(solved, X, names)
     with single_blas_thread():
         found = solved.moments(X, "covariance", include_noise)
     assert found.covariance is not None
@@ -181,7 +180,7 @@ def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.n
     return found.mean, found.covariance
 
 
-def _check(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:
+def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:
     """Raise InputError unless X has the columns of the training data."""
     fitted = solved.feature_names
     if X.ndim != 2:
@@ -267,60 +266,90 @@ def _split(both: da.Array, solved: Solved, spread: Spread) -> tuple[Any, Any]:
     return first, both[..., 1] if solved.vector_target else both[..., p:]
 
 
+class Written(NamedTuple):
+    """Rows that a run predicted and rows it found done."""
+
+    rows: int
+    skipped: int
+
+
 def write(
     solved: Solved,
-    X: da.Array,
+    source: str,
     output: str,
-    *,
     resume: bool,
-    attributes: dict[str, Any],
     executor: Executor,
-) -> int:
-    """Predict X chunk by chunk into a prediction store; the rows that were predicted.
+    model: tuple[str, str] | None = None,
+) -> Written:
+    """Predict the inputs of a dataset store into a prediction store.
 
     A task reads one chunk of X, writes the same chunk of ``mean`` and ``variance`` (noise
-    included) and sets its flag in ``done`` last, so a run that is killed can be repeated.
+    included) and sets its flag in ``done`` last, so a run that is killed can be repeated.  A run
+    that fails before its first chunk leaves no store.  ``model`` is the URL of the model's store
+    and its checksum, for the attributes of the output.
 
     Raises
     ------
+    InputError
+        If the columns of the source are not those of the training data.
     StoreError
-        If the store exists and ``resume`` is not set, or was made from another model or input.
+        If the output exists and ``resume`` is not set, or was made by another model or from
+        another input.
     """
-    sizes = X.chunks[0]
-    if len(set(sizes[:-1])) > 1 or (sizes and sizes[-1] > sizes[0]):
-        raise StoreError("the chunks of the input have different sizes: rewrite it with equal ones")
-    target = predictions.open_or_create(
-        output, len(X), sizes[0] if sizes else 1, solved, attributes, resume
-    )
-    todo = np.flatnonzero(~target.done())
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+    X = check_source(solved, source)
+    url, checksum = model or (None, solved.token)
+    identity = {"model_checksum": checksum, "input_checksum": io.inputs_checksum(X)}
+    notes = {"model": url, "input": source}
+    new = not io.exists(output)
+    target = predictions.open_or_create(output, X, solved, identity, notes, resume)
+    try:
+        rows = _write_missing(solved, X, target, executor)
+        target.finish()
+    except Exception:
+        if new and not target.done().any():
+            io.remove(output)
+        raise
+    return Written(rows, X.shape[0] - rows)
+
+
+def check_source(solved: Solved, source: str) -> da.Array:
+    """The inputs of a dataset store; InputError unless they can be predicted."""
+    X = io.open_inputs(source)
+    check_columns(solved, X, io.column_names(X))
+    if not X.shape[0]:
+        raise InputError(f"{source} has no rows: there is nothing to predict")
+    return X
+
+
+def _write_missing(
+    solved: Solved, X: da.Array, target: predictions.Target, executor: Executor
+) -> int:
+    todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     tag = uuid.uuid4().hex[:8]
-    put = delayed(_write_block, pure=False, traverse=False)
-    blocks = X.to_delayed().ravel()
+    put, blocks = delayed(_write_block, pure=False, traverse=False), X.to_delayed().ravel()
     nodes = [
         put(
             blocks[i],
             _node(solved),
             target,
             int(i),
-            Span(int(starts[i]), int(starts[i + 1])),
+            int(starts[i]),
             dask_key_name=f"predict-write-{tag}-{i}",
         )
         for i in todo
     ]
-    if nodes:
-        root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
-        executor.compute(root, nodes, "predict")
-    target.finish()
-    return int(sum(sizes[i] for i in todo))
+    if not nodes:
+        return 0
+    root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
+    return int(executor.compute(root, nodes, "predict"))
 
 
 def _write_block(
-    X: np.ndarray, solved: Solved, target: predictions.Target, index: int, span: Span
+    X: np.ndarray, solved: Solved, target: predictions.Target, index: int, start: int
 ) -> int:
     with single_blas_thread():
         found = solved.moments(X, "variance", include_noise=True)
-    target.put(index, span.start, found.mean, found.variance)
+    target.put(index, start, found.mean, found.variance)
     return len(X)
 
 

@@ -31,14 +31,17 @@ class Checkpoint:
 
     def read(self) -> np.ndarray:
         """The evaluations kept so far (count, 2 k + 1)."""
-        if not groups.exists(self.url):
-            return np.empty((0, 1))
+        nothing = np.empty((0, 1))
+        if not groups.exists(f"{self.url}/zarr.json"):  # or killed while it was made
+            return nothing
         group = groups.open_group(self.url, "checkpoint")
         if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
             raise StoreError(
                 f"checkpoint {self.url} belongs to other data or settings: remove it, or fit with "
                 "the settings it was made with"
             )
+        if "evaluations" not in group:
+            return nothing
         found = np.asarray(group["evaluations"][...])
         whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
         return found[: len(found) if whole.all() else int(np.argmin(whole))]
@@ -55,12 +58,10 @@ class Checkpoint:
 
     def _create(self, width: int) -> zarr.Array:
         groups.remove(self.url)
-        group = zarr.create_group(self.url)
-        array = group.create_array(
+        group = groups.create_group(self.url, {"format": FORMAT, "identity": self.identity})
+        return group.create_array(
             "evaluations", shape=(0, width), chunks=(1, width), dtype="f8", fill_value=np.nan
         )
-        group.attrs.update({"format": FORMAT, "identity": self.identity})
-        return array
 
     def remove(self) -> None:
         """Forget the run."""

@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import groups, grids
+from daskgp.flow.io import grids, groups
 
 logger = logging.getLogger("daskgp")
 
@@ -94,6 +94,23 @@ def open_inputs(url: str) -> da.Array:
     return da.from_array(X, chunks=(row_step(X), -1))
 
 
+def inputs_checksum(X: da.Array) -> str:
+    """SHA-256 over shape, chunks, type and names of inputs and the values of both end chunks.
+
+    Reading no more keeps a resumed run from paying for the whole input again.
+    """
+    ends = {str(i): X.blocks[i].compute(scheduler="sync") for i in {0, X.numblocks[0] - 1}}
+    return groups.checksum(
+        ends,
+        {
+            "shape": list(X.shape),
+            "dtype": str(X.dtype),
+            "chunks": list(X.chunksize),
+            "names": list(column_names(X) or ()),
+        },
+    )
+
+
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
     """The checked Zarr arrays X and y of a dataset store."""
     group = groups.open_group(url, "dataset")
@@ -113,7 +130,9 @@ def check_aligned(X: zarr.Array, y: zarr.Array, what: str) -> None:
         )
     wide = X.shards or X.chunks
     if wide[1] < X.shape[1]:
-        raise StoreError(f"{what}: chunks of X hold {wide[1]} of {X.shape[1]} columns: keep rows whole")
+        raise StoreError(
+            f"{what}: chunks of X hold {wide[1]} of {X.shape[1]} columns: keep rows whole"
+        )
 
 
 def row_step(array: zarr.Array) -> int:
@@ -138,7 +157,9 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     if not isinstance(array, zarr.Array):
         raise StoreError(f"dataset {url}: {name!r} is a group, an array is needed")
     if np.dtype(array.dtype).kind not in "fiub":
-        raise StoreError(f"dataset {url}: array {name!r} has type {array.dtype}, numbers are needed")
+        raise StoreError(
+            f"dataset {url}: array {name!r} has type {array.dtype}, numbers are needed"
+        )
     if array.ndim not in ndim:
         wanted = " or ".join(str(k) for k in ndim)
         raise StoreError(f"dataset {url}: array {name!r} has {array.ndim} dimensions, not {wanted}")
@@ -165,7 +186,7 @@ def rows_of(X: Any, y: Any, spill: str, shared_memory: bool) -> Rows:
     X, y = _behind(X), _behind(y)
     if isinstance(X, zarr.Array) and isinstance(y, zarr.Array):
         check_aligned(X, y, "training data")
-        return _rows(X, y, chunk_rows(len(X), row_step(X)), names)
+        return _rows(X, y, chunk_rows(X.shape[0], row_step(X)), names)
     if any(isinstance(a, da.Array | zarr.Array) for a in (X, y)):
         X, y = _as_dask(X), _as_dask(y)
         _check_shapes(X, y)

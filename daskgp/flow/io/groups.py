@@ -50,15 +50,20 @@ def refuse_existing(url: str, what: str, remedy: str = "remove it or choose anot
 
 
 @contextmanager
-def creating(url: str, what: str) -> Iterator[zarr.Group]:
+def creating(url: str, what: str, attributes: Attributes | None = None) -> Iterator[zarr.Group]:
     """A new group that is removed again if the block fails; StoreError where one exists."""
     refuse_existing(url, what)
     try:
         with writing(url, what):
-            yield zarr.create_group(str(url))
+            yield create_group(url, attributes)
     except BaseException:
         remove(url)
         raise
+
+
+def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
+    """A new group that has its attributes from its first moment."""
+    return zarr.create_group(str(url), attributes=dict(attributes or {}))
 
 
 @contextmanager
@@ -92,7 +97,9 @@ def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:
     """A small array as one chunk."""
     values = np.asarray(values)
     chunks = tuple(max(1, size) for size in values.shape)
-    array = group.create_array(name, shape=values.shape, chunks=chunks, dtype=values.dtype)
+    array = group.create_array(
+        name, shape=values.shape, chunks=chunks, dtype=values.dtype, overwrite=True
+    )
     array[...] = values
 
 

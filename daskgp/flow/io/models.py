@@ -28,23 +28,34 @@ class Stored(NamedTuple):
 def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
     """An empty model store to be filled at the end of a long fit.
 
-    A path that cannot be written is found out before the work, not after it.  The store is
-    removed again if the block fails; it stays, incomplete, after a kill or an interrupt, so that
-    ``resume`` can go on with the checkpoint inside it.
+    A path that cannot be written is found out before the work, not after it.  A store made here
+    is removed again if the block fails; it stays, incomplete, after a kill or an interrupt, so
+    that ``resume`` can go on with the checkpoint inside it.
     """
-    if resume and groups.exists(url):
-        group = groups.open_group(url, "model store", mode="r+")
-        if group.attrs.get("complete") is True:
-            raise StoreError(f"model store {url} is complete: there is nothing to resume")
+    resumed = resume and groups.exists(url)
+    if resumed:
+        group = _incomplete(url)
     else:
         groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
         with groups.writing(url, "model store"):
-            group = zarr.create_group(str(url))
+            marks = {"format": FORMAT, "version": VERSION, "complete": False}
+            group = groups.create_group(url, marks)
     try:
         yield group
     except Exception:
-        groups.remove(url)
+        if not resumed:  # the work of an earlier run is not lost to a mistake in a later command
+            groups.remove(url)
         raise
+
+
+def _incomplete(url: str) -> zarr.Group:
+    """The unfinished store of an earlier run; anything else is refused and left as it is."""
+    group = groups.open_group(url, "model store", mode="r+")
+    if group.attrs.get("format") != FORMAT:
+        raise StoreError(f"{url} is not a daskgp model store: choose another path")
+    if group.attrs.get("complete") is not False:
+        raise StoreError(f"model store {url} is complete: there is nothing to resume")
+    return group
 
 
 def write(url: str, stored: Stored, notes: Mapping[str, Any]) -> None:
@@ -55,11 +66,12 @@ def write(url: str, stored: Stored, notes: Mapping[str, Any]) -> None:
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     """Write a model into an open group; ``notes`` are attributes outside the checksum."""
-    for name in list(group.keys()):
-        del group[name]
     with groups.writing(str(group.store_path), "model store"):
         for name, values in stored.arrays.items():
             groups.write_array(group, name, values)
+        for name in list(group.keys()):
+            if name not in stored.arrays:  # a checkpoint, useful until all else is written
+                del group[name]
         group.attrs.update(
             {
                 "format": FORMAT,
@@ -70,6 +82,11 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
             }
         )
         group.attrs["complete"] = True
+
+
+def checksum_of(url: str) -> str:
+    """The checksum that a model store carries."""
+    return str(groups.open_group(url, "model store").attrs.get("checksum"))
 
 
 def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import dask.array as da
 import numpy as np
 import zarr
 
@@ -52,9 +53,17 @@ class Target:
 
 
 def open_or_create(
-    url: str, n: int, step: int, shape: _Shape, attributes: dict[str, Any], resume: bool
+    url: str,
+    X: da.Array,
+    shape: _Shape,
+    identity: dict[str, Any],
+    notes: dict[str, Any],
+    resume: bool,
 ) -> Target:
-    """The prediction store for n rows in chunks of ``step``, an unfinished one if it fits.
+    """The prediction store with the row chunks of X, an unfinished one if it fits.
+
+    ``identity`` and ``notes`` become attributes; those of ``identity`` must be the same when an
+    unfinished store is taken up again.
 
     Raises
     ------
@@ -62,37 +71,57 @@ def open_or_create(
         If the store exists and ``resume`` is False, or holds predictions of another model,
         input or shape.
     """
+    n, step = X.shape[0], X.chunksize[0]
     if groups.exists(url):
         if not resume:
             raise StoreError(
                 f"predictions {url} exist already: add --resume to finish them, or remove them"
             )
-        return _existing(url, n, attributes)
-    tail = () if shape.vector_target else (shape.n_targets,)
-    with groups.creating(url, "predictions") as group:
-        for name in ("mean", "variance"):
-            group.create_array(
-                name, shape=(n, *tail), chunks=(step, *tail), dtype="f8", fill_value=np.nan
-            )
-        group.create_array("done", shape=(-(-n // step),), chunks=(1,), dtype="bool")
-        names = {"target_names": list(shape.target_names), "complete": False}
-        group.attrs.update({"format": FORMAT, "version": VERSION, **attributes, **names})
+        return _existing(url, n, step, shape, identity)
+    names = {"target_names": list(shape.target_names), "complete": False}
+    marks = {"format": FORMAT, "version": VERSION, **notes, **identity, **names}
+    with groups.creating(url, "predictions", marks) as group:
+        _create_arrays(group, n, step, shape)
     return Target(url, zarr.open_group(url, mode="r+"))
 
 
-def _existing(url: str, n: int, attributes: dict[str, Any]) -> Target:
-    group = groups.open_group(url, "prediction store", mode="r+")
-    if group.attrs.get("format") != FORMAT or "done" not in group:
-        raise StoreError(f"{url} is not a prediction store: choose another path")
-    if group["mean"].shape[0] != n:
-        raise StoreError(
-            f"predictions {url} have {group['mean'].shape[0]} rows, the input has {n}: "
-            "remove them or choose another path"
+def _create_arrays(group: zarr.Group, n: int, step: int, shape: _Shape) -> None:
+    """Mean, variance and, last, the flags."""
+    tail = () if shape.vector_target else (shape.n_targets,)
+    for name in ("mean", "variance"):
+        group.create_array(
+            name,
+            shape=(n, *tail),
+            chunks=(step, *tail),
+            dtype="f8",
+            fill_value=np.nan,
+            overwrite=True,
         )
-    for name, value in attributes.items():
+    group.create_array("done", shape=(-(-n // step),), chunks=(1,), dtype="bool")
+
+
+def _existing(url: str, n: int, step: int, shape: _Shape, identity: dict[str, Any]) -> Target:
+    group = groups.open_group(url, "prediction store", mode="r+")
+    remedy = "remove them or choose another path"
+    if group.attrs.get("format") != FORMAT:
+        raise StoreError(f"{url} is not a prediction store: choose another path")
+    if group.attrs.get("version") != VERSION:
+        raise StoreError(
+            f"predictions {url} have format version {group.attrs.get('version')}, this daskgp "
+            f"writes version {VERSION}: {remedy}"
+        )
+    for name, value in identity.items():
         if group.attrs.get(name) != value:
             raise StoreError(
                 f"predictions {url} were made with {name} {group.attrs.get(name)}, "
-                f"not {value}: remove them or choose another path"
+                f"not {value}: {remedy}"
             )
+    if "done" not in group:  # killed while it was made
+        _create_arrays(group, n, step, shape)
+    mean = group["mean"]
+    if mean.shape[0] != n or mean.chunks[0] != step:
+        raise StoreError(
+            f"predictions {url} have {mean.shape[0]} rows in chunks of {mean.chunks[0]}, the "
+            f"input has {n} in chunks of {step}: {remedy}"
+        )
     return Target(url, group)

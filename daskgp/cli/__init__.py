@@ -1,0 +1,249 @@
+"""The daskgp command: results on stdout, progress and logs on stderr, one line for an error.
+
+Exit codes: 0 for success, 2 for bad arguments or input, 1 for a failure of the run, 130 for an
+interrupt.  Each command imports what it needs when it runs, so that ``--help`` is instant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from daskgp.cli.run import Main, Workers, cluster_options, result, verbose_option
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+
+__all__ = ["main"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(cls=Main, invoke_without_command=True)
+@click.version_option(package_name="daskgp", prog_name="daskgp")
+@verbose_option
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Gaussian-process regression on Dask and Zarr, for data larger than memory.
+
+    Stores are Zarr groups at a local path or any fsspec URL (s3://...).
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def estimator_options(command: F) -> F:
+    """``--model``, ``--set`` and ``--config``."""
+    for decorate in (
+        click.option(
+            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
+        ),
+        click.option(
+            "--set",
+            "assignments",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
+        ),
+        click.option("--model", metavar="NAME", help="Method: sgpr or exact."),
+    ):
+        command = decorate(command)
+    return command
+
+
+@main.command()
+@click.argument("source")
+@click.argument("destination")
+@click.option("--target", required=True, metavar="NAME", help="Column to predict, or several: a,b.")
+@click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]")
+@click.option(
+    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
+)
+@verbose_option
+def convert(
+    source: str, destination: str, target: str, features: str | None, block_rows: int | None
+) -> None:
+    """Convert SOURCE (csv, parquet, npz, netCDF, Zarr grid) to the dataset store DESTINATION."""
+    from daskgp.flow.convert import convert as run
+
+    began = time.perf_counter()
+    names = None if features is None else _names(features)
+    found = run(source, destination, target=_names(target), features=names, block_rows=block_rows)
+    result(
+        dataset=destination,
+        rows=found.rows,
+        skipped=found.skipped,
+        features=list(found.features),
+        targets=list(found.targets),
+        seconds=_since(began),
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+@main.command()
+@click.argument("data")
+@click.argument("model_store", metavar="MODEL")
+@estimator_options
+@click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
+@cluster_options
+@verbose_option
+def fit(
+    data: str,
+    model_store: str,
+    model: str | None,
+    assignments: tuple[str, ...],
+    config: str | None,
+    resume: bool,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Fit a model to the dataset store DATA and write it to the new store MODEL."""
+    from daskgp.cli.settings import build_estimator
+    from daskgp.estimators import save_into
+    from daskgp.flow.io import models, open_dataset
+
+    began = time.perf_counter()
+    cluster = Workers(scheduler, workers, memory_limit)
+    estimator = build_estimator(model, assignments, config)
+    X, y = open_dataset(data)
+    with models.reserve(model_store, resume) as group, cluster.executor():
+        estimator.fit(X, y, checkpoint=f"{model_store.rstrip('/')}/checkpoint")
+        save_into(estimator, group)
+    result(
+        model=model_store,
+        rows=estimator.n_rows_,
+        objective=estimator.objective_,
+        iterations=len(estimator.history_),
+        seconds=_since(began),
+    )
+
+
+@main.command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("inputs", metavar="INPUT")
+@click.argument("output")
+@click.option("--resume", is_flag=True, help="Predict only the chunks that OUTPUT lacks.")
+@cluster_options
+@verbose_option
+def predict(
+    model_store: str,
+    inputs: str,
+    output: str,
+    resume: bool,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Predict at the X of the store INPUT into the store OUTPUT: mean and variance of y."""
+    from daskgp.flow.predict import check_source, write
+
+    began = time.perf_counter()
+    cluster = Workers(scheduler, workers, memory_limit)
+    estimator, checksum = _load(model_store)
+    solved = estimator.solved_
+    check_source(solved, inputs)
+    with cluster.executor() as executor:
+        done = write(solved, inputs, output, resume, executor, (model_store, checksum))
+    seconds = _since(began)
+    rate = round(done.rows / max(seconds, 1e-3), 1)
+    result(rows=done.rows, skipped=done.skipped, seconds=seconds, rows_per_second=rate)
+
+
+@main.command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("test")
+@cluster_options
+@verbose_option
+def score(
+    model_store: str,
+    test: str,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Score the predictions of MODEL on the dataset store TEST: one line of JSON."""
+    from daskgp.flow.io import open_dataset
+    from daskgp.flow.score import scores
+
+    began = time.perf_counter()
+    cluster = Workers(scheduler, workers, memory_limit)
+    estimator, _ = _load(model_store)
+    X, y = open_dataset(test)
+    with cluster.executor() as executor:
+        found = scores(estimator.solved_, X, y, executor)
+    result(**found, seconds=_since(began))
+
+
+@main.command()
+@click.argument("store")
+@verbose_option
+def info(store: str) -> None:
+    """Show what a dataset, model or prediction STORE holds."""
+    from daskgp.cli.info import describe
+
+    describe(store)
+
+
+@main.command()
+@click.argument("data")
+@estimator_options
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
+@cluster_options
+@verbose_option
+def plan(
+    data: str,
+    model: str | None,
+    assignments: tuple[str, ...],
+    config: str | None,
+    as_json: bool,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Show what a fit to the dataset store DATA will need, without starting it."""
+    from daskgp.cli.info import describe_plan
+    from daskgp.cli.settings import build_estimator
+    from daskgp.errors import PlanError
+    from daskgp.flow.cluster import local_memory_limit
+    from daskgp.flow.io import open_dataset, rows_of
+    from daskgp.flow.plan import refuse
+
+    cluster = Workers(scheduler, workers, memory_limit)
+    estimator = build_estimator(model, assignments, config)
+    X, y = open_dataset(data)
+    if scheduler:
+        with cluster.executor() as executor:
+            limit = executor.memory_per_task()
+    else:
+        limit = local_memory_limit(memory_limit or "auto") or None
+    found, remedy = estimator.plan(X, y), None
+    try:
+        refuse(found, rows_of(X, y, spill="", shared_memory=True), limit)
+    except PlanError as error:
+        remedy = str(error)
+    if as_json:
+        verdict = {"bytes_limit": limit, "fits": remedy is None, "remedy": remedy}
+        click.echo(json.dumps(dataclasses.asdict(found) | verdict))
+    else:
+        describe_plan(found, limit, remedy)
+
+
+def _load(url: str) -> tuple[GaussianProcess, str]:
+    """A fitted model and the checksum of its store."""
+    from daskgp.estimators import load
+    from daskgp.flow.io import models
+
+    return load(url), models.checksum_of(url)
+
+
+def _since(began: float) -> float:
+    return round(time.perf_counter() - began, 3)

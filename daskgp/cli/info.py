@@ -1,0 +1,192 @@
+"""What stores hold and plans need, as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from daskgp.errors import StoreError
+from daskgp.flow import io
+from daskgp.flow.io import groups, models, predictions
+from daskgp.kernels import Kernel
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+    from daskgp.flow.plan import Plan
+
+NAMES_SHOWN = 12
+
+
+def describe(url: str) -> None:
+    """Print the essentials of a dataset, model or prediction store."""
+    group = groups.open_group(url, "store")
+    kind = group.attrs.get("format")
+    if kind == models.FORMAT:
+        _model(url, group)
+    elif kind == predictions.FORMAT:
+        _predictions(url, group)
+    elif "X" in group:
+        _dataset(url, group)
+    else:
+        there = ", ".join(sorted(group.keys())) or "nothing"
+        raise StoreError(
+            f"{url} is no dataset, model or prediction store of daskgp: it holds {there}"
+        )
+
+
+def describe_plan(plan: Plan, limit: int | None, remedy: str | None) -> None:
+    """Print what a fit will need."""
+    table = _table("plan of a fit")
+    table.add_row("rows", f"{plan.rows:,}")
+    table.add_row("rows of the largest block", f"{plan.block_rows:,}")
+    table.add_row("tasks a round", f"{plan.tasks:,}")
+    table.add_row("memory of a task", _size(plan.bytes_per_task))
+    table.add_row("memory of a worker", _size(plan.bytes_per_worker))
+    table.add_row("a worker may use", "no limit" if limit is None else _size(limit))
+    table.add_row("memory of the client", _size(plan.bytes_client))
+    table.add_row("model store on disk", _size(plan.bytes_on_disk))
+    table.add_row("operations of a value and gradient", f"{plan.operations:.2g}")
+    table.add_row("fits", "yes" if remedy is None else f"no: {remedy}")
+    _show(table)
+
+
+def _dataset(url: str, group: Any) -> None:
+    X = io.open_inputs(url)
+    names = group.attrs.asdict()
+    table = _table(f"dataset {url}")
+    table.add_row("rows", f"{len(X):,}")
+    table.add_row("features", f"{X.shape[1]}: {_listed(names.get('feature_names'))}")
+    if "y" in group:
+        _, y = io.open_dataset(url)
+        columns = 1 if y.ndim == 1 else y.shape[1]
+        table.add_row("targets", f"{columns}: {_listed(names.get('target_names'))}")
+    else:
+        table.add_row("targets", "none: inputs of a prediction")
+    table.add_row("chunks", f"{X.numblocks[0]:,} of {X.chunksize[0]:,} rows")
+    table.add_row("type", str(X.dtype))
+    table.add_row("size of X", _size(X.nbytes))
+    table.add_row("complete", {True: "yes", False: "no"}.get(names.get("complete"), "not said"))
+    _show(table)
+
+
+def _predictions(url: str, group: Any) -> None:
+    names = group.attrs.asdict()
+    for name in ("mean", "variance", "done"):
+        if name not in group:
+            raise StoreError(f"predictions {url} are incomplete: {name!r} is missing, run it again")
+    mean, done = group["mean"], np.asarray(group["done"][...])
+    chunks = f"{int(done.sum()):,} of {len(done):,}, of {mean.chunks[0]:,} rows"
+    table = _table(f"predictions {url}")
+    table.add_row("rows", f"{mean.shape[0]:,}")
+    table.add_row("targets", _listed(names.get("target_names")))
+    table.add_row("chunks done", chunks)
+    finished = names.get("complete") is True
+    table.add_row("complete", "yes" if finished else "no: predict --resume goes on")
+    for what in ("model", "model_checksum", "input", "input_checksum"):
+        table.add_row(what.replace("_", " "), str(names.get(what)))
+    _show(table)
+
+
+def _model(url: str, group: Any) -> None:
+    from daskgp.estimators import load
+
+    if group.attrs.get("complete") is False:
+        table = _table(f"model {url}")
+        table.add_row("complete", "no: fit --resume goes on")
+        if "checkpoint/evaluations" in group:
+            kept = group["checkpoint/evaluations"].shape[0]
+            table.add_row("evaluations kept", f"{kept:,}")
+        _show(table)
+        return
+    estimator = load(url)
+    _show(_model_table(url, estimator, models.checksum_of(url)))
+    scales = _lengthscale_table(estimator)
+    if scales.row_count:
+        _show(scales)
+
+
+def _model_table(url: str, estimator: GaussianProcess, checksum: str) -> Table:
+    solved, scaling = estimator.solved_, estimator.solved_.scaling
+    noise = estimator.noise_variance_
+    table = _table(f"model {url}")
+    table.add_row("model", estimator.model_name)
+    table.add_row("rows", f"{estimator.n_rows_:,}")
+    table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
+    table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
+    if solved.theta.inputs is not None:
+        table.add_row("inducing inputs", f"{len(solved.theta.inputs):,}")
+    table.add_row("kernel", _kernel_text(estimator.kernel_))
+    table.add_row("noise variance", f"{noise:.6g} (standardised)")
+    stds = np.sqrt(noise) * scaling.y_scale
+    table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
+    table.add_row("objective", f"{estimator.objective_:.8g}")
+    table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
+    table.add_row("iterations", f"{len(estimator.history_)}")
+    table.add_row("dtype", solved.dtype)
+    table.add_row("complete", "yes")
+    table.add_row("checksum", checksum)
+    return table
+
+
+def _lengthscale_table(estimator: GaussianProcess) -> Table:
+    """Each lengthscale as the kernel has it and in the units of the column it belongs to."""
+    solved = estimator.solved_
+    table = Table("kernel", "feature", "lengthscale", "in units of X", title="lengthscales")
+    for kernel in _leaves(estimator.kernel_):
+        if not hasattr(kernel, "lengthscale") or kernel.lengthscale is None:
+            continue
+        dims = getattr(kernel, "active_dims", None) or range(solved.n_features)
+        scales = np.broadcast_to(kernel.lengthscale, len(dims))
+        # the lengthscale of a periodic kernel is a pure number, its period is a length
+        lengths = np.broadcast_to(getattr(kernel, "period", scales), len(dims))
+        for dim, scale, length in zip(dims, scales, lengths, strict=True):
+            own = f"{length * solved.scaling.x_scale[dim]:.4g}"
+            own += " (period)" if hasattr(kernel, "period") else ""
+            table.add_row(kernel.name, solved.feature_names[dim], f"{scale:.4g}", own)
+    return table
+
+
+def _leaves(kernel: Kernel) -> Iterator[Any]:
+    parts = getattr(kernel, "parts", None)
+    if parts is None:
+        yield kernel
+    for part in parts or ():
+        yield from _leaves(part)
+
+
+def _kernel_text(kernel: Kernel) -> str:
+    """The hyper-parameters by name; those of many dimensions are in a table of their own."""
+    values = np.exp(kernel.log_parameters)
+    pairs = zip(kernel.parameter_names, values, strict=True)
+    shown = [f"{name}={value:.4g}" for name, value in pairs if "lengthscale[" not in name]
+    names = " ".join(dict.fromkeys(leaf.name for leaf in _leaves(kernel)))
+    return f"{names}: {', '.join(shown)}"
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _show(table: Table) -> None:
+    Console().print(table)
+
+
+def _listed(names: Any) -> str:
+    names = [str(name) for name in names] if names else ["not named"]
+    more = f", ... ({len(names)} in all)" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            break
+        number /= 1024
+    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"

@@ -1,0 +1,186 @@
+"""Settings as text or TOML, typed and checked against an estimator's constructor."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from daskgp import kernels
+from daskgp.errors import SettingError
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+
+WORDS = {"true": True, "false": False}
+
+
+def build_estimator(
+    model: str | None, assignments: Sequence[str] = (), config: str | None = None
+) -> GaussianProcess:
+    """The estimator that ``--model``, ``--set key=value`` and ``--config`` describe.
+
+    Parameters
+    ----------
+    model : str, optional
+        Name in the registry; wins over ``model`` in the file.
+    assignments : sequence of str
+        ``key=value``; the value is read as TOML, or as plain text where it is not TOML.  They
+        win over the file.
+    config : str, optional
+        A TOML file with ``model`` at its top and settings under ``[settings]``.
+
+    Raises
+    ------
+    SettingError
+        If the model or a setting is unknown or of the wrong type; the message names it.
+    """
+    from daskgp.estimators import ESTIMATORS
+    from daskgp.estimators.base import check_settings
+
+    in_file, found = read_config(config) if config else (None, {})
+    name = model or in_file
+    if name is None:
+        raise SettingError(f"no model is given: add --model with one of {', '.join(ESTIMATORS)}")
+    if name not in ESTIMATORS:
+        raise SettingError(f"unknown model {name!r}: {_suggestion(name, ESTIMATORS)}")
+    found = found | dict(_assignment(text) for text in assignments)
+    estimator = ESTIMATORS[name](**typed_settings(name, ESTIMATORS[name], found))
+    check_settings(estimator)
+    return estimator
+
+
+def read_config(path: str) -> tuple[str | None, dict[str, Any]]:
+    """Model and settings of a TOML file."""
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise SettingError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"configuration {path} is not TOML: {error}") from error
+    for key in content:
+        if key not in ("model", "settings"):
+            raise SettingError(
+                f"configuration {path}: unknown key {key!r}: `model` stands at the top, settings "
+                "under [settings]"
+            )
+    model, settings = content.get("model"), content.get("settings", {})
+    if not isinstance(model, str | None):
+        raise SettingError(f"configuration {path}: model={model!r}: a name is needed")
+    if not isinstance(settings, dict):
+        raise SettingError(f"configuration {path}: settings={settings!r}: write a [settings] table")
+    return model, settings
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A value from the command line: its text, and what TOML makes of it."""
+
+    text: str
+
+    @property
+    def value(self) -> Any:
+        try:
+            found = tomllib.loads(f"value = {self.text}")
+        except tomllib.TOMLDecodeError:
+            return self.text
+        return found["value"] if len(found) == 1 else self.text
+
+
+def _assignment(text: str) -> tuple[str, _Text]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise SettingError(f"--set {text!r}: write key=value, such as --set n_inducing=512")
+    return key.strip(), _Text(value.strip())
+
+
+def typed_settings(
+    model: str, estimator: type[GaussianProcess], found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Settings with the types of the constructor; SettingError names the first that is wrong."""
+    known = list(inspect.signature(estimator).parameters)
+    hints = get_type_hints(estimator.__init__)
+    for name in found:
+        if name not in known:
+            raise SettingError(
+                f"unknown setting {name!r} of model {model!r}: {_suggestion(name, known)}"
+            )
+    return {name: _typed(name, value, hints[name]) for name, value in found.items()}
+
+
+def _typed(name: str, given: Any, hint: Any) -> Any:
+    """One value as one of the types of its annotation."""
+    text = given.text if isinstance(given, _Text) else given
+    value = given.value if isinstance(given, _Text) else given
+    words = value.strip().lower() if isinstance(value, str) else None
+    options = _options(hint)
+    if NoneType in options and words in ("none", "null"):
+        return None
+    if kernels.Kernel in options and isinstance(value, str):
+        return kernels.parse(value)
+    if bool in options and (isinstance(value, bool) or words in WORDS):
+        return value if isinstance(value, bool) else WORDS[str(words)]
+    choices = [option for option in options if isinstance(option, str)]
+    if value in choices:
+        return value
+    if np.ndarray in options and isinstance(value, list):
+        return _array(name, value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if int in options and number and float(value).is_integer():
+        return int(value)
+    if float in options and number:
+        return float(value)
+    if str in options and isinstance(text, str):
+        return text
+    raise SettingError(f"setting {name}={text!r}: {_wanted(options)} is needed")
+
+
+_PLAIN = (NoneType, kernels.Kernel, bool, int, float, str)
+
+
+def _options(hint: Any) -> list[Any]:
+    """Types and allowed words of an annotation."""
+    options = _parts(hint)
+    if all(isinstance(option, str) or option in _PLAIN for option in options):
+        return options
+    # NumPy's ArrayLike, which is a union of dozens of types
+    return [option for option in options if isinstance(option, str)] + [np.ndarray]
+
+
+def _parts(hint: Any) -> list[Any]:
+    if get_origin(hint) in (Union, UnionType):
+        return [option for part in get_args(hint) for option in _parts(part)]
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return [hint]
+
+
+def _array(name: str, value: list[Any]) -> np.ndarray:
+    try:
+        return np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"setting {name}: a list of lists of numbers is needed") from error
+
+
+def _wanted(options: Sequence[Any]) -> str:
+    choices = [repr(option) for option in options if isinstance(option, str)]
+    if np.ndarray in options:
+        return f"one of {', '.join(choices)} or a list of rows"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    names |= {NoneType: "none"}
+    words = [names[option] for option in names if option in options]
+    return " or ".join([f"one of {', '.join(choices)}"] * bool(choices) + words)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known are {', '.join(known)}"
