@@ -11,10 +11,11 @@ from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback
 from daskgp.kernels.compose import Product, Sum
 from daskgp.kernels.linear import Constant, Linear
+from daskgp.kernels.matern import Matern12, Matern32, Matern52
 from daskgp.kernels.parse import build as _build
 from daskgp.kernels.parse import parse as _parse
 from daskgp.kernels.periodic import Periodic
-from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from daskgp.kernels.stationary import RBF, RationalQuadratic
 
 __all__ = [
     "RBF",

@@ -6,15 +6,13 @@ inputs, K = k(X, Z) a tile (n, m), K_bar the derivative of some objective by K.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace, to_host
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError
 from daskgp.typing import Array
 
 if TYPE_CHECKING:
@@ -176,157 +174,3 @@ class Kernel(ABC):
                 f"not an array of shape {values.shape}"
             )
         return values
-
-
-class Inputs(NamedTuple):
-    """Checked arguments of a kernel: Z is None for K(X, X)."""
-
-    xp: Any
-    X: Array
-    Z: Array | None
-    dtype: np.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape (n, m) of the tile."""
-        return len(self.X), len(self.X if self.Z is None else self.Z)
-
-
-def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
-    """The inputs as two-dimensional float32 or float64 arrays on one device."""
-    xp = namespace(X, Z)
-    if is_numpy(xp):
-        X = np.asarray(X)
-        Z = None if Z is None else np.asarray(Z)
-    for name, array in (("X", X), ("Z", Z)):
-        if array is not None and array.ndim != 2:
-            raise InputError(
-                f"{name} has shape {array.shape}: kernels take (rows, columns), "
-                "a single column being x[:, None]"
-            )
-    if Z is not None and X.shape[1] != Z.shape[1]:
-        raise InputError(f"X has {X.shape[1]} columns, Z has {Z.shape[1]}: they must agree")
-    given = [array for array in (X, Z) if array is not None]
-    single = all(array.dtype == np.float32 for array in given)
-    dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
-    X = X.astype(dtype, copy=False)
-    return Inputs(xp, X, None if Z is None else Z.astype(dtype, copy=False), dtype)
-
-
-def check_out(inputs: Inputs, out: Array | None) -> Array:
-    """``out`` if it fits the tile, a new array if there is none."""
-    if out is None:
-        return inputs.xp.empty(inputs.shape, dtype=inputs.dtype)
-    namespace(inputs.X, out)
-    if out.shape != inputs.shape or out.dtype != inputs.dtype:
-        raise InputError(
-            f"out is {out.dtype} of shape {out.shape}, "
-            f"the tile is {inputs.dtype} of shape {inputs.shape}: they must agree"
-        )
-    return out
-
-
-def check_work(inputs: Inputs, work: Array | None, tiles: int) -> Any:
-    """``tiles`` arrays of the tile's shape, cut out of ``work`` if there is one."""
-    if work is None:
-        return [inputs.xp.empty(inputs.shape, dtype=inputs.dtype) for _ in range(tiles)]
-    namespace(inputs.X, work)
-    if work.ndim != 3 or len(work) < tiles or work.shape[1:] != inputs.shape:
-        raise InputError(
-            f"work has shape {work.shape}: this pullback needs {(tiles, *inputs.shape)}"
-        )
-    if work.dtype != inputs.dtype:
-        raise InputError(f"work is {work.dtype}, the tile {inputs.dtype}: they must agree")
-    return work[:tiles]
-
-
-def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
-    """K_bar in the tile's dtype, InputError if its shape is another."""
-    namespace(inputs.X, K_bar)
-    if K_bar.shape != inputs.shape:
-        raise InputError(f"K_bar has shape {K_bar.shape}, the tile {inputs.shape}: they must agree")
-    return K_bar.astype(inputs.dtype, copy=False)
-
-
-def select_columns(X: Array, active_dims: tuple[int, ...] | None, name: str) -> Array:
-    """The columns a kernel acts on."""
-    if active_dims is None:
-        return X
-    check_dims(active_dims, X.shape[1], name)
-    return X[:, list(active_dims)]
-
-
-def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
-    """InputError unless every active dimension is one of d columns."""
-    if active_dims is not None and max(active_dims) >= d:
-        raise InputError(
-            f"{name} has active_dims={active_dims}, the inputs have {d} columns: "
-            f"dimensions count from 0 to {d - 1}"
-        )
-
-
-def scatter_columns(gradient: Array, active_dims: tuple[int, ...] | None, d: int) -> Array:
-    """The gradient of all d columns from that of the active ones."""
-    if active_dims is None:
-        return gradient
-    full = namespace(gradient).zeros((len(gradient), d), dtype=gradient.dtype)
-    full[:, list(active_dims)] = gradient
-    return full
-
-
-def column_sums(A: Array, B: Array) -> np.ndarray:
-    """Sums over rows of A * B, (d,) float64 on the host."""
-    return to_host((A.astype(np.float64) * B).sum(axis=0))
-
-
-def read_only(K: Array) -> Array:
-    """K, protected against writing where the array module can."""
-    if is_numpy(namespace(K)):
-        K = K.view()
-        K.flags.writeable = False
-    return K
-
-
-def positive(value: Any, name: str) -> float:
-    """A positive finite number, else SettingError."""
-    if isinstance(value, bool | str) or not np.isscalar(value):
-        raise SettingError(f"{name} must be a positive number, not {value!r}")
-    number = float(value)  # type: ignore[arg-type]
-    if not (math.isfinite(number) and number > 0):
-        raise SettingError(f"{name} must be positive and finite, not {value!r}")
-    return number
-
-
-def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
-    """A positive number or a non-empty tuple of them, else SettingError."""
-    if np.ndim(value) == 0:
-        return positive(value.item() if isinstance(value, np.ndarray) else value, name)
-    if np.ndim(value) != 1 or not len(value):
-        raise SettingError(f"{name} must be a number or one number a dimension, not {value!r}")
-    return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
-
-
-def dimensions(value: Any, name: str) -> tuple[int, ...] | None:
-    """Distinct column numbers as a tuple, or None for all columns, else SettingError."""
-    if value is None:
-        return None
-    dims = (value,) if isinstance(value, int | np.integer) else tuple(value)
-    whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in dims)
-    if not (dims and whole and min(dims) >= 0 and len(set(dims)) == len(dims)):
-        raise SettingError(
-            f"active_dims of {name} must be distinct column numbers from 0, not {value!r}"
-        )
-    return tuple(int(v) for v in dims)
-
-
-def exp_of_log(values: np.ndarray, like: float | tuple[float, ...] | None) -> Any:
-    """Parameters from their logarithms: a tuple if ``like`` is one, else a float."""
-    numbers = np.exp(values)
-    return tuple(map(float, numbers)) if isinstance(like, tuple) else float(numbers[0])
-
-
-def indexed(name: str, value: float | tuple[float, ...] | None) -> tuple[str, ...]:
-    """Parameter names: ``name``, or ``name[0]``, ``name[1]``, ... for a tuple."""
-    if isinstance(value, tuple):
-        return tuple(f"{name}[{i}]" for i in range(len(value)))
-    return (name,)

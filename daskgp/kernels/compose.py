@@ -14,11 +14,9 @@ import numpy as np
 
 from daskgp.backend import namespace
 from daskgp.errors import SettingError
-from daskgp.kernels.base import (
+from daskgp.kernels.base import Kernel, KernelGradient, Pullback
+from daskgp.kernels.checks import (
     Inputs,
-    Kernel,
-    KernelGradient,
-    Pullback,
     check_cotangent,
     check_inputs,
     check_out,

@@ -12,11 +12,8 @@ import numpy as np
 
 from daskgp.backend import namespace
 from daskgp.errors import InputError, SettingError
-from daskgp.kernels.base import (
-    VARIANCE_BOUNDS,
-    Kernel,
-    KernelGradient,
-    Pullback,
+from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback
+from daskgp.kernels.checks import (
     check_cotangent,
     check_dims,
     check_inputs,

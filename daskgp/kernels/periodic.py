@@ -12,15 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.backend import namespace
-from daskgp.kernels.base import (
-    LENGTHSCALE_BOUNDS,
-    PERIOD_BOUNDS,
-    VARIANCE_BOUNDS,
-    check_dims,
-    column_sums,
-    dimensions,
-    positive,
-)
+from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS
+from daskgp.kernels.checks import check_dims, column_sums, dimensions, positive
 from daskgp.kernels.radial import Radial
 from daskgp.typing import Array
 

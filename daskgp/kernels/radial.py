@@ -17,11 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace
-from daskgp.kernels.base import (
+from daskgp.kernels.base import Kernel, KernelGradient, Pullback
+from daskgp.kernels.checks import (
     Inputs,
-    Kernel,
-    KernelGradient,
-    Pullback,
     check_cotangent,
     check_inputs,
     check_out,

@@ -10,12 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace
+from daskgp.backend import namespace
 from daskgp.errors import InputError, SettingError
-from daskgp.kernels.base import (
-    ALPHA_BOUNDS,
-    LENGTHSCALE_BOUNDS,
-    VARIANCE_BOUNDS,
+from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS
+from daskgp.kernels.checks import (
     check_dims,
     column_sums,
     dimensions,
@@ -160,7 +158,7 @@ def _usable(values: Any) -> np.ndarray:
     return np.where(values > 0, values, 1.0)
 
 
-def _times(array: Array, factor: float) -> None:
+def times(array: Array, factor: float) -> None:
     """Multiply in place; a factor of 1, as in sums and products of kernels, costs nothing."""
     if factor != 1.0:
         array *= factor
@@ -190,108 +188,7 @@ class RBF(Stationary):
         xp = namespace(q)
         xp.negative(q, out=q)
         xp.exp(q, out=q)
-        _times(q, self.variance)
-
-
-@dataclass(frozen=True)
-class Matern12(Stationary):
-    """Exponential, k = v exp(-r); its derivative at r = 0 is taken as 0.
-
-    Examples
-    --------
-    >>> float(Matern12()(np.array([[0.0]]), np.array([[2.0]]))[0, 0])  # exp(-2)
-    0.135335283
-    """
-
-    lengthscale: Lengthscale = None
-    variance: float = 1.0
-    ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
-
-    name: ClassVar[str] = "matern12"
-    _scale: ClassVar[float] = 1.0
-    _slope: ClassVar[float] = -0.5
-
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
-        # the root would turn a zero's rounding into 1e-8
-        xp = namespace(q)
-        coincident = q <= rounding
-        found = not is_numpy(xp) or bool(coincident.any())
-        xp.sqrt(q, out=aside)
-        if found:
-            aside[coincident] = 0
-        xp.negative(aside, out=q)
-        xp.exp(q, out=q)
-        _times(q, self.variance)
-        if found:  # so that k / r is 0
-            aside[coincident] = np.inf
-
-    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
-        # dk/dr^2 = -k / (2 r)
-        namespace(K).multiply(K_bar, K, out=D)
-        D /= aside
-        return 0.0
-
-
-@dataclass(frozen=True)
-class Matern32(Stationary):
-    """Matern kernel of order 3/2, k = v (1 + s) exp(-s) with s = sqrt(3) r.
-
-    Examples
-    --------
-    >>> float(Matern32()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])  # (1 + 3^.5) exp(-3^.5)
-    0.483357725
-    """
-
-    lengthscale: Lengthscale = None
-    variance: float = 1.0
-    ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
-
-    name: ClassVar[str] = "matern32"
-    _scale: ClassVar[float] = 3.0
-    _slope: ClassVar[float] = -1.5
-
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
-        xp = namespace(q)
-        xp.sqrt(q, out=q)
-        xp.negative(q, out=aside)
-        xp.exp(aside, out=aside)
-        _times(aside, self.variance)
-        q += 1
-        q *= aside
-
-
-@dataclass(frozen=True)
-class Matern52(Stationary):
-    """Matern kernel of order 5/2, k = v (1 + s + s^2 / 3) exp(-s) with s = sqrt(5) r.
-
-    Examples
-    --------
-    >>> float(Matern52()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])
-    0.523994108
-    """
-
-    lengthscale: Lengthscale = None
-    variance: float = 1.0
-    ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
-
-    name: ClassVar[str] = "matern52"
-    _scale: ClassVar[float] = 5.0
-    _slope: ClassVar[float] = -5.0 / 6.0
-
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
-        xp = namespace(q)
-        xp.sqrt(q, out=aside)
-        xp.negative(aside, out=work)
-        xp.exp(work, out=work)
-        _times(work, self.variance)
-        aside += 1
-        aside *= work  # v (1 + s) exp(-s)
-        q *= work
-        q *= 1.0 / 3.0
-        q += aside
+        times(q, self.variance)
 
 
 @dataclass(frozen=True)
@@ -351,7 +248,7 @@ class RationalQuadratic(Stationary):
         xp.log(q, out=aside)
         xp.multiply(aside, -self.alpha, out=q)
         xp.exp(q, out=q)
-        _times(q, self.variance)
+        times(q, self.variance)
 
     def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
         # dk/dr^2 = -k / (2 b) and dk/dlog alpha = -alpha k (1/b - 1 + log b)
