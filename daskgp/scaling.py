@@ -113,6 +113,12 @@ class Scaling:
         return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
 
 
+def identity(n_features: int, n_targets: int) -> Scaling:
+    """The scaling that changes nothing."""
+    d, p = n_features, n_targets
+    return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.zeros((d, p)), np.ones(p))
+
+
 def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Scaling:
     """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y."""
     d, n = n_features, sums.count

@@ -151,7 +151,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             stage.rows, stage.spans, stage.scaling, number, self.random_state, stage.executor
         )
         median = selection.median_distances(sample.X)
-        kernel = self._kernel().resolve(median.per_column, median.euclidean)
+        # a distance over d columns is about sqrt(d) times that over one
+        per_column = median.per_column * np.sqrt(len(median.per_column))
+        kernel = self._kernel().resolve(per_column, median.euclidean)
         return Theta(kernel, float(self.noise_variance), self._choose_inputs(stage, sample.X, kernel))
 
     def _train(
@@ -253,6 +255,36 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             return predict.joint(self.solved_, X, include_noise)
         mean, std = predict.marginal(self.solved_, X, "std" if return_std else "none", include_noise)
         return (mean, std) if return_std else mean
+
+    def predict_store(self, source: str, output: str, resume: bool = False) -> predict.Written:
+        """Predict the ``X`` of a dataset store into a prediction store, chunk by chunk.
+
+        Mean and variance (noise included) are written with the chunks of X by one task a chunk,
+        so memory does not grow with the rows and a run that was stopped can be repeated.
+
+        Parameters
+        ----------
+        source : str
+            Dataset store; its ``y`` need not be there.
+        output : str
+            Prediction store to make.
+        resume : bool
+            Whether to finish an output that was begun with the same model and input.
+
+        Returns
+        -------
+        written
+            Rows predicted now and rows found done.
+
+        Raises
+        ------
+        StoreError
+            If the source is none, or the output exists and ``resume`` is not set, or the output
+            was made by another model or from another input.
+        """
+        check_is_fitted(self, "solved_")
+        executor = Executor.current(self.progress)
+        return predict.write(self.solved_, str(source), str(output), resume, executor)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False

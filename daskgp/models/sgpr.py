@@ -157,9 +157,12 @@ class SGPR:
         Z = _inputs(prepared.theta).astype(dtype)
         W, V = cotangent.gram.astype(dtype), cotangent.projection.astype(dtype)
         parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
+        shape = min(self.tile_rows, len(X)), len(Z)
+        work, tile = xp.empty((kernel.tiles, *shape), dtype), xp.empty(shape, dtype)
         for rows in self._tiles(len(X)):
-            K, pull = kernel.pullback(X[rows], Z)
-            K_bar = K @ W
+            size = rows.stop - rows.start
+            K, pull = kernel.pullback(X[rows], Z, work[:, :size])
+            K_bar = xp.matmul(K, W, out=tile[:size])
             K_bar += y[rows].astype(dtype) @ V.T
             gradient = pull(K_bar)
             parameters += gradient.log_parameters
