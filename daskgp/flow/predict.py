@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dask
@@ -326,14 +326,13 @@ def _write_missing(
 ) -> int:
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     tag = uuid.uuid4().hex[:8]
-    put, blocks = delayed(_write_block, pure=False, traverse=False), X.to_delayed().ravel()
+    # a task reads its own rows, so that raw rows never are the output of one
+    put = delayed(partial(_write_block, io.behind(X), target), pure=False, traverse=False)
     nodes = [
         put(
-            blocks[i],
             _node(solved),
-            target,
             int(i),
-            int(starts[i]),
+            slice(int(starts[i]), int(starts[i + 1])),
             dask_key_name=f"predict-write-{tag}-{i}",
         )
         for i in todo
@@ -345,12 +344,12 @@ def _write_missing(
 
 
 def _write_block(
-    X: np.ndarray, solved: Solved, target: predictions.Target, index: int, start: int
+    source: Any, target: predictions.Target, solved: Solved, index: int, rows: slice
 ) -> int:
     with single_blas_thread():
-        found = solved.moments(X, "variance", include_noise=True)
-    target.put(index, start, found.mean, found.variance)
-    return len(X)
+        found = solved.moments(np.asarray(source[rows]), "variance", include_noise=True)
+    target.put(index, rows.start, found.mean, found.variance)
+    return len(found.mean)
 
 
 def _count(rows: list[int]) -> int:

@@ -183,7 +183,7 @@ def rows_of(X: Any, y: Any, spill: str, shared_memory: bool) -> Rows:
         X, y, names = grids.training_arrays(X, y)
     else:
         names = column_names(X), column_names(y)
-    X, y = _behind(X), _behind(y)
+    X, y = behind(X), behind(y)
     if isinstance(X, zarr.Array) and isinstance(y, zarr.Array):
         check_aligned(X, y, "training data")
         return _rows(X, y, chunk_rows(X.shape[0], row_step(X)), names)
@@ -209,7 +209,7 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):
         return (str(X.name),)
-    array = _behind(X)
+    array = behind(X)
     if isinstance(array, zarr.Array) and array.path:
         parent, _, leaf = array.path.rpartition("/")
         key = {"X": "feature_names", "y": "target_names"}.get(leaf)
@@ -222,7 +222,7 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _behind(x: Any) -> Any:
+def behind(x: Any) -> Any:
     """The Zarr array that a dask array reads whole and unchanged, else the object itself."""
     if isinstance(x, da.Array):
         array = x.dask.get("original-" + x.name) if "original-" + x.name in x.dask else None
