@@ -150,7 +150,7 @@ class Executor:
         del futures
         try:
             if advance:
-                iterator = as_completed(parts)
+                iterator = as_completed(parts, loop=client.loop)
                 parts.clear()
                 for part in iterator:
                     advance()

@@ -191,11 +191,11 @@ def test_rows_that_cannot_be_fitted_are_refused_by_name(change, message):
 def test_what_passes_the_check_has_a_finite_scaling(X):
     assume(len(np.unique(X)) > 1)
     sums = scaling.local(X, np.arange(6.0)[:, None])
-    try:
-        scaling.check(sums, ("a",), ("y",))
-    except InputError as error:
-        assert "constant" in str(error)
+    if sums.scatter[0, 0] == 0.0:
+        with pytest.raises(InputError, match="constant"):
+            scaling.check(sums, ("a",), ("y",))
         return
+    scaling.check(sums, ("a",), ("y",))
     block = scaling.solve(sums, 1, "constant", True).block(X, np.arange(6.0)[:, None])
     assert np.isfinite(block.X).all()
 

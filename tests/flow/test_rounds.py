@@ -1,0 +1,328 @@
+"""Rounds: every block once, the same bits wherever they run, small graphs, lost workers."""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import os
+import pickle
+import signal
+
+import cloudpickle
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from daskgp import kernels, scaling
+from daskgp.errors import RunError
+from daskgp.flow import partition, rounds
+from daskgp.flow.cluster import Executor
+from daskgp.flow.io import Rows, dataset_arrays, rows_of
+from daskgp.model import Theta
+from daskgp.models.sgpr import SGPR
+from tests.flow import toy
+
+CHUNK = 23
+S = 1.3
+
+
+def rounds_of(model, url, executor, rows=None, **settings):
+    if rows is None:
+        X, y = dataset_arrays(url)
+        rows = rows_of(X, y, "memory://unused", executor.shares_memory)
+    spans = tuple(partition.blocks(len(rows), rows.chunks, CHUNK))
+    scale = toy.unscaled(rows.n_features, rows.n_targets)
+    return rounds.Rounds(model, rows, spans, scale, executor, **settings)
+
+
+@pytest.fixture
+def store(make_store):
+    """18 blocks: a tree of two levels with a ragged end."""
+    return make_store(*toy.data(400), rows=CHUNK)
+
+
+def in_memory(n=1000):
+    X, y = toy.data(n)
+    return Rows(X, y, None, ("a", "b", "c"), ("u", "v"))
+
+
+def threaded():
+    return Executor(None, False)
+
+
+@pytest.mark.parametrize("model", [toy.Sum(), toy.Window(reach=1), toy.Window(reach=2)])
+@pytest.mark.parametrize("n", [1, 23, 24, 1000])
+def test_every_block_is_summed_once_with_the_blocks_after_it(model, n):
+    rows = in_memory(n)
+    stage = rounds_of(model, None, threaded(), rows)
+    total = stage.total(toy.theta(S))
+    wanted = toy.window_sums(model, rows.X, rows.y, stage.spans, S)
+    np.testing.assert_allclose(total.total, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
+    assert total.count == n
+
+
+@pytest.mark.parametrize("model", [toy.Sum(), toy.Window(reach=2)])
+def test_value_and_gradient_are_two_rounds_of_either_shape(model):
+    stage = rounds_of(model, None, threaded(), in_memory(300))
+
+    def value(log_s):
+        return stage.model.objective(None, stage.total(toy.theta(np.exp(log_s)))).value
+
+    found = stage.value_and_gradient(toy.theta(S))
+    at, step = np.log(S), 1e-5
+    assert found.value == pytest.approx(value(at), rel=1e-15)
+    slope = (value(at + step) - value(at - step)) / (2 * step)
+    assert found.gradient.noise == pytest.approx(slope, rel=1e-7)
+
+
+def test_windows_are_shorter_at_the_end():
+    spans = [partition.Span(i, i + 1) for i in range(4)]
+    assert [len(w) for w in rounds.windows(spans, 2)] == [3, 3, 2, 1]
+    assert [w[0] for w in rounds.windows(spans, 2)] == spans
+    assert rounds.windows(spans, 0) == [(span,) for span in spans]
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 64, 65, 130])
+def test_the_tree_keeps_the_order_of_blocks_and_its_shape(n):
+    spans = [(partition.Span(i, i + 1),) for i in range(n)]
+    found = rounds.map_reduce(_number, _join, spans, threaded(), "order")
+    level = [str(i) for i in range(n)]
+    while len(level) > 1:
+        groups = [level[i : i + rounds.FAN_IN] for i in range(0, len(level), rounds.FAN_IN)]
+        level = [functools.reduce(_join, group) for group in groups]
+    assert found == level[0]
+
+
+def _number(spans):
+    return str(spans[0].start)
+
+
+def _join(a, b):
+    return f"({a}+{b})"
+
+
+def test_a_round_does_not_change_what_its_tasks_gave():
+    kept = {i: toy.Stats(np.full((2, 2), 10.0**i), 1.0) for i in range(5)}
+    before = copy.deepcopy(kept)
+    spans = [(partition.Span(i, i + 1),) for i in range(5)]
+    with dask.config.set(scheduler="sync"):
+        total = rounds.map_reduce(
+            lambda s: kept[s[0].start], toy.Sum().combine, spans, threaded(), "keep"
+        )
+    assert total.total[0, 0] == 11111.0
+    for i, stats in kept.items():
+        np.testing.assert_array_equal(stats.total, before[i].total)
+
+
+def test_rows_with_missing_values_are_dropped_inside_the_task():
+    rows = in_memory(200)
+    X, y = rows.X.copy(), rows.y.copy()
+    X[:30, 1], y[100, 0] = np.nan, np.nan  # a whole block and one more row
+    rows = dataclasses.replace(rows, X=X, y=y)
+    stage = rounds_of(toy.Sum(), None, threaded(), rows)
+    total = stage.total(toy.theta(S))
+    keep = ~(np.isnan(X).any(axis=1) | np.isnan(y).any(axis=1))
+    assert total.count == keep.sum() == 169
+    np.testing.assert_allclose(total.total, S * X[keep].T @ y[keep], rtol=1e-9)
+    sums = rounds.describe(stage.rows, stage.spans, threaded())
+    assert (sums.count, sums.dropped) == (169, 31)
+
+
+# -- the same bits everywhere --------------------------------------------------------------
+
+
+def bits(value):
+    return [np.asarray(part).tobytes() for part in value]
+
+
+def everything(url, executor):
+    """All that a fit asks of the rounds, as bytes."""
+    found = []
+    for model in (toy.Sum(), toy.Window(reach=2)):
+        stage = rounds_of(model, url, executor)
+        found += bits(stage.total(toy.theta(S)))
+        objective = stage.value_and_gradient(toy.theta(S))
+        found += bits([objective.value, objective.gradient.noise])
+    sums = rounds.describe(stage.rows, stage.spans, executor)
+    scale = scaling.solve(sums, stage.rows.n_features, "linear", True)
+    sample = rounds.gather_sample(stage.rows, stage.spans, scale, 200, 0, executor)
+    theta = Theta(kernels.Matern32((1.0, 2.0, 0.5)), 0.1, sample.X[:30])
+    stage = rounds.Rounds(SGPR(tile_rows=7), stage.rows, stage.spans, scale, executor)
+    objective = stage.value_and_gradient(theta)
+    return [
+        *found,
+        *bits(sums),
+        *bits(sample),
+        *bits(stage.total(theta)),
+        *bits(objective[:1]),
+        *bits(objective.gradient),
+    ]
+
+
+def test_one_and_four_workers_and_threads_give_the_same_bits(store, client):
+    four = everything(store, Executor(client, False))
+    threads = everything(store, threaded())
+    with dask.config.set(scheduler="sync"):
+        single = everything(store, threaded())
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="600MiB", dashboard_address=None
+        ) as alone,
+        Client(alone, set_as_default=False) as other,
+    ):
+        one = everything(store, Executor(other, False))
+    assert four == one
+    assert threads == single == one
+
+
+def test_another_order_of_summation_would_show():
+    X, y = toy.data()
+    forward = sum((np.outer(a, b) for a, b in zip(X, y, strict=True)), np.zeros((3, 2)))
+    backward = sum(
+        (np.outer(a, b) for a, b in zip(X[::-1], y[::-1], strict=True)), np.zeros((3, 2))
+    )
+    assert not np.array_equal(forward, backward)
+
+
+# -- graphs --------------------------------------------------------------------------------
+
+
+class Recorder(Executor):
+    """Keeps the graphs it is asked to compute."""
+
+    def compute(self, root, watch=(), label=""):
+        GRAPHS.append(dict(root.__dask_graph__()))
+        return super().compute(root, watch, label)
+
+
+GRAPHS = []
+
+
+@pytest.fixture
+def graphs():
+    GRAPHS.clear()
+    return GRAPHS
+
+
+def test_theta_is_one_node_and_tasks_are_small(store, graphs):
+    theta = Theta(kernels.RBF(1.0), 0.1, np.random.default_rng(0).standard_normal((2000, 3)))
+    stage = rounds_of(SGPR(), store, Recorder(None, False))
+    stage.total(theta)
+    (graph,) = graphs
+    n = len(stage.spans)
+    assert n == 18
+    assert len(graph) <= n + n // 7 + 4  # maps, sums, theta and what is prepared from it
+    sizes = sorted(len(cloudpickle.dumps(task)) for task in graph.values())
+    assert sizes[-1] > theta.inputs.nbytes  # the one node with the parameters
+    assert sizes[-2] < 6_000
+    assert len(cloudpickle.dumps(graph)) < theta.inputs.nbytes + 2_000 * len(graph)
+
+
+def test_a_graph_does_not_grow_from_one_round_to_the_next(store, graphs):
+    stage = rounds_of(toy.Sum(), store, Recorder(None, False))
+    for s in (0.5, 1.0, 2.0):
+        stage.total(toy.theta(s))
+    assert len({len(graph) for graph in graphs}) == 1
+    keys = [key for graph in graphs for key in graph]
+    assert len(set(keys)) == len(keys)  # a result is never mistaken for that of another round
+
+
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+def test_progress_counts_the_map_tasks(store, client, monkeypatch, where):
+    bars = []
+
+    class Bar(contextlib.nullcontext):
+        def __init__(self):
+            super().__init__(self)
+            self.labels, self.steps = [], 0
+            bars.append(self)
+
+        def add_task(self, label, total):
+            self.labels.append((label, total))
+
+        def advance(self, task):
+            self.steps += 1
+
+    monkeypatch.setattr("daskgp.flow.cluster.progress_bar", Bar)
+    executor = Executor(client if where == "cluster" else None, True)
+    rounds_of(toy.Sum(), store, executor).total(toy.theta(S))
+    assert [(bar.labels, bar.steps) for bar in bars] == [([("toy-sum-local", 18)], 18)]
+
+
+# -- faults --------------------------------------------------------------------------------
+
+
+def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(store, client, tmp_path):
+    wanted = rounds_of(toy.Sum(), store, threaded()).total(toy.theta(S))
+    before = client.run(os.getpid)
+    deadly = toy.Deadly(marker=str(tmp_path / "killed"))
+    found = rounds_of(deadly, store, Executor(client, False)).total(toy.theta(S))
+    assert (tmp_path / "killed").exists()
+    assert bits(found) == bits(wanted)
+    client.wait_for_workers(4, timeout=60)
+    assert len(set(client.run(os.getpid).values()) - set(before.values())) == 1
+
+
+def test_a_transient_read_error_is_retried(client, tmp_path):
+    X, y = toy.data(100)
+    marker = str(tmp_path / "failed")
+    flaky = Rows(toy.Flaky(X, marker, times=3), y, None, ("a", "b", "c"), ("u", "v"))
+    found = rounds_of(toy.Sum(), None, Executor(client, False), flaky).total(toy.theta(S))
+    plain = Rows(X, y, None, ("a", "b", "c"), ("u", "v"))
+    wanted = rounds_of(toy.Sum(), None, threaded(), plain).total(toy.theta(S))
+    assert len(list(tmp_path.iterdir())) == 3
+    assert bits(found) == bits(wanted)
+
+
+def test_a_lasting_read_error_reaches_the_caller(client, tmp_path):
+    X, y = toy.data(10)
+    broken = Rows(toy.Flaky(X, str(tmp_path / "f"), times=50), y, None, tuple("abc"), tuple("uv"))
+    with pytest.raises(OSError, match="connection reset by the store"):
+        rounds_of(toy.Sum(), None, Executor(client, False), broken).total(toy.theta(S))
+
+
+def test_workers_that_keep_dying_are_one_plain_error(store, client):
+    client.run_on_scheduler(_allow_no_failure)
+    try:
+        with pytest.raises(RunError, match="workers died repeatedly") as caught:
+            rounds_of(Suicidal(), store, Executor(client, False)).total(toy.theta(S))
+        assert "\n" not in str(caught.value)
+    finally:
+        client.run_on_scheduler(_allow_some_failures)
+        client.wait_for_workers(4, timeout=60)
+
+
+class Suicidal(toy.Sum):
+    def _sum(self, block, after):
+        if block.y[0, 0] == toy.data(400)[1][0, 0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._sum(block, after)
+
+
+def _allow_no_failure(dask_scheduler):
+    dask_scheduler.allowed_failures = 0
+
+
+def _allow_some_failures(dask_scheduler):
+    dask_scheduler.allowed_failures = 3
+
+
+def test_sampled_rows_do_not_depend_on_the_blocks_before(store):
+    rows = in_memory(500)
+    spans = partition.blocks(500, None, 100)
+    scale = toy.unscaled(3, 2)
+    every = rounds.gather_sample(rows, spans, scale, 50, 7, threaded())
+    last = rounds.gather_sample(rows, spans[-1:], scale, 10, 7, threaded())
+    np.testing.assert_array_equal(every.X[-10:], last.X)
+    assert len(every.X) == 50
+    assert len(np.unique(every.X, axis=0)) == 50
+    pairs = {(x, y) for x, y in zip(rows.X[:, 0], rows.y[:, 0], strict=True)}
+    assert {(x, y) for x, y in zip(every.X[:, 0], every.y[:, 0], strict=True)} <= pairs
+
+
+def test_models_and_rows_are_plain_values_that_travel(store):
+    stage = rounds_of(toy.Window(), store, threaded())
+    X, y = pickle.loads(pickle.dumps(stage.rows)).read(20, 40)
+    np.testing.assert_array_equal(X, toy.data(400)[0][20:40])
+    np.testing.assert_array_equal(y, toy.data(400)[1][20:40])
