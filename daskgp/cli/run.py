@@ -38,11 +38,12 @@ class Main(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and leave the process with the exit code of the outcome."""
+        run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
-            return super().main(*args, standalone_mode=False, **extra)
+            return run(*args, standalone_mode=False, **extra)
         with _logs_on_stderr():
             try:
-                code = super().main(*args, standalone_mode=False, **extra)
+                code = run(*args, standalone_mode=False, **extra)
             except click.UsageError as error:
                 help_line = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
                 _show(error.format_message() + help_line)

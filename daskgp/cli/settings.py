@@ -123,8 +123,8 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     options = _options(hint)
     if NoneType in options and words in ("none", "null"):
         return None
-    if kernels.Kernel in options and isinstance(value, str):
-        return kernels.parse(value)
+    if kernels.Kernel in options and isinstance(text, str):
+        return kernels.parse(value if isinstance(value, str) else text)
     if bool in options and (isinstance(value, bool) or words in WORDS):
         return value if isinstance(value, bool) else WORDS[str(words)]
     choices = [option for option in options if isinstance(option, str)]
@@ -173,6 +173,8 @@ def _wanted(options: Sequence[Any]) -> str:
     choices = [repr(option) for option in options if isinstance(option, str)]
     if np.ndarray in options:
         return f"one of {', '.join(choices)} or a list of rows"
+    if kernels.Kernel in options:
+        return "a kernel such as 'matern32(ard=true)'"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     names |= {NoneType: "none"}
     words = [names[option] for option in names if option in options]

@@ -62,6 +62,10 @@ def _leaf(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
 
 
 def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _value(node.operand)  # read, so that the kernel can say what is wrong with it
+        if type(value) in _NUMBERS:
+            return -value
     if isinstance(node, ast.Constant) and type(node.value) in (*_NUMBERS, bool, type(None)):
         return node.value
     if isinstance(node, ast.Name) and node.id.lower() in _WORDS:

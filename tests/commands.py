@@ -1,0 +1,93 @@
+"""What the tests of the command share: running it, reading what it says, stores to run it on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+
+from daskgp.cli import main
+from daskgp.flow.cluster import single_blas_thread
+from daskgp.flow.io import dataset_writer
+
+# Bits are compared between processes, and those of a BLAS product depend on its threads.
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+
+
+def invoke(*arguments):
+    """Run the command in this process."""
+    with single_blas_thread():
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments):
+    """The JSON line of a command that must succeed."""
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 1
+    return json.loads(lines[0])
+
+
+def refused(*arguments, code=2):
+    """The one line on stderr of a command that must fail."""
+    result = invoke(*arguments)
+    assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
+    assert result.stdout == ""
+    return one_line(result.stderr)
+
+
+def one_line(stderr):
+    lines = stderr.splitlines()
+    assert len(lines) == 1, stderr
+    assert lines[0].startswith("Error: ")
+    return lines[0]
+
+
+def start(*arguments, **options):
+    """Start the command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "daskgp.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+        **options,
+    )
+
+
+def stop_when(process, ready, how=signal.SIGKILL, timeout=60.0):
+    """Send a signal as soon as ``ready()``; the exit code and stderr."""
+    deadline = time.monotonic() + timeout
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the command did not get far enough"
+        time.sleep(0.005)
+    os.kill(process.pid, how)
+    _, stderr = process.communicate(timeout=timeout)
+    return process.returncode, stderr
+
+
+def rows(n=300, d=2, seed=0):
+    """A smooth function of d inputs with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 3.0, (n, d))
+    return X, np.sin(2.0 * X[:, 0]) + X[:, -1] + 0.1 * rng.standard_normal(n)
+
+
+def dataset(path, X, y, step=100, names=None, targets=("y",)):
+    """Write a dataset store; its path as text."""
+    names = names or [f"x{j}" for j in range(X.shape[1])]
+    with dataset_writer(str(path), names, targets, step) as writer:
+        writer.append(X, y)
+    return str(path)
+
+
+def files(path):
+    """Contents of all files below a path."""
+    return {str(p.relative_to(path)): p.read_bytes() for p in Path(path).rglob("*") if p.is_file()}

@@ -1,0 +1,381 @@
+"""The command: what it prints and writes, its settings, and that it survives being killed."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import zarr
+from commands import dataset, files, invoke, one_line, refused, rows, start, stop_when, succeed
+
+import daskgp
+from daskgp.cli.settings import build_estimator
+from daskgp.errors import SettingError
+from daskgp.kernels import RBF, Matern12
+
+SCORES = ["rmse", "mae", "nlpd", "crps", "coverage_95", "interval_score_95", "n", "seconds"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data") / "train.zarr", *rows(), names=["lon", "lat"])
+
+
+@pytest.fixture(scope="module")
+def fitted(data, tmp_path_factory, scheduler):
+    url = str(tmp_path_factory.mktemp("model") / "model.zarr")
+    settings = ("--set", "n_inducing=20", "--set", "kernel=matern32(ard=true) + 0.1*linear()")
+    succeed("fit", data, url, "--model", "sgpr", *settings, "--scheduler", scheduler)
+    return url
+
+
+# -- the whole way ---------------------------------------------------------------------------
+
+
+def test_a_table_becomes_predictions(tmp_path, scheduler):
+    X, y = rows()
+    np.savez(tmp_path / "t.npz", lon=X[:, 0], lat=X[:, 1], temp=y)
+    data, model, output = (str(tmp_path / name) for name in ("t.zarr", "m.zarr", "p.zarr"))
+    source = tmp_path / "t.npz"
+    found = succeed("convert", source, data, "--target", "temp", "--block-rows", "100")
+    assert (found["rows"], found["features"], found["targets"]) == (300, ["lon", "lat"], ["temp"])
+    options = ("--model", "sgpr", "--set", "n_inducing=20", "--workers", "1")
+    process = start("fit", data, model, *options, "--memory-limit", "2GiB")  # its own cluster
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (0, "")
+    found = json.loads(stdout)
+    assert list(found) == ["model", "rows", "objective", "iterations", "seconds"]
+    assert (found["model"], found["rows"]) == (model, 300)
+    found = succeed("predict", model, data, output, "--scheduler", scheduler)
+    assert list(found) == ["rows", "skipped", "seconds", "rows_per_second"]
+    assert (found["rows"], found["skipped"]) == (300, 0)
+    mean, std = daskgp.load(model).predict(X, return_std=True, include_noise=True)
+    store = zarr.open_group(output, mode="r")
+    np.testing.assert_allclose(store["mean"][...], mean, rtol=1e-12)
+    np.testing.assert_allclose(store["variance"][...], std**2, rtol=1e-12)
+    assert store.attrs["complete"] is True
+    assert store.attrs["model"] == model
+    assert store.attrs["model_checksum"] == zarr.open_group(model, mode="r").attrs["checksum"]
+
+
+def test_help_is_instant_because_nothing_heavy_is_imported():
+    code = (
+        "import sys; from daskgp.cli import main; main(['--help'], standalone_mode=False); "
+        "sys.exit(', '.join({'dask', 'numpy', 'scipy', 'zarr', 'rich'} & set(sys.modules)) or None)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_every_command_has_help_and_the_version_is_the_package_s():
+    assert invoke("--version").stdout == f"daskgp, version {daskgp.__version__}\n"
+    assert "Commands:" in invoke().stdout
+    for command in ("convert", "fit", "predict", "score", "info", "plan"):
+        result = invoke(command, "--help")
+        assert result.exit_code == 0
+        assert "--verbose" in result.stdout
+
+
+# -- score, info, plan -----------------------------------------------------------------------
+
+
+def test_score_prints_the_scores_of_new_observations(fitted, tmp_path, scheduler):
+    X, y = rows(150, seed=1)
+    found = succeed("score", fitted, dataset(tmp_path / "t.zarr", X, y), "--scheduler", scheduler)
+    mean, std = daskgp.load(fitted).predict(X, return_std=True, include_noise=True)
+    expected = daskgp.metrics.summary(y, mean, std**2)
+    assert list(found) == SCORES
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-10)
+
+
+def test_score_leaves_out_what_is_missing_and_says_so(fitted, tmp_path, scheduler):
+    X, y = rows(150, seed=1)
+    holed, known = X.copy(), y.copy()
+    holed[3, 1], known[7] = np.nan, np.nan
+    test = dataset(tmp_path / "t.zarr", holed, known)
+    result = invoke("score", fitted, test, "--scheduler", scheduler)
+    assert result.stderr == "Warning: 1 values are left out: their rows miss a feature\n"
+    keep = np.setdiff1d(np.arange(150), [3, 7])
+    clean = dataset(tmp_path / "clean.zarr", X[keep], y[keep])
+    expected = succeed("score", fitted, clean, "--scheduler", scheduler)
+    found = json.loads(result.stdout)
+    assert found["n"] == 148
+    assert found["nlpd"] == pytest.approx(expected["nlpd"], rel=1e-10)
+    dataset(tmp_path / "none.zarr", X, np.full(150, np.nan))
+    line = refused("score", fitted, tmp_path / "none.zarr", "--scheduler", scheduler)
+    assert "nothing to score" in line
+
+
+def shown(*arguments):
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return re.sub(r"[\s│]+", " ", result.stdout)
+
+
+def test_info_shows_a_dataset_and_inputs_alone(data, tmp_path):
+    text = shown("info", data)
+    for part in ("rows 300", "features 2: lon, lat", "targets 1: y", "3 of 100 rows"):
+        assert part in text
+    group = zarr.create_group(tmp_path / "inputs.zarr")
+    group.create_array("X", shape=(5, 2), chunks=(5, 2), dtype="f8")
+    assert "targets none" in shown("info", tmp_path / "inputs.zarr")
+
+
+def test_info_shows_a_model_with_lengthscales_in_the_units_of_x(fitted):
+    text = shown("info", fitted)
+    for part in ("model sgpr", "rows 300", "lon, lat", "inducing inputs 20", "matern32 constant"):
+        assert part in text
+    model = daskgp.load(fitted)
+    scale = model.kernel_.parts[0].lengthscale[0]
+    own = scale * model.solved_.scaling.x_scale[0]
+    assert f"matern32 lon {scale:.4g} {own:.4g}" in text
+
+
+def test_info_of_anything_else_is_refused(tmp_path):
+    zarr.create_group(tmp_path / "other.zarr").create_group("things")
+    assert "no dataset, model or prediction store" in refused("info", tmp_path / "other.zarr")
+    assert "does not exist" in refused("info", tmp_path / "none.zarr")
+
+
+def test_plan_says_what_a_fit_needs_and_whether_it_fits(data):
+    text = shown("plan", data, "--model", "sgpr", "--set", "n_inducing=20")
+    assert "rows 300" in text
+    assert "fits yes" in text
+    found = succeed("plan", data, "--model", "exact", "--json", "--memory-limit", "150MB")
+    assert found["tasks"] == 1
+    assert found["bytes_limit"] == 150_000_000
+    assert found["fits"] is False
+    assert "more memory" in found["remedy"]
+
+
+def test_plan_of_the_package_is_that_of_the_estimator(data):
+    X, y = daskgp.open_dataset(data)
+    model = daskgp.SGPR(n_inducing=20)
+    assert daskgp.plan(model, X, y) == model.plan(X, y)
+
+
+# -- settings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("n_inducing=64", 64),
+        ("n_inducing=64.0", 64),
+        ("noise_variance=1", 1.0),
+        ("noise_variance=1e-3", 1e-3),
+        ("standardize=false", False),
+        ("standardize=True", True),
+        ("progress=auto", "auto"),
+        ("progress=false", False),
+        ("optimizer=adam", "adam"),
+        ('optimizer="adam"', "adam"),
+        ("optimizer=none", None),
+        ("block_rows=None", None),
+        ("mean=linear", "linear"),
+        ("dtype=float32", "float32"),
+        ("store=12", "12"),
+        ("kernel=rbf", RBF()),
+        ("kernel=matern12(lengthscale=2) ", Matern12(2.0)),
+        ("inducing=kmeans", "kmeans"),
+        ("inducing=[[0, 1], [2, 3.5]]", [[0.0, 1.0], [2.0, 3.5]]),
+    ],
+)
+def test_settings_get_the_types_of_the_constructor(text, value):
+    found = getattr(build_estimator("sgpr", [text]), text.partition("=")[0])
+    if isinstance(value, list):
+        found = found.tolist()
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("n_inducng=64", "unknown setting 'n_inducng' of model 'sgpr': did you mean 'n_inducing'?"),
+        ("zzz=1", "Known are kernel, n_inducing"),
+        ("n_inducing=many", "n_inducing='many': a whole number is needed"),
+        ("n_inducing=1.5", "a whole number is needed"),
+        ("n_inducing=true", "a whole number is needed"),
+        ("noise_variance=low", "a number is needed"),
+        ("noise_variance=-1", "noise_variance=-1.0: it must be greater than 0"),
+        ("noise_variance=nan", "must be greater than 0"),
+        ("standardize=1", "true or false is needed"),
+        ("mean=cubic", "one of 'zero', 'constant', 'linear' is needed"),
+        ("inducing=true", "one of 'greedy', 'kmeans', 'random' or a list of rows is needed"),
+        ("inducing=[[1, 2], [3]]", "a list of lists of numbers is needed"),
+        ("kernel=rbg()", "unknown kernel 'rbg'"),
+        ("kernel=rbf(", "cannot be read"),
+        ("kernel=__import__('os')", "unknown kernel '__import__'"),
+        ("kernel=rbf(lengthscale=-1)", "lengthscale"),
+        ("kernel=rbf(lengthscale=-'1')", "a setting is a number"),
+        ("n_inducing", "write key=value"),
+        ("=3", "write key=value"),
+        ("tol=1\nseed = 2", "a number is needed"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named(text, says):
+    with pytest.raises(SettingError) as error:
+        build_estimator("sgpr", [text])
+    assert says in str(error.value)
+
+
+def test_a_file_gives_model_and_settings_and_the_command_line_wins(tmp_path):
+    path = tmp_path / "fit.toml"
+    path.write_text('model = "sgpr"\n[settings]\nn_inducing = 64\nmean = "zero"\nkernel = "rbf"\n')
+    found = build_estimator(None, ["mean=linear"], str(path))
+    assert (found.model_name, found.n_inducing, found.mean) == ("sgpr", 64, "linear")
+    assert found.kernel == RBF()
+    path.write_text('model = "sgpr"\n')
+    assert build_estimator("exact", (), str(path)).model_name == "exact"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("n_inducing = 3\n", "unknown key 'n_inducing'"),
+        ("model = \n", "is not TOML"),
+        ("model = 3\n", "a name is needed"),
+        ("settings = 3\n", "write a [settings] table"),
+        ('model = "sgpr"\n[settings]\nn_inducing = "many"\n', "a whole number is needed"),
+        ('model = "sgpr"\n[settings]\nkernel = 3\n', "a kernel such as"),
+        ('model = "sgpr"\n[settings]\nkernle = "rbf"\n', "did you mean 'kernel'?"),
+        ("[settings]\n", "no model is given"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(content, says, tmp_path):
+    path = tmp_path / "fit.toml"
+    path.write_text(content)
+    with pytest.raises(SettingError) as error:
+        build_estimator(None, (), str(path))
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# -- errors and logs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fly"], "No such command 'fly'"),
+        (["fit", "a.zarr"], "Missing argument 'MODEL'"),
+        (["fit", "a", "b", "--mdoel", "sgpr"], "No such option"),
+        (["fit", "a", "b", "--model", "sgpr", "--workers", "0"], "--workers"),
+        (["convert", "a.csv", "b.zarr"], "Missing option '--target'"),
+        (["fit", "a", "b", "--model", "sgpr", "--scheduler", "x", "--workers", "2"], "leave them"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments, says):
+    assert says in refused(*arguments)
+
+
+def test_verbose_logs_the_traceback(tmp_path):
+    for arguments in (["-v", "info"], ["info", "-v"]):
+        result = invoke(*arguments, tmp_path / "none.zarr")
+        assert result.exit_code == 2
+        assert "Traceback" in result.stderr
+        assert result.stderr.splitlines()[-1].startswith("Error: no store at")
+
+
+def test_a_failure_nobody_foresaw_is_one_line_too(data, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the moon\nis down")
+
+    monkeypatch.setattr("daskgp.flow.io.open_dataset", fail)
+    line = refused("fit", data, tmp_path / "m.zarr", "--model", "sgpr", code=1)
+    assert "RuntimeError: the moon is down" in line
+
+
+# -- killed and continued --------------------------------------------------------------------
+
+FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
+
+
+def evaluations(model):
+    return lambda: (model / "checkpoint" / "evaluations" / "c" / "4" / "0").exists()
+
+
+def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, scheduler):
+    killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
+    process = start("fit", data, killed, *FIT, "--scheduler", scheduler)
+    code, _ = stop_when(process, evaluations(killed))
+    assert code == -signal.SIGKILL
+    assert "fit --resume" in shown("info", killed)
+    assert "incomplete" in refused("predict", killed, data, tmp_path / "p.zarr")
+    assert "--resume" in refused("fit", data, killed, *FIT, "--scheduler", scheduler)
+    other = ("--model", "sgpr", "--set", "n_inducing=10", "--resume", "--scheduler", scheduler)
+    assert "other data or settings" in refused("fit", data, killed, *other)
+    kept = [p.stat().st_mtime_ns for p in sorted(killed.rglob("evaluations/c/*/0"))]
+    assert len(kept) > 4
+    resumed = succeed("fit", data, killed, *FIT, "--resume", "--scheduler", scheduler)
+    undisturbed = succeed("fit", data, whole, *FIT, "--scheduler", scheduler)
+    assert resumed["objective"] == undisturbed["objective"]
+    assert resumed["iterations"] == undisturbed["iterations"]
+    mine, theirs = (files(path) for path in (killed, whole))
+    assert set(mine) == set(theirs)
+    assert [k for k in mine if k != "zarr.json" and mine[k] != theirs[k]] == []
+    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (killed, whole)}
+    assert len(checksums) == 1
+    assert "nothing to resume" in refused("fit", data, killed, *FIT, "--resume")
+
+
+def test_an_interrupted_fit_says_how_to_go_on(data, tmp_path, scheduler):
+    model = tmp_path / "m.zarr"
+    process = start("fit", data, model, *FIT, "--scheduler", scheduler)
+    code, stderr = stop_when(process, evaluations(model), signal.SIGINT)
+    assert code == 130
+    assert "--resume goes on" in one_line(stderr)
+    assert evaluations(model)()
+
+
+def test_resume_never_touches_a_store_of_another_kind(data, fitted, tmp_path):
+    before = files(data)
+    assert "is not a daskgp model store" in refused("fit", data, data, *FIT, "--resume")
+    assert "is not a prediction store" in refused("predict", fitted, data, data, "--resume")
+    assert files(data) == before
+
+
+def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, scheduler):
+    X, y = rows(1_600, seed=2)
+    inputs = dataset(tmp_path / "in.zarr", X, y, step=8)
+    killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
+    process = start("predict", fitted, inputs, killed, "--scheduler", scheduler)
+    flags = killed / "done" / "c"
+    code, _ = stop_when(process, lambda: flags.exists() and len(os.listdir(flags)) > 5)
+    assert code == -signal.SIGKILL
+    time.sleep(0.5)  # the workers finish what they had begun
+    done = {name: (killed / "mean" / "c" / name).stat().st_mtime_ns for name in os.listdir(flags)}
+    assert 5 < len(done) < 200
+    assert "--resume goes on" in shown("info", killed)
+    assert "exist already" in refused("predict", fitted, inputs, killed, "--scheduler", scheduler)
+    resume = ("--resume", "--scheduler", scheduler)
+    found = succeed("predict", fitted, inputs, killed, *resume)
+    assert (found["rows"], found["skipped"]) == (1_600 - 8 * len(done), 8 * len(done))
+    assert done == {n: (killed / "mean" / "c" / n).stat().st_mtime_ns for n in done}
+    succeed("predict", fitted, inputs, whole, "--scheduler", scheduler)
+    assert files(killed) == files(whole)
+    again = succeed("predict", fitted, inputs, killed, *resume)
+    assert (again["rows"], again["skipped"]) == (0, 1_600)
+
+
+def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, tmp_path, scheduler):
+    output = tmp_path / "p.zarr"
+    cluster = ("--scheduler", scheduler)
+    succeed("predict", fitted, data, output, *cluster)
+    before = files(output)
+    model = tmp_path / "other.zarr"
+    options = ("--model", "sgpr", "--set", "n_inducing=9", "--set", "max_iter=1")
+    succeed("fit", data, model, *options, *cluster)
+    line = refused("predict", model, data, output, "--resume", *cluster)
+    assert "model_checksum" in line
+    X, y = rows()
+    shifted = dataset(tmp_path / "in.zarr", X + 1e-9, y, names=["lon", "lat"])
+    line = refused("predict", fitted, shifted, output, "--resume", *cluster)
+    assert "input_checksum" in line
+    assert files(output) == before
