@@ -86,7 +86,7 @@ class Theta:
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
         """Logarithms of kernel parameters and noise variance, then the inputs if trained."""
-        parts = [self.kernel.log_parameters, [np.log(self.noise_variance)]]
+        parts = [self.kernel.log_parameters, np.log([self.noise_variance])]
         if with_inputs and self.inputs is not None:
             parts.append(np.ravel(self.inputs))
         return np.concatenate(parts).astype(np.float64)
@@ -110,7 +110,7 @@ class ThetaBar(NamedTuple):
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
         """The same layout as ``Theta.to_vector``."""
-        parts = [self.kernel, [self.noise]]
+        parts = [self.kernel, np.array([self.noise])]
         if with_inputs and self.inputs is not None:
             parts.append(np.ravel(self.inputs))
         return np.concatenate(parts).astype(np.float64)
@@ -137,9 +137,9 @@ class Model(Protocol[Prepared, Stats, State]):
 
     name: ClassVar[str]
     """The name in the registry, in stores and on the command line."""
-    state_type: ClassVar[type]
+    state_type: ClassVar[Any]
     """NamedTuple of the arrays that a model store keeps."""
-    reach: int
+    reach: ClassVar[int]
     """Blocks after its own that a local summary reads: 0 for a chunk method."""
 
     def prepare(self, theta: Theta) -> Prepared:

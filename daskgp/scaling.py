@@ -22,7 +22,7 @@ from daskgp.typing import Array, MeanName
 class Sums(NamedTuple):
     """Summary of rows w = [x, y] with k = d + p columns."""
 
-    count: float
+    rows: float
     dropped: float
     infinite: Array
     """Number of infinite entries in each column (k,); their rows are left out of the rest."""
@@ -44,7 +44,7 @@ def local(X: Array, y: Array) -> Sums:
     """Summary of one block of raw rows, in float64."""
     W = np.concatenate([X, y], axis=1, dtype=np.float64)
     infinite = np.isinf(W)
-    complete = ~np.isnan(W).any(axis=1)
+    complete = np.asarray(~np.isnan(W).any(axis=1))
     W = W[complete & ~infinite.any(axis=1)]
     k, dropped = W.shape[1], float(len(complete) - complete.sum())
     if len(W) == 0:
@@ -57,15 +57,15 @@ def local(X: Array, y: Array) -> Sums:
 
 def combine(a: Sums, b: Sums) -> Sums:
     """Summary of both sets of rows."""
-    count = a.count + b.count
-    share = b.count / count if count else 0.0
+    rows = a.rows + b.rows
+    share = b.rows / rows if rows else 0.0
     step = b.mean - a.mean
     return Sums(
-        count,
+        rows,
         a.dropped + b.dropped,
         a.infinite + b.infinite,
         a.mean + share * step,
-        a.scatter + b.scatter + (a.count * share) * np.outer(step, step),
+        a.scatter + b.scatter + (a.rows * share) * np.outer(step, step),
         np.minimum(a.low, b.low),
         np.maximum(a.high, b.high),
     )
@@ -121,7 +121,7 @@ def identity(n_features: int, n_targets: int) -> Scaling:
 
 def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Scaling:
     """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y."""
-    d, n = n_features, sums.count
+    d, n = n_features, sums.rows
     p = len(sums.mean) - d
     shift, scale = np.zeros(d), np.ones(d)
     if standardize:
@@ -154,7 +154,7 @@ def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str])
             raise InputError(
                 f"{name} has {int(infinite)} infinite values: remove the rows or set them to NaN"
             )
-    if not sums.count:
+    if not sums.rows:
         raise InputError(
             f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN)"
             if sums.dropped
@@ -163,5 +163,5 @@ def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str])
     for j, name in enumerate(names[: len(feature_names)]):
         # differences whose squares underflow have no scale either
         flat = sums.low[j] == sums.high[j] or sums.scatter[j, j] == 0.0
-        if flat and sums.count > 1:
+        if flat and sums.rows > 1:
             raise InputError(f"{name} is constant ({sums.low[j]:g} in every row): leave it out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -10,8 +10,6 @@ from sklearn.cluster import KMeans
 
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
-
-Selection: TypeAlias = Literal["greedy", "kmeans", "random"]
 
 
 class Distances(NamedTuple):
@@ -34,7 +32,7 @@ def _positive_median(distances: np.ndarray) -> float:
 
 
 def choose(
-    X: np.ndarray, kernel: Kernel, number: int, how: Selection, rng: np.random.Generator
+    X: np.ndarray, kernel: Kernel, number: int, how: str, rng: np.random.Generator
 ) -> np.ndarray:
     """``number`` rows (or fewer, see ``greedy``) chosen from a sample X (N, d)."""
     if how == "greedy":

@@ -76,7 +76,11 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
         ("Z", found.Z, central_differences(lambda A: contracted(kernel, X, A), Z)),
     ):
         np.testing.assert_allclose(
-            gradient, wanted, rtol=rtol, atol=scale, err_msg=f"gradient with respect to {what}"
+            np.asarray(gradient),
+            wanted,
+            rtol=rtol,
+            atol=scale,
+            err_msg=f"gradient with respect to {what}",
         )
 
 

@@ -172,8 +172,8 @@ def _lbfgs(
         assert found is not None
         note(intermediate_result.x, intermediate_result.fun, found.gradient / loss.scale)
 
-    result = minimize(
-        loss,
+    result: Any = minimize(
+        loss,  # type: ignore[call-overload]  # its stubs know no fun that returns its gradient
         start,
         jac=True,
         method="L-BFGS-B",

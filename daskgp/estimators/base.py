@@ -20,7 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import kernels, linalg, metrics, scaling, selection, train
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
-from daskgp.flow import io, partition, plan, predict, rounds
+from daskgp.flow import io, partition, rounds
+from daskgp.flow import plan as planning
+from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.io import checkpoints
 from daskgp.kernels import Kernel
@@ -34,7 +36,7 @@ SAMPLE_ROWS = 8
 """Candidates sampled for each inducing input."""
 
 
-class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class GaussianProcess(RegressorMixin, BaseEstimator):
     """What all estimators share; use one of its subclasses.
 
     Constructor parameters are settings and are never changed; what is learned ends in an
@@ -58,7 +60,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     progress: ShowProgress
 
     model_name: ClassVar[str]
-    solved_: predict.Solved
+    solved_: prediction.Solved
 
     # -- what a method says ------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self._fit_rows(rows, executor, checkpoint)
         return self
 
-    def plan(self, X: Any, y: Any) -> plan.Plan:
+    def plan(self, X: Any, y: Any) -> planning.Plan:
         """What ``fit(X, y)`` will need, from the sizes of the data alone."""
         check_settings(self)
         executor = Executor.current(self.progress)
@@ -128,11 +130,11 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_rows(self, rows: io.Rows, executor: Executor, checkpoint: str | None) -> None:
         model, spans = self._model(), self._spans(rows)
         self._refuse_few_rows(len(rows))
-        plan.refuse(self._plan(rows, spans), rows, executor.memory_per_task())
+        planning.refuse(self._plan(rows, spans), rows, executor.memory_per_task())
         device = resolve_device(self.device)
         sums = rounds.describe(rows, spans, executor)
         scaling.check(sums, rows.feature_names, rows.target_names)
-        self._refuse_few_rows(int(sums.count))
+        self._refuse_few_rows(int(sums.rows))
         if sums.dropped:
             logger.warning("%d rows with missing values are left out", int(sums.dropped))
         scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
@@ -142,7 +144,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = history
         self._remember(stage, theta, model.solve(prepared, total))
         self.objective_ = model.objective(prepared, total).value
-        self.n_rows_ = int(sums.count)
+        self.n_rows_ = int(sums.rows)
 
     def _start(self, stage: rounds.Rounds) -> Theta:
         """Initial hyper-parameters, from a sample of rows."""
@@ -154,7 +156,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         # a distance over d columns is about sqrt(d) times that over one
         per_column = median.per_column * np.sqrt(len(median.per_column))
         kernel = self._kernel().resolve(per_column, median.euclidean)
-        return Theta(kernel, float(self.noise_variance), self._choose_inputs(stage, sample.X, kernel))
+        return Theta(
+            kernel, float(self.noise_variance), self._choose_inputs(stage, sample.X, kernel)
+        )
 
     def _train(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, checkpoint: str | None
@@ -198,7 +202,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any) -> None:
         rows = stage.rows
         self._set_solved(
-            predict.Solved(
+            prediction.Solved(
                 stage.model,
                 theta,
                 state,
@@ -211,7 +215,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         )
 
-    def _set_solved(self, solved: predict.Solved) -> None:
+    def _set_solved(self, solved: prediction.Solved) -> None:
         self.solved_ = solved
         self.kernel_ = solved.theta.kernel
         self.noise_variance_ = solved.theta.noise_variance
@@ -252,11 +256,13 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if return_std and return_cov:
             raise SettingError("return_std and return_cov exclude each other: ask for one")
         if return_cov:
-            return predict.joint(self.solved_, X, include_noise)
-        mean, std = predict.marginal(self.solved_, X, "std" if return_std else "none", include_noise)
+            return prediction.joint(self.solved_, X, include_noise)
+        mean, std = prediction.marginal(
+            self.solved_, X, "std" if return_std else "none", include_noise
+        )
         return (mean, std) if return_std else mean
 
-    def predict_store(self, source: str, output: str, resume: bool = False) -> predict.Written:
+    def predict_store(self, source: str, output: str, resume: bool = False) -> prediction.Written:
         """Predict the ``X`` of a dataset store into a prediction store, chunk by chunk.
 
         Mean and variance (noise included) are written with the chunks of X by one task a chunk,
@@ -284,7 +290,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "solved_")
         executor = Executor.current(self.progress)
-        return predict.write(self.solved_, str(source), str(output), resume, executor)
+        return prediction.write(self.solved_, str(source), str(output), resume, executor)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False
@@ -296,7 +302,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         samples : ndarray (n, n_samples), or (n, p, n_samples) for several targets
         """
         check_is_fitted(self, "solved_")
-        mean, cov = predict.joint(self.solved_, X, include_noise)
+        mean, cov = prediction.joint(self.solved_, X, include_noise)
         rng = np.random.default_rng(random_state)
         flat = mean.ndim == 1
         means, covs = (mean[:, None], cov[:, :, None]) if flat else (mean, cov)
@@ -330,16 +336,14 @@ class GaussianProcess(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     # -- small things ------------------------------------------------------------------------
 
     def _kernel(self) -> Kernel:
-        if self.kernel is None:
-            return kernels.Matern32(ard=True)
-        return kernels.parse(self.kernel) if isinstance(self.kernel, str) else self.kernel
+        return kernel_of(self.kernel)
 
     def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
         return tuple(partition.blocks(len(rows), rows.chunks, self.block_rows))
 
-    def _plan(self, rows: io.Rows, spans: tuple[partition.Span, ...]) -> plan.Plan:
+    def _plan(self, rows: io.Rows, spans: tuple[partition.Span, ...]) -> planning.Plan:
         itemsize = np.dtype(self.dtype).itemsize
-        return plan.make_plan(self._model(), rows, spans, self._n_inputs(), itemsize)
+        return planning.make_plan(self._model(), rows, spans, self._n_inputs(), itemsize)
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
@@ -369,32 +373,3 @@ def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:
     values = np.exp(found.kernel.log_parameters)
     named = dict(zip(found.kernel.parameter_names, map(float, values), strict=True))
     return {**named, "noise_variance": found.noise_variance}
-
-
-def check_settings(estimator: GaussianProcess) -> None:
-    """Raise SettingError for a common setting out of range."""
-    for name, allowed in (
-        ("mean", ("zero", "constant", "linear")),
-        ("optimizer", ("l-bfgs", "adam", None)),
-        ("dtype", ("float64", "float32")),
-        ("device", ("auto", "cpu", "gpu")),
-        ("standardize", (True, False)),
-        ("progress", (True, False, "auto")),
-    ):
-        value = getattr(estimator, name)
-        if not any(value is choice or value == choice for choice in allowed):
-            raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
-    for name, least in (("noise_variance", 0.0), ("tol", 0.0), ("max_iter", 0), ("block_rows", 0)):
-        value = getattr(estimator, name)
-        if value is None and name == "block_rows":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-            raise SettingError(f"{name}={value!r}: a number is needed")
-        if not (np.isfinite(value) and value > least):
-            raise SettingError(f"{name}={value!r}: it must be greater than {least:g}")
-    for name in ("max_iter", "block_rows"):
-        if getattr(estimator, name) is not None and int(getattr(estimator, name)) != getattr(
-            estimator, name
-        ):
-            raise SettingError(f"{name}={getattr(estimator, name)!r}: a whole number is needed")
-    estimator._kernel()

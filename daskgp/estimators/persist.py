@@ -84,7 +84,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
             arrays[SETTING + name] = np.asarray(value)
     attributes = {
         "model": estimator.model_name,
-        "model_settings": dataclasses.asdict(solved.model),
+        "model_settings": vars(solved.model),
         "settings": settings,
         "kernel": solved.theta.kernel.to_dict(),
         "noise_variance": solved.theta.noise_variance,

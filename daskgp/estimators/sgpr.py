@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from daskgp import selection
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.settings import whole
 from daskgp.flow import partition, rounds
 from daskgp.flow.cluster import ShowProgress
 from daskgp.kernels import Kernel
@@ -136,10 +137,21 @@ class SGPR(GaussianProcess):
 
     def _n_inputs(self) -> int:
         if isinstance(self.inducing, str):
-            if int(self.n_inducing) != self.n_inducing or self.n_inducing < 1:
-                raise SettingError(f"n_inducing={self.n_inducing!r}: a whole number from 1 is needed")
-            return int(self.n_inducing)
-        return len(np.asarray(self.inducing))
+            return whole("n_inducing", self.n_inducing, 1)
+        return len(self._given_inputs())
+
+    def _given_inputs(self) -> np.ndarray:
+        """The inducing inputs (m, d) that the setting itself holds, in the units of X."""
+        try:
+            Z = np.asarray(self.inducing, np.float64)
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                "inducing is no array of numbers: choose 'greedy', 'kmeans', 'random' or give "
+                f"inputs (m, d) ({error})"
+            ) from error
+        if Z.ndim != 2 or not len(Z) or not np.isfinite(Z).all():
+            raise SettingError(f"inducing has shape {Z.shape}: finite inputs (m, d) are needed")
+        return Z
 
     def _trains_inputs(self) -> bool:
         return self.train_inducing
@@ -157,18 +169,16 @@ class SGPR(GaussianProcess):
                     self._n_inputs(),
                 )
             return chosen
-        Z = np.asarray(self.inducing, np.float64)
-        if Z.ndim != 2 or Z.shape[1] != sample.shape[1] or not np.isfinite(Z).all():
+        Z = self._given_inputs()
+        if Z.shape[1] != sample.shape[1]:
             raise InputError(
-                f"inducing has shape {Z.shape}: finite inputs of shape (m, {sample.shape[1]}) "
-                "are needed"
+                f"inducing has shape {Z.shape}: inputs of shape (m, {sample.shape[1]}) are needed"
             )
         return stage.scaling.inputs(Z)
 
     def _training_spans(self, spans: tuple[partition.Span, ...]) -> tuple[partition.Span, ...]:
         if self.train_blocks is None:
             return spans
-        if int(self.train_blocks) != self.train_blocks or self.train_blocks < 1:
-            raise SettingError(f"train_blocks={self.train_blocks!r}: a whole number from 1 is needed")
+        number = whole("train_blocks", self.train_blocks, 1)
         rng = np.random.default_rng(self.random_state)
-        return tuple(partition.sample(list(spans), int(self.train_blocks), rng))
+        return tuple(partition.sample(list(spans), number, rng))

@@ -219,7 +219,8 @@ class _BlasLimit:
     """One BLAS thread while anybody is inside; entered by many threads of a process at once."""
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._limiter = threading.Lock(), 0, None
+        self._lock, self._inside = threading.Lock(), 0
+        self._limiter: Any = None
         self._controller: ThreadpoolController | None = None
 
     def __enter__(self) -> None:

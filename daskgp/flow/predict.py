@@ -125,7 +125,7 @@ class Solved:
         return self.scaling.moments(found._replace(covariance=covariance), scaled)
 
     def _scaled_moments(self, scaled: np.ndarray, want: Want) -> Moments:
-        device = backend.resolve_device(self.device)  # type: ignore[arg-type]
+        device = backend.resolve_device(self.device)
         theta, state = move(self.theta, device), move(self.state, device)
         X = backend.to_device(scaled.astype(self.dtype, copy=False), device)
         return move(self.model.predict(theta, state, X, None, want), "cpu")
@@ -205,8 +205,9 @@ def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tu
     """Mean and spread with the row chunks of X; both come from one task a chunk."""
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     width = solved.n_targets * (1 if spread == "none" else 2)
+    predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
-        _predict_block,
+        predict,
         _node(solved),
         spread,
         include_noise,
@@ -240,16 +241,14 @@ def _in_memory(
     """Mean and spread of a NumPy array, computed by the threads of this process."""
     mean, second = lazy(solved, da.from_array(X, chunks=(TILE_ROWS, -1)), spread, include_noise)
     with single_blas_thread():
-        return dask.compute(mean, second, scheduler="threads")  # type: ignore[return-value]
+        return dask.compute(mean, second, scheduler="threads")
 
 
 def _node(solved: Solved) -> Any:
     return delayed(solved, name="solved-" + solved.token, traverse=False)
 
 
-def _predict_block(
-    X: np.ndarray, solved: Solved, spread: Spread, include_noise: bool
-) -> np.ndarray:
+def _predict_block(X: Any, solved: Solved, spread: Spread, include_noise: bool) -> np.ndarray:
     with single_blas_thread():
         found = solved.moments(X, "mean" if spread == "none" else "variance", include_noise)
     if found.variance is None:
@@ -348,6 +347,7 @@ def _write_block(
 ) -> int:
     with single_blas_thread():
         found = solved.moments(np.asarray(source[rows]), "variance", include_noise=True)
+    assert found.variance is not None
     target.put(index, rows.start, found.mean, found.variance)
     return len(found.mean)
 

@@ -181,7 +181,7 @@ class _BlockTask:
         ]
 
     def _device(self) -> str:
-        return resolve_device(self.device)  # type: ignore[arg-type]
+        return resolve_device(self.device)
 
 
 def _add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:

@@ -37,6 +37,8 @@ def scores(solved: predict.Solved, X: da.Array, y: da.Array, executor: Executor)
         If the columns are not those of the training data, or nothing is left to score.
     """
     predict.check_columns(solved, X, io.column_names(X))
+    if not X.shape[0]:
+        raise InputError("no rows: there is nothing to score")
     columns = 1 if y.ndim == 1 else y.shape[1]
     if columns != solved.n_targets:
         raise InputError(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from daskgp.errors import SettingError
 from daskgp.models.exact import Exact
 from daskgp.models.sgpr import SGPR
 
-REGISTRY: dict[str, type] = {
+REGISTRY: dict[str, Any] = {
     Exact.name: Exact,
     SGPR.name: SGPR,
 }
 
 
-def by_name(name: str) -> type:
+def by_name(name: str) -> Any:
     """The method class registered under a name; SettingError lists the known names."""
     if name not in REGISTRY:
         known = ", ".join(sorted(REGISTRY))

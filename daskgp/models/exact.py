@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Exact:
     """The exact GP; memory grows with n^2, so ``plan`` refuses what does not fit."""
 
     name: ClassVar[str] = "exact"
-    state_type: ClassVar[type] = State
+    state_type: ClassVar[Any] = State
     reach: ClassVar[int] = 0
 
     def prepare(self, theta: Theta) -> Theta:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Stats(NamedTuple):
     """Sum of k(x, x)."""
     square: Array
     """Sum of y^2 per target (p,)."""
-    count: float
+    rows: float
     """Number of rows."""
 
 
@@ -76,7 +76,7 @@ class SGPR:
     tile_rows: int = 1024
 
     name: ClassVar[str] = "sgpr"
-    state_type: ClassVar[type] = State
+    state_type: ClassVar[Any] = State
     reach: ClassVar[int] = 0
 
     def prepare(self, theta: Theta) -> Prepared:
@@ -117,7 +117,7 @@ class SGPR:
         on K(Z, Z) through A alone, so dF/dK(Z, Z) = -L^-T N L^-1 / 2 with the symmetric
         N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s + β β' / s^2.
         """
-        s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.count
+        s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
         S, b, m = linalg.symmetrize(total.gram.copy()), total.projection, len(total.gram)
         inner, _ = linalg.cholesky(np.eye(m) + S / s, jitter=0.0)
         inverse = linalg.inverse_from_factor(inner)

@@ -47,7 +47,7 @@ def test_any_cut_gives_the_sums_of_all_rows(table):
     W = np.concatenate([X, y], axis=1)
     keep = ~np.isnan(W).any(axis=1)
     found = summed(X, y, cuts)
-    assert (found.count, found.dropped) == (keep.sum(), (~keep).sum())
+    assert (found.rows, found.dropped) == (keep.sum(), (~keep).sum())
     assert not found.infinite.any()
     if keep.any():
         kept = W[keep]
@@ -84,7 +84,7 @@ def test_infinite_entries_are_counted_by_column_and_left_out():
     X[3, 1], X[4, 1], y[9, 0], X[9, 0] = np.inf, -np.inf, np.inf, np.nan
     sums = summed(X, y, [5])
     np.testing.assert_array_equal(sums.infinite, [0, 2, 0, 1, 0])
-    assert (sums.count, sums.dropped) == (47, 1)
+    assert (sums.rows, sums.dropped) == (47, 1)
     assert np.isfinite(sums.mean).all()
     with pytest.raises(InputError, match=r"feature 'b' has 2 infinite values"):
         scaling.check(sums, "abc", "yz")

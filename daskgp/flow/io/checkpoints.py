@@ -42,7 +42,7 @@ class Checkpoint:
             )
         if "evaluations" not in group:
             return nothing
-        found = np.asarray(group["evaluations"][...])
+        found = np.asarray(groups.array_of(group, "evaluations")[...])
         whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
         return found[: len(found) if whole.all() else int(np.argmin(whole))]
 
@@ -52,7 +52,9 @@ class Checkpoint:
             if index == 0:
                 array = self._create(len(row))
             else:
-                array = zarr.open_group(self.url, mode="r+")["evaluations"]
+                array = groups.array_of(
+                    groups.open_group(self.url, "checkpoint", mode="r+"), "evaluations"
+                )
             array.resize((index + 1, len(row)))
             array[index] = row
 

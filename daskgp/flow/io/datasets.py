@@ -268,7 +268,7 @@ def _spilled(X: da.Array, y: da.Array, names: Sequence[Any], spill: str) -> Rows
     """Write dask arrays to a dataset store once; whole chunks, each by one task."""
     step = max(1, max(X.chunks[0], default=1))
     with groups.creating(spill, "temporary dataset") as group:
-        targets = []
+        targets: list[Any] = []
         for name, a in (("X", X), ("y", y)):
             shape, chunks = a.shape, (step, *(max(1, s) for s in a.shape[1:]))
             targets.append(group.create_array(name, shape=shape, chunks=chunks, dtype=a.dtype))
@@ -276,7 +276,7 @@ def _spilled(X: da.Array, y: da.Array, names: Sequence[Any], spill: str) -> Rows
         sources = [a.rechunk((step, *a.shape[1:]), method="tasks") for a in (X, y)]
         da.store(sources, targets, lock=False)
     logger.info("wrote %d rows to %s", X.shape[0], spill)
-    return _rows(*targets, chunk_rows(X.shape[0], step), names)
+    return _rows(targets[0], targets[1], chunk_rows(X.shape[0], step), names)
 
 
 @contextmanager

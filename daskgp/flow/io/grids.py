@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import dask
 import dask.array as da
@@ -95,7 +95,7 @@ def _grid_block(
 
 def _columns(
     parts: Sequence[np.ndarray], axes: tuple[tuple[int, ...], ...], ndim: int
-) -> list[np.ndarray]:
+) -> tuple[np.ndarray, ...]:
     placed = []
     for part, own in zip(parts, axes, strict=True):
         shape = [1] * ndim
@@ -134,7 +134,7 @@ def _dims(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
     return tuple(ordered + [dim for dim in X.sizes if dim not in ordered])
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: Any) -> TypeGuard[xr.DataArray]:
     """Whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
     return (
         isinstance(X, xr.DataArray)

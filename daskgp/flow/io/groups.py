@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,34 +13,57 @@ from typing import Any
 import fsspec
 import numpy as np
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.errors import StoreError
 
 Attributes = Mapping[str, Any]
 
+REMOVE_ATTEMPTS = 5
+
 
 def exists(url: str) -> bool:
     """Whether anything is at a local path or fsspec URL."""
-    fs, path = fsspec.core.url_to_fs(str(url))
+    fs, path = _filesystem(url)
     return bool(fs.exists(path))
 
 
 def remove(url: str) -> None:
     """Remove a store and all below it; nothing happens where nothing is."""
-    fs, path = fsspec.core.url_to_fs(str(url))
-    if fs.exists(path):
-        fs.rm(path, recursive=True)
+    fs, path = _filesystem(url)
+    for attempt in range(1, REMOVE_ATTEMPTS + 1):
+        if not fs.exists(path):
+            return
+        try:
+            fs.rm(path, recursive=True)
+        except OSError:  # tasks that were running when another failed still write their chunks
+            if attempt == REMOVE_ATTEMPTS:
+                raise
+            time.sleep(0.1 * attempt)
+
+
+def location(url: str) -> str:
+    """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
+    fs, path = _filesystem(url)
+    return path if isinstance(fs, LocalFileSystem) else str(url)
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    try:
+        return fsspec.core.url_to_fs(str(url))  # type: ignore[no-any-return]
+    except (ValueError, ImportError) as error:  # an unknown protocol, or one not installed
+        raise StoreError(f"cannot use the address {url}: {first_line(error)}") from error
 
 
 def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
     """The Zarr group at a URL; StoreError names what was looked for and what is there."""
     try:
-        return zarr.open_group(str(url), mode=mode)  # type: ignore[arg-type]
+        return zarr.open_group(location(url), mode=mode)  # type: ignore[arg-type]
     except (FileNotFoundError, KeyError) as error:
         if not exists(url):
             raise StoreError(f"no {what} at {url}: the path does not exist") from error
         raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
 
 
@@ -63,7 +87,7 @@ def creating(url: str, what: str, attributes: Attributes | None = None) -> Itera
 
 def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
     """A new group that has its attributes from its first moment."""
-    return zarr.create_group(str(url), attributes=dict(attributes or {}))
+    return zarr.create_group(location(url), attributes=dict(attributes or {}))
 
 
 @contextmanager
@@ -91,6 +115,14 @@ def _reason(error: OSError) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an exception's text, or its kind."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def array_of(group: zarr.Group, name: str) -> zarr.Array:
+    """A member of a group that must be an array; StoreError otherwise."""
+    found = group.get(name)
+    if not isinstance(found, zarr.Array):
+        raise StoreError(f"{group.store_path} is damaged: it has no array {name!r}")
+    return found
 
 
 def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:

@@ -125,11 +125,12 @@ def read(url: str) -> Stored:
 
 
 def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
-    found = {}
-    for name in group.array_keys():
-        try:
-            found[name] = np.asarray(group[name][...])
-        except Exception as error:  # a damaged chunk fails in the codec, each with its own type
-            reason = groups.first_line(error)
-            raise StoreError(f"model store {url} is damaged: array {name!r}: {reason}") from error
+    found, part = {}, "the description of an array"
+    try:
+        for name in group.array_keys():
+            part = f"array {name!r}"
+            found[name] = np.asarray(groups.array_of(group, name)[...])
+    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+        reason = groups.first_line(error)
+        raise StoreError(f"model store {url} is damaged: {part}: {reason}") from error
     return found

@@ -33,16 +33,16 @@ class Target:
 
     def done(self) -> np.ndarray:
         """Flags (chunks,) of what is written already."""
-        return np.asarray(self.group["done"][...], bool)
+        return np.asarray(groups.array_of(self.group, "done")[...], bool)
 
     def put(self, index: int, start: int, mean: np.ndarray, variance: np.ndarray) -> None:
         """Write one chunk, its flag last."""
         with groups.writing(self.url, "predictions"):
             for name, values in (("mean", mean), ("variance", variance)):
-                array = self.group[name]
+                array = groups.array_of(self.group, name)
                 shape = (len(values), *array.shape[1:])
                 array[start : start + len(values)] = values.reshape(shape)
-            self.group["done"][index] = True
+            groups.array_of(self.group, "done")[index] = True
 
     def finish(self) -> None:
         """Mark the store as complete."""
@@ -71,7 +71,7 @@ def open_or_create(
         If the store exists and ``resume`` is False, or holds predictions of another model,
         input or shape.
     """
-    n, step = X.shape[0], X.chunksize[0]
+    n, step = int(X.shape[0]), int(X.chunksize[0])
     if groups.exists(url):
         if not resume:
             raise StoreError(
@@ -82,7 +82,7 @@ def open_or_create(
     marks = {"format": FORMAT, "version": VERSION, **notes, **identity, **names}
     with groups.creating(url, "predictions", marks) as group:
         _create_arrays(group, n, step, shape)
-    return Target(url, zarr.open_group(url, mode="r+"))
+    return Target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
 def _create_arrays(group: zarr.Group, n: int, step: int, shape: _Shape) -> None:
@@ -118,7 +118,7 @@ def _existing(url: str, n: int, step: int, shape: _Shape, identity: dict[str, An
             )
     if "done" not in group:  # killed while it was made
         _create_arrays(group, n, step, shape)
-    mean = group["mean"]
+    mean = groups.array_of(group, "mean")
     if mean.shape[0] != n or mean.chunks[0] != step:
         raise StoreError(
             f"predictions {url} have {mean.shape[0]} rows in chunks of {mean.chunks[0]}, the "
