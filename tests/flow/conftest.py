@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-import zarr
 from distributed import Client, LocalCluster
+
+from daskgp.flow.io import groups
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,7 @@ def make_store(tmp_path):
 
     def make(X, y, rows=10, url=None, shards=None, **attributes):
         url = str(url or tmp_path / "data.zarr")
-        group = zarr.create_group(url, attributes=attributes)
+        group = groups.create_group(url, attributes)
         for name, a in (("X", X), ("y", y)):
             a = np.asarray(a)
             shape = (max(1, rows), *a.shape[1:])

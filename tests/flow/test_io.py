@@ -1,0 +1,461 @@
+"""Rows from wherever they lie, and model stores that come back bit for bit or not at all."""
+
+import itertools
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+import daskgp
+from daskgp import kernels
+from daskgp.errors import InputError, StoreError
+from daskgp.flow import io
+from daskgp.flow.io import models, rows_of
+
+
+def table(n=57, d=3, p=0, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, d)), rng.standard_normal((n, p) if p else n)
+
+
+def assert_rows(rows, X, y):
+    assert (len(rows), rows.n_features) == X.shape
+    assert rows.n_targets == (1 if y.ndim == 1 else y.shape[1])
+    edges = [0, 5, 6, len(rows)] if rows.chunks is None else [0, *np.cumsum(rows.chunks)]
+    parts = [rows.read(a, b) for a, b in itertools.pairwise(edges)]
+    np.testing.assert_array_equal(np.concatenate([a for a, _ in parts]), X)
+    np.testing.assert_array_equal(np.concatenate([b for _, b in parts]), y.reshape(len(y), -1))
+
+
+# -- datasets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["plain", "file", "memory"])
+@pytest.mark.parametrize("p", [0, 2])
+def test_a_store_opens_lazily_from_any_url(tmp_path, make_store, where, p):
+    X, y = table(p=p)
+    path = {
+        "plain": tmp_path / "a.zarr",
+        "file": f"file://{tmp_path}/a.zarr",
+        "memory": f"memory://{tmp_path.name}{where}{p}/a.zarr",
+    }[where]
+    url = make_store(X, y, rows=10, url=path)
+    found_X, found_y = daskgp.open_dataset(url)
+    assert found_X.chunks == ((10,) * 5 + (7,), (3,))
+    assert found_y.chunks[0] == found_X.chunks[0]
+    assert (found_X.dtype, found_X.shape, found_y.shape) == (X.dtype, X.shape, y.shape)
+    np.testing.assert_array_equal(found_X.compute(), X)
+    np.testing.assert_array_equal(found_y.compute(), y)
+    rows = rows_of(found_X, found_y, "memory://unused", True)
+    assert_rows(rows, X, y)
+    assert not io.exists("memory://unused")
+
+
+def test_sharded_stores_are_read_in_whole_shards(make_store):
+    X, y = table()
+    found_X, found_y = daskgp.open_dataset(make_store(X, y, rows=5, shards=20))
+    assert found_X.chunks[0] == (20, 20, 17)
+    rows = rows_of(found_X, found_y, "memory://unused", False)
+    assert rows.chunks == (20, 20, 17)
+    assert_rows(rows, X, y)
+
+
+def test_dask_arrays_over_a_store_are_recognised_and_not_copied(make_store):
+    X, y = table()
+    url = make_store(X, y, feature_names=["a", "b", "c"], target_names=["t"])
+    for pair in (
+        daskgp.open_dataset(url),
+        tuple(da.from_zarr(url, component=name) for name in "Xy"),
+        tuple(zarr.open_group(url, mode="r")[name] for name in "Xy"),
+    ):
+        rows = rows_of(*pair, "memory://unused-store", False)
+        assert isinstance(rows.X, zarr.Array)
+        assert rows.X.path == "X"
+        assert (rows.feature_names, rows.target_names) == (("a", "b", "c"), ("t",))
+        assert_rows(rows, X, y)
+    assert not io.exists("memory://unused-store")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: X + 1,
+        lambda X: X[5:],
+        lambda X: X[:, ::-1],
+        lambda X: X.astype("f4"),
+        lambda X: X.rechunk(13),
+        lambda X: da.concatenate([X[:20], X[20:] * 2]),
+    ],
+)
+def test_what_was_done_to_an_array_of_a_store_is_not_lost(tmp_path, make_store, change):
+    X, y = daskgp.open_dataset(make_store(*table()))
+    X = change(X)
+    y = y[-len(X) :]
+    rows = rows_of(X, y, str(tmp_path / "spill.zarr"), True)
+    assert_rows(rows, X.compute(), y.compute())
+
+
+@pytest.mark.parametrize("chunks", [(5, 20, 1, 31), (57,), (0, 40, 17), (1,) * 57])
+def test_other_dask_arrays_are_written_once_with_ragged_chunks(tmp_path, chunks):
+    X, y = table(p=2)
+    spill = str(tmp_path / "spill.zarr")
+    rows = rows_of(
+        da.from_array(X, chunks=(chunks, 2)), da.from_array(y, chunks=(11, 1)), spill, True
+    )
+    assert_rows(rows, X, y)
+    assert isinstance(rows.X, zarr.Array)
+    assert rows.X.chunks[0] == rows.y.chunks[0] == max(chunks)
+    with pytest.raises(StoreError, match="exists already"):
+        rows_of(da.from_array(X), da.from_array(y), spill, True)
+
+
+def test_every_chunk_is_written_by_one_task(tmp_path, monkeypatch):
+    X, y = table()
+    X, y = da.from_array(X, chunks=(9, 3)), da.from_array(y, chunks=4)
+    written = []
+    put = zarr.Array.__setitem__
+
+    def note(self, selection, value):
+        if self.name.endswith(("X", "y")):
+            start, stop, _ = np.atleast_1d(selection)[0].indices(57)
+            written.append((self.name, start, stop))
+        put(self, selection, value)
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", note)
+    rows_of(X, y, str(tmp_path / "spill.zarr"), True)
+    whole = [(a, min(a + 9, 57)) for a in range(0, 57, 9)]
+    for name in ("/X", "/y"):
+        assert sorted((a, b) for n, a, b in written if n == name) == whole
+
+
+def test_a_failed_spill_leaves_nothing_behind(tmp_path):
+    def fail(block):
+        raise OSError("no such bucket")
+
+    spill = tmp_path / "spill.zarr"
+    X = da.ones((20, 2), chunks=5).map_blocks(fail, dtype=float)
+    with pytest.raises(StoreError, match="no such bucket"):
+        rows_of(X, da.ones(20), str(spill), True)
+    assert not spill.exists()
+
+
+def test_numpy_stays_in_memory_where_tasks_see_it_and_is_written_where_not(tmp_path):
+    X, y = table()
+    near = rows_of(X, y, str(tmp_path / "no.zarr"), True)
+    assert near.X is X
+    assert not (tmp_path / "no.zarr").exists()
+    far = rows_of(X, y, str(tmp_path / "yes.zarr"), False)
+    assert not far.in_memory
+    for rows in (near, far):
+        assert_rows(rows, X, y)
+        assert rows.feature_names == ("x0", "x1", "x2")
+        assert rows.target_names == ("y",)
+
+
+def test_numpy_reaches_the_workers_of_a_cluster(default_client):
+    X, y = table()
+    settings = {"n_inducing": 10, "optimizer": None, "block_rows": 9}
+    far = daskgp.SGPR(**settings).fit(X, y)
+    assert far.predict(X[:3], return_std=True)[0].shape == (3,)
+    here = daskgp.SGPR(**settings)
+    with dask.config.set(scheduler="threads"):
+        here.fit(X, y)
+    assert far.objective_ == pytest.approx(here.objective_, rel=1e-12)
+
+
+def test_lists_and_data_frames(tmp_path):
+    X, y = table()
+    frame = pd.DataFrame(X, columns=["lon", "lat", "t"])
+    rows = rows_of(frame, pd.Series(y, name="temp"), "memory://unused", True)
+    assert (rows.feature_names, rows.target_names) == (("lon", "lat", "t"), ("temp",))
+    assert_rows(rows, X, y)
+    assert_rows(rows_of(X.tolist(), y.tolist(), "memory://unused", True), X, y)
+    several = rows_of(frame, pd.DataFrame({"u": y, "v": -y}), "memory://unused", True)
+    assert several.target_names == ("u", "v")
+    assert_rows(several, X, np.column_stack([y, -y]))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.ones((3, 2)), np.ones(4), "X has 3 rows but y has 4"),
+        (np.ones(3), np.ones(3), "X has 1 dimensions, 2 are needed"),
+        (np.ones((3, 2)), np.ones((3, 1, 1)), "y has 3 dimensions, 1 or 2"),
+        (np.array([["a"]]), np.ones(1), "X has type <U1, numbers"),
+        (da.ones((3, 2)), da.ones(4), "X has 3 rows but y has 4"),
+        (da.ones((6, 2), chunks=3)[da.ones(6, chunks=3) > 0], da.ones(6), "unknown chunk sizes"),
+        (da.ones((3, 2)).astype(object), da.ones(3), "X has type object"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(X, y, message):
+    with pytest.raises(InputError, match=message):
+        rows_of(X, y, "memory://unused-refused", True)
+    assert not io.exists("memory://unused-refused")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": ((20, 2), (10, 2)), "y": ((20,), (5,))}, r"chunks of 10 rows but y of 5.*convert"),
+        ({"X": ((20, 2), (10, 2)), "y": ((19,), (10,))}, "X has 20 rows but y has 19"),
+        ({"X": ((20, 2), (10, 1)), "y": ((20,), (10,))}, "hold 1 of 2 columns"),
+        ({"X": ((20, 2), (10, 2))}, "no array 'y': it holds X"),
+        ({"X": ((20,), (10,)), "y": ((20,), (10,))}, "'X' has 1 dimensions, not 2"),
+    ],
+)
+def test_stores_that_are_not_aligned_are_refused(tmp_path, arrays, message):
+    group = zarr.create_group(tmp_path / "bad.zarr")
+    for name, (shape, chunks) in arrays.items():
+        group.create_array(name, shape=shape, chunks=chunks, dtype="f8")
+    with pytest.raises(StoreError, match=message) as caught:
+        daskgp.open_dataset(tmp_path / "bad.zarr")
+    assert "\n" not in str(caught.value)
+
+
+# -- labelled data -------------------------------------------------------------------------
+
+
+def grid(chunks=None):
+    lat, lon = np.linspace(-1, 1, 6), np.linspace(0, 3, 8)
+    time = np.array(["2001-01-01", "2001-01-02T12", "2001-03-01"], "M8[ns]")
+    values = np.arange(6 * 3 * 8.0).reshape(6, 3, 8)
+    array = xr.DataArray(
+        values,
+        dims=("lat", "time", "lon"),
+        coords={"lat": lat, "time": time, "lon": lon},
+        name="temp",
+    )
+    return array if chunks is None else array.chunk(chunks)
+
+
+def as_table(array):
+    days = (array.time.values - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
+    mesh = np.meshgrid(array.lat, days, array.lon, indexing="ij")
+    return np.stack([m.ravel() for m in mesh], axis=1), array.values.ravel()
+
+
+@pytest.mark.parametrize("chunks", [None, {"lat": 4, "time": 2, "lon": 5}, {"time": 1}])
+def test_rows_of_a_grid_are_its_points(tmp_path, chunks):
+    y = grid(chunks)
+    rows = rows_of(y.coords.to_dataset(), y, str(tmp_path / "spill.zarr"), True)
+    assert rows.feature_names == ("time", "lat", "lon") or rows.feature_names == (
+        "lat",
+        "time",
+        "lon",
+    )
+    X, values = rows.read(0, len(rows))
+    wanted_X, wanted = as_table(grid())
+    order = [("lat", "time", "lon").index(name) for name in rows.feature_names]
+    place = np.argsort(values[:, 0])
+    np.testing.assert_array_equal(values[place, 0], wanted)
+    np.testing.assert_allclose(X[place], wanted_X[:, order], rtol=0, atol=1e-9)
+
+
+def test_a_grid_with_itself_as_x(tmp_path):
+    y = grid()
+    rows = rows_of(y, y.transpose("lon", "lat", "time"), str(tmp_path / "s.zarr"), True)
+    assert rows.feature_names == ("lat", "time", "lon")
+    assert rows.target_names == ("temp",)
+    X, values = rows.read(0, len(rows))
+    wanted_X, wanted = as_table(y)
+    np.testing.assert_allclose(X, wanted_X)
+    np.testing.assert_array_equal(values[:, 0], wanted)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_rows_of_a_labelled_table(tmp_path, chunked):
+    X, y = table()
+    labelled = xr.DataArray(X, dims=("row", "feature"), coords={"feature": ["a", "b", "c"]})
+    target = xr.DataArray(y, dims="row", name="t")
+    if chunked:
+        labelled, target = labelled.chunk({"row": 20}), target.chunk({"row": 20})
+    rows = rows_of(labelled, target, str(tmp_path / "s.zarr"), True)
+    assert (rows.feature_names, rows.target_names) == (("a", "b", "c"), ("t",))
+    assert_rows(rows, X, y)
+    variables = xr.Dataset({name: ("row", X[:, j]) for j, name in enumerate("abc")})
+    rows = rows_of(variables, xr.DataArray(y, dims="row", name="t"), str(tmp_path / "u.zarr"), True)
+    assert rows.feature_names == ("a", "b", "c")
+    assert_rows(rows, X, y)
+
+
+def test_labelled_and_plain_arrays_do_not_mix():
+    y = grid()
+    with pytest.raises(InputError, match="y must be a DataArray, not ndarray"):
+        rows_of(y, y.values, "memory://unused", True)
+    with pytest.raises(InputError, match="X must be an xarray object, not ndarray"):
+        rows_of(y.values, y, "memory://unused", True)
+    with pytest.raises(InputError, match="align them"):
+        rows_of(y, y.isel(lat=slice(3)), "memory://unused", True)
+
+
+# -- model stores --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = table(p=2)
+    kernel = kernels.Matern32(ard=True) + 0.5 * kernels.RBF(0.3, active_dims=(0, 2))
+    return daskgp.SGPR(kernel, n_inducing=9, mean="linear", max_iter=2, tol=0.1).fit(
+        pd.DataFrame(X, columns=["a", "b", "c"]), pd.DataFrame(y, columns=["u", "v"])
+    )
+
+
+@pytest.fixture
+def saved(fitted, tmp_path):
+    fitted.save(tmp_path / "model.zarr")
+    return tmp_path / "model.zarr"
+
+
+def test_a_model_comes_back_bit_for_bit(fitted, saved):
+    loaded = daskgp.load(saved)
+    assert type(loaded) is daskgp.SGPR
+    assert loaded.kernel_ == fitted.kernel_
+    assert loaded.history_ == fitted.history_
+    assert loaded.get_params() == fitted.get_params()
+    for name in ("noise_variance_", "objective_", "n_features_in_", "n_rows_"):
+        assert getattr(loaded, name) == getattr(fitted, name)
+    assert list(loaded.feature_names_in_) == ["a", "b", "c"]
+    assert loaded.solved_.token == fitted.solved_.token
+    X = table(5, seed=1)[0]
+    for a, b in zip(loaded.predict(X, True), fitted.predict(X, True), strict=True):
+        assert a.tobytes() == b.tobytes()
+    assert loaded.log_marginal_likelihood() == fitted.log_marginal_likelihood()
+
+
+def test_a_model_travels_by_url_and_keeps_an_array_setting(tmp_path):
+    X, y = table()
+    url = f"memory://{tmp_path.name}/model.zarr"
+    model = daskgp.SGPR(inducing=X[:7], optimizer=None).fit(X, y)
+    model.save(url)
+    loaded = daskgp.load(url)
+    np.testing.assert_array_equal(loaded.inducing, X[:7])
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    with pytest.raises(StoreError, match="exists already"):
+        model.save(url)
+    loaded.fit(X, y)  # settings are whole
+    assert loaded.objective_ == model.objective_
+
+
+def test_an_exact_model_comes_back(tmp_path):
+    X, y = table()
+    model = daskgp.ExactGP("rbf(ard=true)", optimizer=None).fit(X, y)
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = daskgp.load(str(tmp_path / "m.zarr"))
+    assert type(loaded) is daskgp.ExactGP
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_nothing_pickled_is_written(saved):
+    marks = (b"\x80\x04", b"\x80\x05", b"cdaskgp", b"pickle", b"numpy.core")
+    files = [path for path in saved.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for path in files:
+        content = path.read_bytes()
+        if path.name == "zarr.json":
+            json.loads(content)
+            assert not any(mark in content for mark in marks), path
+    kinds = {array.dtype.kind for _, array in zarr.open_group(saved, mode="r").arrays()}
+    assert kinds == {"f"}
+
+
+def test_loading_does_not_unpickle(saved, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a store was unpickled")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    daskgp.load(saved)
+
+
+def attributes(path, **changes):
+    file = path / "zarr.json"
+    content = json.loads(file.read_text())
+    content["attributes"] |= changes
+    content["attributes"] = {k: v for k, v in content["attributes"].items() if v is not ...}
+    file.write_text(json.dumps(content))
+
+
+def model_of(path):
+    return json.loads((path / "zarr.json").read_text())["attributes"]["model"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: attributes(p, version=99), "format version 99, this daskgp reads version 1"),
+        (lambda p: attributes(p, complete=False), "incomplete"),
+        (lambda p: attributes(p, complete=...), "incomplete"),
+        (lambda p: attributes(p, format="other"), "not a daskgp model store"),
+        (lambda p: attributes(p, model=...), "description is missing"),
+        (lambda p: attributes(p, checksum="0"), "checksum does not match"),
+        (lambda p: attributes(p, model={**model_of(p), "noise_variance": 9.0}), "checksum"),
+        (lambda p: attributes(p, model={**model_of(p), "model": "os.system"}), "checksum"),
+        (lambda p: flip(chunk(p, "inputs"), -9), "damaged"),
+        (lambda p: flip(chunk(p, "state_weights"), 0), "damaged"),
+        (lambda p: truncate(chunk(p, "state_factor")), "damaged"),
+        (lambda p: chunk(p, "scaling_x_shift").unlink(), "checksum does not match"),
+        (lambda p: shutil.rmtree(p / "state_weights"), "checksum does not match"),
+        (lambda p: (p / "inputs/zarr.json").write_text("{"), "damaged|cannot read"),
+        (lambda p: (p / "inputs/zarr.json").write_text('{"zarr_format": 3}'), "damaged|cannot"),
+        (lambda p: reshape(p / "inputs"), "damaged"),
+        (lambda p: (p / "zarr.json").write_text("not json"), "cannot read|damaged"),
+        (lambda p: (p / "zarr.json").write_text("[]"), "cannot read|damaged|not"),
+        (lambda p: (p / "zarr.json").write_bytes(b"\xff\xfe"), "cannot read|damaged|not"),
+        (lambda p: shutil.rmtree(p), "path does not exist"),
+        (lambda p: (shutil.rmtree(p), p.write_text("hello")), "not a Zarr group|cannot read"),
+    ],
+)
+def test_a_damaged_model_store_is_one_plain_error(saved, damage, message):
+    damage(saved)
+    with pytest.raises(StoreError, match=message) as caught:
+        daskgp.load(saved)
+    assert "\n" not in str(caught.value)
+    assert str(saved) in str(caught.value)
+
+
+def chunk(store: Path, name: str) -> Path:
+    (found,) = [path for path in (store / name / "c").rglob("*") if path.is_file()]
+    return found
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def reshape(array: Path) -> None:
+    content = json.loads((array / "zarr.json").read_text())
+    content["shape"] = [content["shape"][0] + 1, content["shape"][1]]
+    (array / "zarr.json").write_text(json.dumps(content))
+
+
+def test_a_store_that_names_an_unknown_model_is_refused(saved):
+    model = {**model_of(saved), "model": "os.system"}
+    found = models.read(str(saved))
+    digest = models.stored(found.arrays, model).checksum
+    attributes(saved, model=model, checksum=digest)
+    with pytest.raises(StoreError, match=r"unknown model 'os.system'"):
+        daskgp.load(saved)
+
+
+def test_saving_that_fails_leaves_nothing(fitted, tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("daskgp.flow.io.groups.write_array", fail)
+    with pytest.raises(StoreError, match="the disk is full"):
+        fitted.save(tmp_path / "m.zarr")
+    assert list(tmp_path.iterdir()) == []

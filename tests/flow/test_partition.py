@@ -1,0 +1,72 @@
+"""Blocks: every row once, whole chunks, and a default that only the data decides."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskgp.errors import SettingError
+from daskgp.flow import partition
+from daskgp.flow.partition import Span
+
+CHUNKS = st.lists(st.integers(0, 40), max_size=20).map(tuple)
+
+
+def covers(spans, n):
+    edges = [0, *(span.stop for span in spans)]
+    starts = [span.start for span in spans]
+    return starts == edges[:-1] and edges[-1] == n and all(span.rows > 0 for span in spans)
+
+
+@given(CHUNKS, st.none() | st.integers(1, 100))
+def test_blocks_of_chunks_hold_every_row_once_in_whole_chunks(chunks, block_rows):
+    spans = partition.blocks(sum(chunks), chunks, block_rows)
+    assert covers(spans, sum(chunks))
+    edges = {0, *np.cumsum(chunks, dtype=int).tolist()}
+    assert {edge for span in spans for edge in span} <= edges
+
+
+@given(CHUNKS, st.integers(1, 100))
+def test_blocks_are_no_larger_than_wanted_unless_a_chunk_is(chunks, block_rows):
+    spans = partition.blocks(sum(chunks), chunks, block_rows)
+    assert all(span.rows <= max(block_rows, max(chunks)) for span in spans)
+    # and the next chunk would not have fitted
+    stops = np.cumsum(chunks, dtype=int).tolist()
+    for a, b in itertools.pairwise(spans):
+        following = next(stop for stop in stops if stop > b.start)
+        assert following - a.start > block_rows
+
+
+@given(st.integers(0, 500), st.integers(1, 600))
+def test_rows_that_may_be_cut_anywhere_are_cut_evenly(n, block_rows):
+    spans = partition.blocks(n, None, block_rows)
+    assert covers(spans, n)
+    assert all(span.rows == block_rows for span in spans[:-1])
+
+
+@given(st.integers(0, 10**9))
+def test_default_blocks_are_about_equal_in_number_and_bounded_in_rows(n):
+    rows = partition.default_block_rows(n)
+    assert partition.MIN_ROWS <= rows <= partition.MAX_ROWS
+    if partition.MIN_ROWS < rows < partition.MAX_ROWS:
+        assert -(-n // rows) <= partition.BLOCKS
+
+
+def test_a_chunk_larger_than_wanted_stays_whole():
+    assert partition.blocks(30, (20, 10), 5) == [Span(0, 20), Span(20, 30)]
+
+
+@pytest.mark.parametrize("wrong", [0, -3])
+def test_block_rows_must_be_positive(wrong):
+    with pytest.raises(SettingError, match=f"at least 1, not {wrong}"):
+        partition.blocks(10, None, wrong)
+
+
+def test_sampled_blocks_are_distinct_ordered_and_seeded():
+    spans = partition.blocks(1000, None, 10)
+    some = [partition.sample(spans, 7, np.random.default_rng(s)) for s in (0, 0, 1)]
+    assert len(set(some[0])) == 7
+    assert some[0] == sorted(some[0]) == some[1] != some[2]
+    assert partition.sample(spans, 100, np.random.default_rng(0)) == spans
