@@ -42,7 +42,7 @@ def build_estimator(
         If the model or a setting is unknown or of the wrong type; the message names it.
     """
     from daskgp.estimators import ESTIMATORS
-    from daskgp.estimators.base import check_settings
+    from daskgp.estimators.settings import check_settings
 
     in_file, found = read_config(config) if config else (None, {})
     name = model or in_file

@@ -17,9 +17,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import kernels, linalg, metrics, scaling, selection, train
+from daskgp import linalg, metrics, scaling, selection, train
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.flow import io, partition, rounds
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction

@@ -50,7 +50,7 @@ def location(url: str) -> str:
 
 def _filesystem(url: str) -> tuple[Any, str]:
     try:
-        return fsspec.core.url_to_fs(str(url))  # type: ignore[no-any-return]
+        return fsspec.core.url_to_fs(str(url))
     except (ValueError, ImportError) as error:  # an unknown protocol, or one not installed
         raise StoreError(f"cannot use the address {url}: {first_line(error)}") from error
 

@@ -1,0 +1,67 @@
+"""Checks of the settings that estimators share; each names the setting and what it may be."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from daskgp import kernels
+from daskgp.errors import SettingError
+from daskgp.kernels import Kernel
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "mean": ("zero", "constant", "linear"),
+    "optimizer": ("l-bfgs", "adam", None),
+    "dtype": ("float64", "float32"),
+    "device": ("auto", "cpu", "gpu"),
+    "standardize": (True, False),
+    "progress": (True, False, "auto"),
+}
+
+
+def check_settings(estimator: GaussianProcess) -> None:
+    """Raise SettingError for a common setting out of range."""
+    for name, allowed in CHOICES.items():
+        value = getattr(estimator, name)
+        if not any(value is choice or value == choice for choice in allowed):
+            raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+    for name in ("noise_variance", "tol"):
+        positive(name, getattr(estimator, name))
+    whole("max_iter", estimator.max_iter, 1)
+    whole("random_state", estimator.random_state, 0)
+    if estimator.block_rows is not None:
+        whole("block_rows", estimator.block_rows, 1)
+    kernel_of(estimator.kernel)
+
+
+def kernel_of(value: Any) -> Kernel:
+    """The kernel that a setting gives: none for the default, itself, or its text."""
+    if value is None:
+        return kernels.Matern32(ard=True)
+    if isinstance(value, str):
+        return kernels.parse(value)
+    if not isinstance(value, Kernel):
+        raise SettingError(
+            f"kernel={value!r}: give a kernel of daskgp.kernels or its text, 'matern32(ard=true)'"
+        )
+    return value
+
+
+def positive(name: str, value: Any) -> None:
+    """Raise SettingError unless a setting is a finite number greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise SettingError(f"{name}={value!r}: a number is needed")
+    if not (math.isfinite(value) and float(value) > 0):
+        raise SettingError(f"{name}={value!r}: it must be greater than 0")
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A setting that is a whole number from ``least``; SettingError for anything else."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and int(value) == value and int(value) >= least):
+        raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
+    return int(value)

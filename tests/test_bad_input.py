@@ -1,0 +1,430 @@
+"""Bad input: exit code 2 or a ValueError, one plain line, and nothing half-written.
+
+Most cases go through the command, which says what the Python interface says; those that only
+Python can be given (arrays, settings of other types) are at the end.
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import zarr
+from commands import dataset, files, one_line, refused, rows, start, succeed
+
+import daskgp
+from daskgp import kernels
+
+FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "max_iter=2")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data") / "train.zarr", *rows(), names=["lon", "lat"])
+
+
+@pytest.fixture(scope="module")
+def fitted(data, tmp_path_factory, scheduler):
+    url = str(tmp_path_factory.mktemp("model") / "model.zarr")
+    succeed("fit", data, url, *FIT, "--scheduler", scheduler)
+    return url
+
+
+@pytest.fixture
+def broken(fitted, tmp_path):
+    """A copy of the fitted model to break."""
+    return shutil.copytree(fitted, tmp_path / "broken.zarr")
+
+
+def store(path, **arrays):
+    """A Zarr group with these arrays, each in chunks of 50 rows."""
+    group = zarr.create_group(path)
+    for name, values in arrays.items():
+        chunks = (50, *values.shape[1:])
+        dtype = "string" if values.dtype.kind == "U" else values.dtype
+        array = group.create_array(name, shape=values.shape, chunks=chunks, dtype=dtype)
+        if values.size:
+            array[...] = values
+    return path
+
+
+def refuse_fit(data, tmp_path, *options, code=2):
+    """The line of a fit that must fail, and nothing may be left of it."""
+    before = sorted(os.listdir(tmp_path))
+    line = refused("fit", data, tmp_path / "m.zarr", *(options or FIT), code=code)
+    assert sorted(os.listdir(tmp_path)) == before
+    return line
+
+
+# -- datasets --------------------------------------------------------------------------------
+
+X, Y = rows()
+STORES = {
+    "no X": ({"y": Y}, "has no array 'X': it holds y"),
+    "no y": ({"X": X}, "has no array 'y': it holds X"),
+    "nothing": ({}, "has no array 'X': it holds no arrays"),
+    "unequal rows": ({"X": X, "y": Y[:-1]}, "X has 300 rows but y has 299"),
+    "X a vector": ({"X": Y, "y": Y}, "array 'X' has 1 dimensions, not 2"),
+    "X a cube": ({"X": X[:, :, None], "y": Y}, "array 'X' has 3 dimensions, not 2"),
+    "y a cube": ({"X": X, "y": X[:, :, None]}, "array 'y' has 3 dimensions, not 1 or 2"),
+    "text": ({"X": X.astype("U8"), "y": Y}, "numbers are needed"),
+    "complex": ({"X": X, "y": Y + 1j}, "array 'y' has type complex128, numbers are needed"),
+}
+
+
+@pytest.mark.parametrize("case", STORES)
+def test_a_store_that_is_no_dataset(case, tmp_path):
+    arrays, says = STORES[case]
+    data = store(tmp_path / "data.zarr", **arrays)
+    assert says in refuse_fit(data, tmp_path)
+    assert says in refused("plan", data, *FIT)
+
+
+def test_a_missing_store(fitted, data, tmp_path):
+    missing = tmp_path / "missing.zarr"
+    says = f"at {missing}: the path does not exist"
+    assert says in refuse_fit(missing, tmp_path)
+    assert says in refused("predict", missing, data, tmp_path / "p.zarr")
+    assert says in refused("predict", fitted, missing, tmp_path / "p.zarr")
+    assert says in refused("score", fitted, missing)
+    assert says in refused("score", missing, data)
+    assert says in refused("plan", missing, *FIT)
+    assert says in refused("info", missing)
+    line = refused("convert", tmp_path / "missing.csv", tmp_path / "d.zarr", "--target", "y")
+    assert "missing.csv" in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_path_that_is_no_store(data, tmp_path):
+    (tmp_path / "file").write_text("hello")
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder"):
+        assert "is not a Zarr group" in refuse_fit(tmp_path / name, tmp_path)
+        assert "is not a Zarr group" in refused("score", tmp_path / name, data)
+
+
+def test_an_address_of_an_unknown_kind(data, tmp_path):
+    assert "warp" in refuse_fit("warp://bucket/data.zarr", tmp_path)
+    assert "warp" in refused("fit", data, "warp://bucket/m.zarr", *FIT)
+
+
+def changed(column, value, rows_=slice(None)):
+    both = np.column_stack([X, Y])
+    both[rows_, column] = value
+    return both[:, :2], both[:, 2]
+
+
+VALUES = {
+    "NaN features": (changed(0, np.nan), "all 300 rows have a missing value (NaN)"),
+    "NaN targets": (changed(2, np.nan), "all 300 rows have a missing value (NaN)"),
+    "an infinite feature": (changed(1, np.inf, 7), "feature 'lat' has 1 infinite values"),
+    "infinite targets": (changed(2, -np.inf), "target 'y' has 300 infinite values"),
+    "a constant column": (changed(0, 5.0), "feature 'lon' is constant (5 in every row)"),
+    "few rows": (changed(0, np.nan, slice(15, None)), "20 inducing inputs for 15 usable rows"),
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_values_that_cannot_be_fitted(case, tmp_path, scheduler):
+    values, says = VALUES[case]
+    data = dataset(tmp_path / "data.zarr", *values, names=["lon", "lat"])
+    assert says in refuse_fit(data, tmp_path, *FIT, "--scheduler", scheduler)
+
+
+def test_zero_rows_and_fewer_than_inducing_inputs(fitted, tmp_path, scheduler):
+    cluster = ("--scheduler", scheduler)
+    empty = store(tmp_path / "empty.zarr", X=X[:0], y=Y[:0])
+    assert "no rows" in refuse_fit(empty, tmp_path, *FIT, *cluster)
+    assert "no rows" in refused("predict", fitted, empty, tmp_path / "p.zarr", *cluster)
+    assert "no rows" in refused("score", fitted, empty, *cluster)
+    few = dataset(tmp_path / "few.zarr", X[:19], Y[:19])
+    assert "20 inducing inputs for 19" in refuse_fit(few, tmp_path, *FIT, *cluster)
+    assert sorted(os.listdir(tmp_path)) == ["empty.zarr", "few.zarr"]
+
+
+# -- names and settings ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--model", "sgrp"], "unknown model 'sgrp': did you mean 'sgpr'? Known are sgpr, exact"),
+        (["--model", "sgpr", "--set", "kernel=matern42"], "unknown kernel 'matern42'"),
+        (["--model", "sgpr", "--set", "n_inducin=9"], "did you mean 'n_inducing'?"),
+        (["--model", "sgpr", "--set", "noise_variance=-0.1"], "noise_variance=-0.1"),
+        (["--model", "sgpr", "--set", "n_inducing=0"], "n_inducing=0: a whole number from 1"),
+        (["--model", "sgpr", "--memory-limit", "lots"], "memory limit 'lots' cannot be read"),
+        (["--model", "sgpr", "--scheduler", "warp://here"], "no Dask scheduler answers at warp"),
+        (["--model", "sgpr", "--config", "no-such.toml"], "cannot read the configuration no-such"),
+        ([], "no model is given"),
+    ],
+)
+def test_names_and_settings_that_do_not_exist(options, says, data, tmp_path):
+    assert says in refused("fit", data, tmp_path / "m.zarr", *options)
+    assert os.listdir(tmp_path) == []
+
+
+# -- output stores ---------------------------------------------------------------------------
+
+
+def test_an_output_that_exists(data, fitted, tmp_path, scheduler):
+    before = files(fitted)
+    assert "exists already" in refused("fit", data, fitted, *FIT)
+    assert files(fitted) == before
+    assert "exist already: add --resume" in refused("predict", fitted, data, data)
+    np.savez(tmp_path / "t.npz", X=X, y=Y)
+    line = refused("convert", tmp_path / "t.npz", data, "--target", "y")
+    assert "exists already" in line
+
+
+# -- model stores ----------------------------------------------------------------------------
+
+
+def refuse_model(model, data, tmp_path):
+    before = sorted(os.listdir(tmp_path))
+    line = refused("predict", model, data, tmp_path / "p.zarr")
+    assert line == refused("score", model, data)
+    assert sorted(os.listdir(tmp_path)) == before
+    with pytest.raises(ValueError, match="model store") as error:
+        daskgp.load(str(model))
+    assert line == f"Error: {error.value}"
+    return line
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"complete": False}, "is incomplete: fit again, or go on with --resume"),
+        ({"version": 99}, "has format version 99, this daskgp reads version 1"),
+        ({"checksum": "0"}, "is damaged: its checksum does not match, fit again"),
+        ({"model": None}, "is damaged: its description is missing"),
+    ],
+)
+def test_a_model_store_that_says_it_is_not_usable(attributes, says, broken, data, tmp_path):
+    zarr.open_group(broken, mode="r+").attrs.update(attributes)
+    assert says in refuse_model(broken, data, tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "array removed"])
+def test_a_model_store_with_a_damaged_array(damage, broken, data, tmp_path):
+    place = max((p for p in broken.rglob("c/**/*") if p.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(place.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 0xFF
+        place.write_bytes(content)
+    elif damage == "cut":
+        place.write_bytes(content[: len(content) // 2])
+    elif damage == "removed":
+        place.unlink()
+    else:
+        shutil.rmtree(broken / place.relative_to(broken).parts[0])
+    assert "is damaged" in refuse_model(broken, data, tmp_path)
+
+
+def test_a_dataset_is_not_a_model(data, tmp_path):
+    assert "is not a daskgp model store" in refused("score", data, data)
+    with pytest.raises(ValueError, match="is not a daskgp model store"):
+        daskgp.load(data)
+
+
+def test_a_store_that_names_no_known_class(broken, data, tmp_path):
+    """A name from a file is looked up in the registry and never imported."""
+    from daskgp.flow.io import checksum
+    from daskgp.flow.io import models as stores
+
+    found = stores.read(str(broken))
+    model = {**found.attributes, "model": "os.system"}
+    digest = checksum(found.arrays, model)
+    zarr.open_group(broken, mode="r+").attrs.update({"model": model, "checksum": digest})
+    assert "unknown model 'os.system'" in refuse_model(broken, data, tmp_path)
+
+
+# -- features at prediction ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "says"),
+    [
+        (3, ["lon", "lat", "height"], "X has 3 features, the model was fitted with 2: lon, lat"),
+        (1, ["lon"], "X has 1 features, the model was fitted with 2: lon, lat"),
+        (2, ["lat", "lon"], "X has feature 'lat' where the model was fitted with 'lon'"),
+        (2, ["lon", "depth"], "X has feature 'depth' where the model was fitted with 'lat'"),
+    ],
+)
+def test_features_other_than_at_the_fit(columns, names, says, fitted, tmp_path, scheduler):
+    inputs = np.column_stack([X, Y])[:, :columns]
+    test = dataset(tmp_path / "t.zarr", inputs, Y, names=names)
+    assert says in refused("predict", fitted, test, tmp_path / "p.zarr")
+    assert says in refused("score", fitted, test, "--scheduler", scheduler)
+    assert os.listdir(tmp_path) == ["t.zarr"]
+    with pytest.raises(ValueError, match="feature") as error:
+        daskgp.load(fitted).predict(daskgp.open_dataset(test)[0])
+    assert says in str(error.value)
+
+
+def test_targets_other_than_at_the_fit(fitted, tmp_path, scheduler):
+    test = dataset(tmp_path / "t.zarr", X, X, targets=("y", "z"))
+    line = refused("score", fitted, test, "--scheduler", scheduler)
+    assert "y has 2 targets, the model was fitted with 1: y" in line
+
+
+# -- disks -----------------------------------------------------------------------------------
+
+
+def every_writer(data, fitted, tmp_path, target, scheduler):
+    """The three commands that write, with the same target."""
+    np.savez(tmp_path / "t.npz", X=X, y=Y)
+    yield ("convert", tmp_path / "t.npz", target, "--target", "y")
+    yield ("fit", data, target, *FIT, "--scheduler", scheduler)
+    yield ("predict", fitted, data, target, "--scheduler", scheduler)
+
+
+def test_a_target_below_a_file(data, fitted, tmp_path, scheduler):
+    (tmp_path / "file").write_text("hello")
+    target = tmp_path / "file" / "out.zarr"
+    for command in every_writer(data, fitted, tmp_path, target, scheduler):
+        line = refused(*command)
+        assert "part of the path is a file" in line
+    assert (tmp_path / "file").read_text() == "hello"
+
+
+def test_a_target_in_a_folder_that_may_not_be_written(data, fitted, tmp_path, scheduler):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):  # as root permissions do not hold
+        folder = "/sys/kernel"
+        if not os.path.isdir(folder):
+            pytest.skip("every folder can be written here")
+    for command in every_writer(data, fitted, tmp_path, f"{folder}/out.zarr", scheduler):
+        assert re_any(refused(*command), "permission denied", "read-only")
+
+
+def re_any(line, *parts):
+    return any(part in line for part in parts)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 256 KiB, where one may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full(data, fitted, small_disk, tmp_path, scheduler):
+    (small_disk / "ballast").write_bytes(bytes(250 * 1024))
+    target = small_disk / "out.zarr"
+    for command in every_writer(data, fitted, tmp_path, target, scheduler):
+        assert "the disk is full: free some space" in refused(*command)
+        assert os.listdir(small_disk) == ["ballast"]
+
+
+def test_a_disk_that_fills_up_in_the_middle(fitted, small_disk, tmp_path, scheduler):
+    many, y = rows(40_000, seed=3)
+    source, target = tmp_path / "t.npz", small_disk / "out.zarr"
+    np.savez(source, X=many, y=y)
+    options = ("--target", "y", "--block-rows", "2000")
+    assert "the disk is full" in refused("convert", source, target, *options)
+    assert os.listdir(small_disk) == []
+    inputs = dataset(tmp_path / "in.zarr", many, y, step=2_000)
+    predict = ("predict", fitted, inputs, target)
+    assert "the disk is full" in refused(*predict, "--scheduler", scheduler)
+    # what is done is kept and marked, and the run goes on where there is room again
+    assert zarr.open_group(target, mode="r").attrs["complete"] is False
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    found = succeed(*predict, "--resume", "--scheduler", scheduler)
+    assert found["skipped"] > 0
+    assert found["rows"] + found["skipped"] == 40_000
+    succeed(*predict[:3], tmp_path / "whole.zarr", "--scheduler", scheduler)
+    whole = zarr.open_group(tmp_path / "whole.zarr", mode="r")
+    for name in ("mean", "variance"):
+        resumed = zarr.open_group(target, mode="r")[name][...]
+        np.testing.assert_array_equal(resumed, whole[name][...])
+
+
+def small_files():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, 8_192))
+
+
+def test_a_file_system_that_refuses_large_files(tmp_path):
+    many, y = rows(4_000)
+    np.savez(tmp_path / "t.npz", X=many, y=y)
+    target = tmp_path / "out.zarr"
+    process = start("convert", tmp_path / "t.npz", target, "--target", "y", preexec_fn=small_files)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (2, "")
+    assert "refuses files of this size" in one_line(stderr)
+    assert os.listdir(tmp_path) == ["t.npz"]
+
+
+# -- Python ----------------------------------------------------------------------------------
+
+ARRAYS = {
+    "unequal rows": ((X, Y[:-1]), "X has 300 rows but y has 299"),
+    "X a vector": ((Y, Y), "X has 1 dimensions, 2 are needed"),
+    "y a cube": ((X, X[:, :, None]), "y has 3 dimensions, 1 or 2 are needed"),
+    "objects": ((X.astype(object), Y), "X has type object, numbers are needed"),
+    "text": ((X, Y.astype(str)), "y has type <U32, numbers are needed"),
+    "zero rows": ((X[:0], Y[:0]), "no rows: the training data has length 0"),
+    "all NaN": ((X * np.nan, Y), "all 300 rows have a missing value"),
+    "infinite": (changed(1, np.inf, 7), "feature 'x1' has 1 infinite values"),
+    "few rows": ((X[:9], Y[:9]), "20 inducing inputs for 9 usable rows: choose at most 9"),
+    "constant": (changed(1, 2.5), "feature 'x1' is constant (2.5 in every row): leave it out"),
+}
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_arrays_that_cannot_be_fitted(case):
+    arrays, says = ARRAYS[case]
+    with pytest.raises(ValueError, match=r".") as error:
+        daskgp.SGPR(n_inducing=20).fit(*arrays)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"noise_variance": -0.1}, "noise_variance=-0.1: it must be greater than 0"),
+        ({"noise_variance": "low"}, "noise_variance='low': a number is needed"),
+        ({"kernel": "matern42"}, "unknown kernel 'matern42'"),
+        ({"kernel": 3.5}, "kernel=3.5"),
+        ({"mean": "cubic"}, "mean='cubic': choose one of 'zero', 'constant', 'linear'"),
+        ({"optimizer": "sgd"}, "optimizer='sgd': choose one of"),
+        ({"n_inducing": 0}, "n_inducing=0: a whole number from 1"),
+        ({"n_inducing": "many"}, "n_inducing='many'"),
+        ({"n_inducing": None}, "n_inducing=None"),
+        ({"inducing": "best"}, "unknown selection 'best'"),
+        ({"inducing": [[1.0, 2.0, 3.0]]}, "inducing has shape (1, 3)"),
+        ({"inducing": [[1.0, "a"]]}, "inducing"),
+        ({"kernel": kernels.RBF((1.0, 1.0, 1.0))}, "RBF has 3 lengthscales"),
+        ({"max_iter": 1.5}, "max_iter=1.5: a whole number from 1 is needed"),
+        ({"train_blocks": 0}, "train_blocks=0"),
+        ({"train_blocks": "all"}, "train_blocks='all'"),
+        ({"device": "tpu"}, "device='tpu': choose one of"),
+        ({"dtype": "float16"}, "dtype='float16': choose one of"),
+        ({"block_rows": -5}, "block_rows=-5: a whole number from 1"),
+        ({"random_state": "seed"}, "random_state='seed'"),
+    ],
+)
+def test_settings_that_cannot_be_used(settings, says):
+    with pytest.raises(ValueError, match=r".") as error:
+        daskgp.SGPR(**{"n_inducing": 20, **settings}).fit(X, Y)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_saving_over_a_store_and_below_a_file(fitted, tmp_path):
+    model = daskgp.load(fitted)
+    with pytest.raises(ValueError, match="exists already"):
+        model.save(fitted)
+    (tmp_path / "file").write_text("hello")
+    with pytest.raises(ValueError, match="part of the path is a file"):
+        model.save(str(tmp_path / "file" / "m.zarr"))
