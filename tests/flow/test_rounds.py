@@ -126,7 +126,7 @@ def test_rows_with_missing_values_are_dropped_inside_the_task():
     assert total.count == keep.sum() == 169
     np.testing.assert_allclose(total.total, S * X[keep].T @ y[keep], rtol=1e-9)
     sums = rounds.describe(stage.rows, stage.spans, threaded())
-    assert (sums.count, sums.dropped) == (169, 31)
+    assert (sums.rows, sums.dropped) == (169, 31)
 
 
 # -- the same bits everywhere --------------------------------------------------------------
