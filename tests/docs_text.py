@@ -1,0 +1,35 @@
+"""Reading code and commands out of the Markdown pages."""
+
+import re
+import shlex
+from pathlib import Path
+
+from daskgp.cli import main
+
+ROOT = Path(__file__).parents[1]
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def check_commands(text: str) -> set[str]:
+    """Parse every ``daskgp`` line of the shell blocks as the command would; the names seen.
+
+    Synopses, which have square brackets, are checked for the options they name.
+    """
+    seen = set()
+    for line in "\n".join(code_blocks(text, "sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] != ["daskgp"]:
+            continue
+        command = main.commands[words[1]]
+        seen.add(words[1])
+        context = command.make_context(words[1], [], resilient_parsing=True)
+        if "[--" in line or words[2].isupper():
+            options = {name for parameter in command.params for name in parameter.opts}
+            assert set(re.findall(r"--[a-z-]+", line)) <= options, line
+        else:
+            command.make_parser(context).parse_args(words[2:])
+    return seen

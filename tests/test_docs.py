@@ -1,0 +1,122 @@
+"""The pages name everything public and nothing that is not there."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+from docs_text import ROOT, check_commands, code_blocks
+
+import daskgp
+from daskgp import errors, kernels, metrics, plot
+from daskgp.flow.partition import default_block_rows
+from daskgp.flow.plan import COPIES, PROCESS
+from daskgp.flow.rounds import FAN_IN
+from daskgp.model import Shape
+from daskgp.models.sgpr import SGPR
+
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+API = (DOCS / "api.md").read_text()
+CHUNKS = (DOCS / "guides" / "chunk-sizes.md").read_text()
+
+
+def listed(module: str) -> set[str]:
+    """Names in the tables of a module on the page of the public interface."""
+    tables = re.split(r"\.\. currentmodule:: ", API)[1:]
+    found = [table for table in tables if table.split("\n", 1)[0] == module]
+    return {name for table in found for name in re.findall(r"^ {3}(\w+)$", table, re.MULTILINE)}
+
+
+def test_every_public_name_is_in_the_reference():
+    for name in daskgp.__all__:
+        assert re.search(rf"\b{name}\b", API), name
+
+
+@pytest.mark.parametrize("module", [kernels, metrics, plot])
+def test_every_name_of_a_module_is_in_the_reference(module):
+    missing = set(module.__all__) - listed(module.__name__) - {"REGISTRY"}
+    assert not missing
+
+
+def test_every_error_is_in_the_reference():
+    assert listed("daskgp.errors") == {n for n in vars(errors) if n.endswith("Error")}
+
+
+def test_every_listed_name_exists():
+    for module in set(re.findall(r"\.\. currentmodule:: (\S+)", API)):
+        for name in listed(module):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_code_names_what_exists(page):
+    modules = {"daskgp": daskgp, "kernels": kernels, "metrics": metrics}
+    for block in code_blocks(page.read_text(), "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                module = modules.get(node.value.id)
+                assert module is None or hasattr(module, node.attr), ast.unparse(node)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_commands_parse(page):
+    check_commands(page.read_text())
+
+
+def test_the_guide_to_the_command_line_has_every_command_and_option():
+    from daskgp.cli import main
+
+    guide = (DOCS / "guides" / "command-line.md").read_text()
+    assert check_commands(guide) >= set(main.commands) - {"plan"}
+    for command in main.commands.values():
+        assert f"## {command.name}\n" in guide
+        for parameter in command.params:
+            for option in parameter.opts:
+                assert not option.startswith("--") or option in guide or option == "--verbose"
+
+
+def numbers(row: str) -> list[int]:
+    cells = [cell.strip().replace(",", "") for cell in row.strip("| \n").split("|")]
+    return [int(cell) for cell in cells]
+
+
+def rows_after(heading: str) -> list[list[int]]:
+    table = CHUNKS[CHUNKS.index(heading) :].split("\n\n")[0]
+    return [numbers(row) for row in table.splitlines()[2:]]
+
+
+def test_the_table_of_blocks_is_that_of_the_code():
+    for n, rows, count in rows_after("| Rows $n$"):
+        assert (default_block_rows(n), -(-n // rows)) == (rows, count)
+
+
+def test_the_table_of_memory_is_that_of_the_code():
+    table = rows_after("| $m$")
+    assert len(table) == 5
+    for m, *figures in table:
+        sizes = (2_048, 16_384, 65_536)
+        needs = [SGPR().footprint(Shape(10**6, 8, 1, b, m, 8)) for b in sizes]
+        tasks = [COPIES * 8 * b * 9 + need.task for b, need in zip(sizes, needs, strict=True)]
+        adding = (FAN_IN + 1) * needs[0].stats
+        wanted = [*tasks, adding, max(tasks[-1], adding) + PROCESS, needs[0].solve]
+        assert figures == [round(need / 1e6) for need in wanted]
+
+
+def test_pages_keep_to_themselves():
+    for page in [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"]:
+        assert not re.search(r"/work/|/tmp/|/home/|/root/|TODO", page.read_text()), page
+
+
+@pytest.mark.timeout(300)
+def test_the_pages_build_without_warnings(tmp_path):
+    pytest.importorskip("sphinx")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    done = subprocess.run(
+        [*command, "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path / "html")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,47 @@
+"""The examples of the docs run, small."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_quickstart_agrees_with_the_exact_gp(capsys):
+    scores = example("quickstart").main(rows=120, inducing=80)
+    assert scores["sparse"]["rmse"] == pytest.approx(scores["exact"]["rmse"], rel=0.1)
+    assert "log evidence" in capsys.readouterr().out
+
+
+def test_out_of_core_recovers_the_noise(tmp_path, capsys):
+    sizes = {"rows": 3_000, "chunk": 500, "inducing": 60, "workers": 1}
+    scores = example("out_of_core").main(str(tmp_path), **sizes)
+    assert scores["rmse"] == pytest.approx(0.1, rel=0.2)
+    assert scores["n"] == 300
+    assert "Plan(rows=3000" in capsys.readouterr().out
+
+
+def test_xarray_grid_predicts_every_point(capsys):
+    predicted = example("xarray_grid").main(size=20, fine=30, inducing=50)
+    assert predicted["mean"].dims == ("lat", "lon")
+    assert np.isfinite(predicted["mean"]).all()
+    # less is known under the cloud than beside it
+    std = predicted["std"]
+    clear = std.sel(lat=49, lon=11, method="nearest")
+    assert std.sel(lat=47, lon=8, method="nearest") > clear
+    assert "under the cloud" in capsys.readouterr().out
+
+
+def test_every_example_is_in_the_docs():
+    page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f"../examples/{path.name}" in page, f"{path.name} is missing in docs/examples.md"
