@@ -22,7 +22,8 @@ from daskgp.typing import Array
 class Periodic(Radial):
     """Periodic kernel, k = v exp(-2 sum_d sin^2(pi (x_d - z_d) / p) / l^2).
 
-    Computed as ``v exp(-|u - w|^2 / 2)`` of the features ``[cos(2 pi x / p), sin(2 pi x / p)] / l``.
+    Computed as ``v exp(-|u - w|^2 / 2)`` of the features
+    ``[cos(2 pi x / p), sin(2 pi x / p)] / l``.
 
     Parameters
     ----------
