@@ -150,9 +150,11 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     NumPy in, NumPy out; dask or Zarr in, dask out with the same row chunks, nothing computed;
     xarray in, DataArrays out on the same grid.
     """
-    if grids.is_xarray(X):
-        return _on_grid(solved, X, spread, include_noise)
     names = io.column_names(X)
+    if grids.is_xarray(X):
+        if grids.is_table(X):
+            check_columns(solved, X, names)
+        return _on_grid(solved, X, spread, include_noise)
     if io.is_zarr(X):
         X = da.from_zarr(X)
     eager = not isinstance(X, da.Array)

@@ -294,6 +294,8 @@ def test_labelled_and_plain_arrays_do_not_mix():
         rows_of(y.values, y, "memory://unused", True)
     with pytest.raises(InputError, match="align them"):
         rows_of(y, y.isel(lat=slice(3)), "memory://unused", True)
+    with pytest.raises(InputError, match="coordinate 'lat' of y differs from that of X"):
+        rows_of(y, y.isel(lat=slice(None, None, -1)), "memory://unused", True)
 
 
 # -- model stores --------------------------------------------------------------------------

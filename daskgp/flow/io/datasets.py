@@ -204,7 +204,9 @@ def is_zarr(x: Any) -> bool:
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
-    """Names that an object itself carries: data frame columns or those of a dataset store."""
+    """Names that an object itself carries: data frame columns, labels or those of a store."""
+    if grids.is_table(X):
+        return grids.labels(X)
     if hasattr(X, "columns"):
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):

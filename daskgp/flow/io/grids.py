@@ -68,6 +68,7 @@ class Grid:
             axes=tuple(axes),
             ndim=ndim,
             dtype=np.float64,
+            align_arrays=False,  # they are; dask would warn of a grid of many chunks
             meta=np.empty((0,) * (ndim + 1)),
             name="grid-" + dask.base.tokenize(self.parts, self.chunks, function, shared),
         )
@@ -143,8 +144,16 @@ def is_table(X: Any) -> TypeGuard[xr.DataArray]:
     )
 
 
+def labels(X: xr.DataArray) -> Names | None:
+    """Names of the columns of a table, where it has them."""
+    found = X.coords.get(X.dims[1])
+    return None if found is None else tuple(str(value) for value in found.values)
+
+
 def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
     """The grid of a labelled object with the named features.
+
+    Dimensions that no feature lies on are left out.
 
     Raises
     ------
@@ -163,6 +172,7 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
             )
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
         parts.append((variable.data, variable.dims))
+    dims = tuple(d for d in dims if any(d in own for _, own in parts))
     sizes = tuple(X.sizes[d] for d in dims)
     lazy = bool(X.chunksizes)
     chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
@@ -199,10 +209,9 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if not is_xarray(X):
         raise InputError(f"y is a DataArray, so X must be an xarray object, not {type(X).__name__}")
     target = (str(y.name),) if y.name is not None else None
+    _check_coordinates(X, y)
     if is_table(X):
-        labels = X.coords.get(X.dims[1])
-        names = None if labels is None else tuple(str(v) for v in labels.values)
-        return X.data, y.data, (names, target)
+        return X.data, y.data, (labels(X), target)
     names = default_features(X)
     grid = grid_of(X, names)
     if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
@@ -215,6 +224,15 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if not lazy:
         X_rows, y_rows = dask.compute(X_rows, y_rows, scheduler="threads")
     return X_rows, y_rows, (names, target)
+
+
+def _check_coordinates(X: xr.DataArray | xr.Dataset, y: xr.DataArray) -> None:
+    for dim in y.dims:
+        if dim in X.indexes and dim in y.indexes and not X.indexes[dim].equals(y.indexes[dim]):
+            raise InputError(
+                f"coordinate {str(dim)!r} of y differs from that of X: align them, for example "
+                "with xarray.align"
+            )
 
 
 def _identity(X: np.ndarray) -> np.ndarray:
