@@ -50,25 +50,26 @@ def one_line(stderr):
 
 
 def start(*arguments, **options):
-    """Start the command in a process of its own."""
+    """Start the command in a process, and a group of processes, of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "daskgp.cli", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **ONE_THREAD},
+        start_new_session=True,
         **options,
     )
 
 
 def stop_when(process, ready, how=signal.SIGKILL, timeout=60.0):
-    """Send a signal as soon as ``ready()``; the exit code and stderr."""
+    """Signal the group, as a terminal does, as soon as ``ready()``; the exit code and stderr."""
     deadline = time.monotonic() + timeout
     while not ready():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "the command did not get far enough"
         time.sleep(0.005)
-    os.kill(process.pid, how)
+    os.killpg(process.pid, how)
     _, stderr = process.communicate(timeout=timeout)
     return process.returncode, stderr
 

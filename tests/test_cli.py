@@ -325,13 +325,23 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert "nothing to resume" in refused("fit", data, killed, *FIT, "--resume")
 
 
-def test_an_interrupted_fit_says_how_to_go_on(data, tmp_path, scheduler):
+def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):
     model = tmp_path / "m.zarr"
-    process = start("fit", data, model, *FIT, "--scheduler", scheduler)
+    process = start("fit", data, model, *FIT, "--workers", "1")
     code, stderr = stop_when(process, evaluations(model), signal.SIGINT)
     assert code == 130
     assert "--resume goes on" in one_line(stderr)
     assert evaluations(model)()
+
+
+def test_a_checkpoint_tells_long_arrays_apart(tmp_path):
+    X, y = rows(260, d=5)
+    Z = X[:250].copy()
+    settings = {"inducing": Z, "max_iter": 1}
+    daskgp.SGPR(**settings).fit(X, y, checkpoint=str(tmp_path / "c.zarr"))
+    Z[125] += 0.5
+    with pytest.raises(ValueError, match="other data or settings"):
+        daskgp.SGPR(**settings).fit(X, y, checkpoint=str(tmp_path / "c.zarr"))
 
 
 def test_resume_never_touches_a_store_of_another_kind(data, fitted, tmp_path):

@@ -196,7 +196,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _tape(self, checkpoint: str | None, sums: scaling.Sums) -> checkpoints.Checkpoint | None:
         if checkpoint is None:
             return None
-        settings = {k: repr(v) for k, v in sorted(self.get_params().items()) if k != "progress"}
+        settings = {k: _identity(v) for k, v in self.get_params().items() if k != "progress"}
         data = dask.base.tokenize(*(np.asarray(part) for part in sums))
         return checkpoints.Checkpoint(checkpoint, {"settings": settings, "data": data})
 
@@ -366,6 +366,12 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             yield url
         finally:
             io.remove(url)
+
+
+def _identity(setting: Any) -> str:
+    """Text that differs where a setting does; the repr of a long array leaves out its middle."""
+    plain = setting is None or isinstance(setting, str | bool | int | float | Kernel)
+    return repr(setting) if plain else str(dask.base.tokenize(setting))
 
 
 def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:

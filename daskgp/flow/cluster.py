@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
-from distributed import Client, KilledWorker, LocalCluster, as_completed
+from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, as_completed
 from distributed.system import MEMORY_LIMIT
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -81,7 +82,18 @@ def connect(
         ) as cluster,
         Client(cluster) as client,
     ):
+        client.register_plugin(_IgnoreInterrupts())
         yield client
+
+
+class _IgnoreInterrupts(WorkerPlugin):
+    """Ctrl-C reaches the workers of a terminal too; they end with the client, without a word."""
+
+    name = "daskgp-ignore-interrupts"
+
+    def setup(self, worker: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def local_memory_limit(memory_limit: str | int = "auto") -> int:
