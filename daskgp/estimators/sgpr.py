@@ -22,10 +22,11 @@ logger = logging.getLogger("daskgp")
 
 
 class SGPR(GaussianProcess):
-    """Collapsed sparse GP regression (Titsias 2009; [OPT] eqs. 11-12).
+    """Collapsed sparse GP regression, for any number of rows.
 
-    Exact under any chunking: one chunk or a thousand give the same numbers to rounding.  A fit
-    costs n m² a pass, a prediction m² a row, and nothing kept grows with n.
+    The bound of Titsias (2009), [OPT] eqs. 11-12.  Exact under any chunking: one chunk or a
+    thousand give the same numbers to rounding.  A value and gradient costs 4 n m² operations, a
+    prediction with its variance 2 m² a row, and nothing kept grows with n.
 
     Parameters
     ----------
