@@ -1,0 +1,147 @@
+"""Checkpoints: a run that was stopped goes on and ends with the same bits."""
+
+import numpy as np
+import pytest
+import zarr
+
+from daskgp import SGPR, ExactGP
+from daskgp.errors import StoreError
+from daskgp.flow import rounds
+from daskgp.flow.io.checkpoints import Checkpoint
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0, 6, (150, 2))
+Y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * RNG.standard_normal(150)
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """Counts evaluations; ``stop`` of them may be made."""
+    counter = {"made": 0, "stop": None}
+    value_and_gradient = rounds.Rounds.value_and_gradient
+
+    def counted(self, theta):
+        if counter["made"] == counter["stop"]:
+            raise Stopped
+        counter["made"] += 1
+        return value_and_gradient(self, theta)
+
+    monkeypatch.setattr(rounds.Rounds, "value_and_gradient", counted)
+    return counter
+
+
+def model(**settings):
+    return SGPR(**{"n_inducing": 15, "max_iter": 8, "tol": 1e-12, "block_rows": 40, **settings})
+
+
+def outcome(fitted):
+    state = [np.asarray(a).tobytes() for a in fitted.solved_.state]
+    history = [{k: v for k, v in entry.items() if k != "seconds"} for entry in fitted.history_]
+    return fitted.objective_, fitted.kernel_, fitted.noise_variance_, history, state
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"optimizer": "adam"}, {"train_inducing": True}, {"train_blocks": 2}]
+)
+@pytest.mark.parametrize("stop", [1, 5])
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, evaluations, settings, stop):
+    whole = model(**settings).fit(X, Y)
+    wanted = evaluations["made"]
+    assert wanted > stop
+    url = str(tmp_path / "checkpoint.zarr")
+    evaluations.update(made=0, stop=stop)
+    with pytest.raises(Stopped):
+        model(**settings).fit(X, Y, checkpoint=url)
+    evaluations.update(made=0, stop=None)
+    resumed = model(**settings).fit(X, Y, checkpoint=url)
+    assert evaluations["made"] == wanted - stop
+    assert outcome(resumed) == outcome(whole)
+    evaluations.update(made=0)
+    again = model(**settings).fit(X, Y, checkpoint=url)
+    assert evaluations["made"] == 0
+    assert outcome(again) == outcome(whole)
+
+
+def test_a_row_that_a_kill_cut_off_is_computed_again(tmp_path, evaluations):
+    url = str(tmp_path / "checkpoint.zarr")
+    whole = model().fit(X, Y, checkpoint=url)
+    array = zarr.open_group(url, mode="r+")["evaluations"]
+    array.resize((4, array.shape[1]))
+    array.resize((5, array.shape[1]))  # grown, its last row never written
+    evaluations.update(made=0)
+    resumed = model().fit(X, Y, checkpoint=url)
+    assert evaluations["made"] == whole.history_[-1]["evaluations"] - 4
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_a_checkpoint_travels_by_url(tmp_path):
+    url = f"memory://{tmp_path.name}/checkpoint.zarr"
+    first = model().fit(X, Y, checkpoint=url)
+    assert outcome(model().fit(X, Y, checkpoint=url)) == outcome(first)
+
+
+long = np.random.default_rng(5).uniform(0, 6, (510, 2))
+moved = long.copy()
+moved[250] += 0.5  # in the middle, which the text of a long array leaves out
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "data"),
+    [
+        ({}, {"n_inducing": 14}, None),
+        ({}, {"kernel": "rbf(ard=true)"}, None),
+        ({}, {"random_state": 1}, None),
+        ({}, {"noise_variance": 0.2}, None),
+        ({}, {"block_rows": 39}, None),
+        ({"inducing": X[:5]}, {"inducing": X[1:6]}, None),
+        ({"inducing": long}, {"inducing": moved}, None),
+        ({}, {}, (X, Y + 1.0)),
+        ({}, {}, (X[:-1], Y[:-1])),
+        ({}, {}, (X * [1.0, 1.0 + 1e-9], Y)),
+    ],
+)
+def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path, first, second, data):
+    rows = (long, np.sin(long[:, 0])) if "inducing" in first else (X, Y)
+    url = str(tmp_path / "checkpoint.zarr")
+    model(**{"max_iter": 1, **first}).fit(*rows, checkpoint=url)
+    with pytest.raises(StoreError, match="belongs to other data or settings: remove it"):
+        model(**{"max_iter": 1, **first, **second}).fit(*(data or rows), checkpoint=url)
+
+
+def test_a_checkpoint_of_another_estimator_is_refused(tmp_path):
+    url = str(tmp_path / "checkpoint.zarr")
+    ExactGP(max_iter=1).fit(X, Y, checkpoint=url)
+    with pytest.raises(StoreError, match="other data or settings"):
+        model(max_iter=1).fit(X, Y, checkpoint=url)
+
+
+def test_progress_bars_do_not_matter(tmp_path):
+    url = str(tmp_path / "checkpoint.zarr")
+    first = model(progress=False).fit(X, Y, checkpoint=url)
+    assert outcome(model(progress="auto").fit(X, Y, checkpoint=url)) == outcome(first)
+
+
+def test_what_is_not_a_checkpoint_is_refused_and_left_alone(tmp_path):
+    other = tmp_path / "other.zarr"
+    model(optimizer=None).fit(X, Y).save(other)
+    with pytest.raises(StoreError, match="other data or settings"):
+        model().fit(X, Y, checkpoint=str(other))
+    assert zarr.open_group(other, mode="r").attrs["format"] == "daskgp-model"
+
+
+def test_rows_are_kept_one_a_chunk_and_can_be_forgotten(tmp_path):
+    tape = Checkpoint(str(tmp_path / "c.zarr"), {"a": 1})
+    assert len(tape.read()) == 0
+    kept = np.arange(15.0).reshape(3, 5)
+    for i, row in enumerate(kept):
+        tape.append(i, row)
+    np.testing.assert_array_equal(tape.read(), kept)
+    assert len(list((tmp_path / "c.zarr" / "evaluations" / "c").iterdir())) == 3
+    with pytest.raises(StoreError, match="other data or settings"):
+        Checkpoint(tape.url, {"a": 2}).read()
+    tape.remove()
+    assert not (tmp_path / "c.zarr").exists()
