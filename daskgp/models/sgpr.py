@@ -90,7 +90,7 @@ class SGPR:
         X, y = block
         xp = namespace(X)
         theta, dtype = prepared.theta, X.dtype
-        Z, L = _inputs(theta).astype(dtype), prepared.factor.astype(dtype)
+        Z, L = _inputs(theta).astype(dtype), prepared.factor.astype(dtype, copy=False)
         m, p = len(Z), y.shape[1]
         gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
         tile, inverses = (
@@ -101,7 +101,7 @@ class SGPR:
             K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
             A = linalg.whiten_rows(L, K, overwrite=True, inverses=inverses)
             linalg.add_gram_lower(gram, A)
-            projection += A.T @ y[rows].astype(dtype)
+            projection += A.T @ y[rows].astype(dtype, copy=False)
         trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
         square = (y.astype(np.float64) ** 2).sum(axis=0)
         return Stats(gram, projection, trace, square, float(len(X)))
@@ -133,7 +133,7 @@ class SGPR:
         shrink = np.eye(m) - inverse  # I - B^-1
         outer = beta @ beta.T
         S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
-        N = p / s * _symmetric(shrink @ S) + outer / s**2
+        N = p / s * S - p * shrink + outer / s**2  # since (I - B^-1) S / s = S / s - (I - B^-1)
         noise = 0.5 * (
             -p * n
             + p * np.vdot(inverse, S) / s
@@ -155,7 +155,8 @@ class SGPR:
         xp = namespace(X)
         kernel, dtype = prepared.theta.kernel, X.dtype
         Z = _inputs(prepared.theta).astype(dtype)
-        W, V = cotangent.gram.astype(dtype), cotangent.projection.astype(dtype)
+        W = cotangent.gram.astype(dtype, copy=False)
+        V = cotangent.projection.astype(dtype, copy=False)
         parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
         shape = min(self.tile_rows, len(X)), len(Z)
         work, tile = xp.empty((kernel.tiles, *shape), dtype), xp.empty(shape, dtype)
@@ -163,7 +164,7 @@ class SGPR:
             size = rows.stop - rows.start
             K, pull = kernel.pullback(X[rows], Z, work[:, :size])
             K_bar = xp.matmul(K, W, out=tile[:size])
-            K_bar += y[rows].astype(dtype) @ V.T
+            K_bar += y[rows].astype(dtype, copy=False) @ V.T
             gradient = pull(K_bar)
             parameters += gradient.log_parameters
             Z_bar += gradient.Z
@@ -186,18 +187,18 @@ class SGPR:
         dtype = X.dtype
         Z = _inputs(theta).astype(dtype)
         K = theta.kernel(X, Z)
-        mean = K @ state.weights.astype(dtype)
+        mean = K @ state.weights.astype(dtype, copy=False)
         if want == "mean":
             return Moments(mean)
-        A = linalg.whiten_rows(state.factor.astype(dtype), K, overwrite=True)
+        A = linalg.whiten_rows(state.factor.astype(dtype, copy=False), K, overwrite=True)
         if want == "variance":
             variance = theta.kernel.diag(X)
             variance -= _row_squares(A)
-            C = linalg.whiten_rows(state.inner_factor.astype(dtype), A, overwrite=True)
+            C = linalg.whiten_rows(state.inner_factor.astype(dtype, copy=False), A, overwrite=True)
             variance += _row_squares(C)
             return Moments(mean, variance=variance)
         covariance = theta.kernel(X) - A @ A.T
-        C = linalg.whiten_rows(state.inner_factor.astype(dtype), A, overwrite=True)
+        C = linalg.whiten_rows(state.inner_factor.astype(dtype, copy=False), A, overwrite=True)
         covariance += C @ C.T
         return Moments(mean, covariance=covariance)
 
