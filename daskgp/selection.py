@@ -34,11 +34,20 @@ def _positive_median(distances: np.ndarray) -> float:
 def choose(
     X: np.ndarray, kernel: Kernel, number: int, how: str, rng: np.random.Generator
 ) -> np.ndarray:
-    """``number`` rows (or fewer, see ``greedy``) chosen from a sample X (N, d)."""
-    if how == "greedy":
-        return X[greedy(X, kernel, number)]
-    distinct = np.unique(X, axis=0)
+    """``number`` distinct rows, or all there are, chosen from a sample X (N, d).
+
+    Where ``greedy`` stops early, because the initial kernel is smoother than rounding lets it
+    tell rows apart, random rows follow: a shorter lengthscale may want them.
+    """
+    distinct, place = np.unique(X, axis=0, return_inverse=True)
     number = min(number, len(distinct))
+    if how == "greedy":
+        chosen = greedy(X, kernel, number)
+        if len(chosen) == number:
+            return X[chosen]
+        left = np.setdiff1d(np.arange(len(distinct)), place.ravel()[chosen])
+        others = rng.choice(left, number - len(chosen), replace=False)
+        return np.concatenate([X[chosen], distinct[np.sort(others)]])
     if how == "kmeans":
         seed = int(rng.integers(2**31))
         return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(X).cluster_centers_

@@ -16,9 +16,6 @@ import click
 
 from daskgp.cli.run import Main, Workers, cluster_options, result, verbose_option
 
-if TYPE_CHECKING:
-    from daskgp.estimators import GaussianProcess
-
 __all__ = ["main"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -144,15 +141,16 @@ def predict(
     memory_limit: str | None,
 ) -> None:
     """Predict at the X of the store INPUT into the store OUTPUT: mean and variance of y."""
+    from daskgp.estimators import load
     from daskgp.flow.predict import check_source, write
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator, checksum = _load(model_store)
+    estimator = load(model_store)
     solved = estimator.solved_
     check_source(solved, inputs)
     with cluster.executor() as executor:
-        done = write(solved, inputs, output, resume, executor, (model_store, checksum))
+        done = write(solved, inputs, output, resume, executor, model_store)
     seconds = _since(began)
     rate = round(done.rows / max(seconds, 1e-3), 1)
     result(rows=done.rows, skipped=done.skipped, seconds=seconds, rows_per_second=rate)
@@ -171,12 +169,13 @@ def score(
     memory_limit: str | None,
 ) -> None:
     """Score the predictions of MODEL on the dataset store TEST: one line of JSON."""
+    from daskgp.estimators import load
     from daskgp.flow.io import open_dataset
     from daskgp.flow.score import scores
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator, _ = _load(model_store)
+    estimator = load(model_store)
     X, y = open_dataset(test)
     with cluster.executor() as executor:
         found = scores(estimator.solved_, X, y, executor)
@@ -235,14 +234,6 @@ def plan(
         click.echo(json.dumps(dataclasses.asdict(found) | verdict))
     else:
         describe_plan(found, limit, remedy)
-
-
-def _load(url: str) -> tuple[GaussianProcess, str]:
-    """A fitted model and the checksum of its store."""
-    from daskgp.estimators import load
-    from daskgp.flow.io import models
-
-    return load(url), models.checksum_of(url)
 
 
 def _since(began: float) -> float:

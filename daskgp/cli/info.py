@@ -103,13 +103,13 @@ def _model(url: str, group: Any) -> None:
         _show(table)
         return
     estimator = load(url)
-    _show(_model_table(url, estimator, models.checksum_of(url)))
+    _show(_model_table(url, estimator))
     scales = _lengthscale_table(estimator)
     if scales.row_count:
         _show(scales)
 
 
-def _model_table(url: str, estimator: GaussianProcess, checksum: str) -> Table:
+def _model_table(url: str, estimator: GaussianProcess) -> Table:
     solved, scaling = estimator.solved_, estimator.solved_.scaling
     noise = estimator.noise_variance_
     table = _table(f"model {url}")
@@ -128,7 +128,7 @@ def _model_table(url: str, estimator: GaussianProcess, checksum: str) -> Table:
     table.add_row("iterations", f"{len(estimator.history_)}")
     table.add_row("dtype", solved.dtype)
     table.add_row("complete", "yes")
-    table.add_row("checksum", checksum)
+    table.add_row("checksum", estimator.solved_.token)
     return table
 
 

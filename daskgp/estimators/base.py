@@ -26,6 +26,7 @@ from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.io import checkpoints
+from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Model, Theta
 from daskgp.typing import Device, MeanName, OptimizerName
@@ -61,7 +62,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     progress: ShowProgress
 
     model_name: ClassVar[str]
-    solved_: prediction.Solved
+    solved_: Solved
 
     # -- what a method says ------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         check_settings(self)
         executor = Executor.current(self.progress)
         with self._spill() as spill:
-            rows = io.rows_of(X, y, spill, executor.shares_memory)
+            rows = io.rows_of(X, y, spill, executor.shares_memory, self.block_rows)
             self._fit_rows(rows, executor, checkpoint)
         return self
 
@@ -124,8 +125,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """What ``fit(X, y)`` will need, from the sizes of the data alone."""
         check_settings(self)
         executor = Executor.current(self.progress)
-        with self._spill() as spill:
-            rows = io.rows_of(X, y, spill, executor.shares_memory)
+        rows = io.rows_of(X, y, None, executor.shares_memory, self.block_rows)
         return self._plan(rows, self._spans(rows))
 
     def _fit_rows(self, rows: io.Rows, executor: Executor, checkpoint: str | None) -> None:
@@ -141,10 +141,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
         stage = rounds.Rounds(model, rows, spans, scale, executor, self.dtype, device)
         theta, history = self._train(stage, self._start(stage), sums, checkpoint)
-        prepared, total = model.prepare(theta), stage.total(theta)
+        state, self.objective_ = stage.solve(theta)
         self.history_ = history
-        self._remember(stage, theta, model.solve(prepared, total))
-        self.objective_ = model.objective(prepared, total).value
+        self._remember(stage, theta, state)
         self.n_rows_ = int(sums.rows)
 
     def _start(self, stage: rounds.Rounds) -> Theta:
@@ -203,7 +202,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any) -> None:
         rows = stage.rows
         self._set_solved(
-            prediction.Solved(
+            Solved(
                 stage.model,
                 theta,
                 state,
@@ -216,7 +215,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             )
         )
 
-    def _set_solved(self, solved: prediction.Solved) -> None:
+    def _set_solved(self, solved: Solved) -> None:
         self.solved_ = solved
         self.kernel_ = solved.theta.kernel
         self.noise_variance_ = solved.theta.noise_variance
@@ -332,6 +331,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """Write the fitted model to a new store; ``daskgp.load`` reads it back."""
         from daskgp.estimators.persist import save
 
+        check_is_fitted(self, "solved_")
         save(self, url)
 
     # -- small things ------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.sgpr import SGPR
 from daskgp.flow.io import models as stores
-from daskgp.flow.predict import Solved
+from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
 from daskgp.models import by_name

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -251,6 +251,15 @@ class _BlasLimit:
 
 
 _blas_limit = _BlasLimit()
+
+
+SMALL = 512
+"""Order of a matrix below which a second BLAS thread costs more than it brings."""
+
+
+def solve_threads(order: int) -> AbstractContextManager[None]:
+    """BLAS threads for a small solve in the client: all of them from order SMALL on."""
+    return single_blas_thread() if order < SMALL else nullcontext()
 
 
 def single_blas_thread() -> _BlasLimit:

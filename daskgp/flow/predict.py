@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dask
@@ -13,135 +12,15 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 
-from daskgp import backend
-from daskgp.errors import InputError, NumericalError
+from daskgp.errors import InputError
 from daskgp.flow import io
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import grids, predictions
-from daskgp.model import Model, Moments, Theta, Want, move
-from daskgp.scaling import Scaling
+from daskgp.flow.solved import TILE_ROWS, Solved, check_columns
 
 logger = logging.getLogger("daskgp")
 
 Spread: TypeAlias = Literal["none", "variance", "std"]
-
-TILE_ROWS = 4_096
-DENSE_ROWS = 20_000
-"""Most rows for which a joint covariance (n, n) is made."""
-ROUNDING = 1e-6
-"""Variances below zero by less than this share of the prior's are rounding and clipped."""
-
-
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """A fitted method: all that prediction needs, one node in any graph."""
-
-    model: Model
-    theta: Theta
-    state: Any
-    scaling: Scaling
-    feature_names: tuple[str, ...]
-    target_names: tuple[str, ...]
-    vector_target: bool
-    dtype: str = "float64"
-    device: str = "cpu"
-
-    def __dask_tokenize__(self) -> str:
-        return self.token
-
-    @cached_property
-    def token(self) -> str:
-        """Checksum of all that predictions depend on."""
-        theta, arrays = self.theta, {f"state_{i}": np.asarray(a) for i, a in enumerate(self.state)}
-        arrays |= {k: np.asarray(v) for k, v in vars(self.scaling).items()}
-        if theta.inputs is not None:
-            arrays["inputs"] = theta.inputs
-        settings = {
-            "model": [self.model.name, repr(self.model)],
-            "kernel": theta.kernel.to_dict(),
-            "noise_variance": theta.noise_variance,
-            "names": [self.feature_names, self.target_names],
-            "dtype": self.dtype,
-        }
-        return io.checksum(arrays, settings)
-
-    @property
-    def n_features(self) -> int:
-        """Columns that X must have."""
-        return len(self.feature_names)
-
-    @property
-    def n_targets(self) -> int:
-        """Columns of the mean."""
-        return len(self.target_names)
-
-    def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
-        """Posterior at X (n, d) in the user's units; rows with a missing value give NaN.
-
-        Mean and variance are made tile by tile, so memory beyond the result is that of a tile.
-        """
-        X = np.asarray(X)
-        if want == "covariance":
-            if len(X) > DENSE_ROWS:
-                raise InputError(
-                    f"a joint covariance of {len(X)} rows needs {8e-9 * len(X) ** 2:.0f} GB: "
-                    f"ask for at most {DENSE_ROWS} rows at once, or for return_std"
-                )
-            return self._covariance(X, include_noise)
-        mean = np.empty((len(X), self.n_targets))
-        variance = np.empty_like(mean) if want == "variance" else None
-        for start in range(0, len(X), TILE_ROWS):
-            rows = slice(start, start + TILE_ROWS)
-            tile = self._tile(X[rows], want, include_noise)
-            mean[rows] = tile.mean
-            if variance is not None:
-                variance[rows] = tile.variance
-        return Moments(mean, variance)
-
-    def _tile(self, X: np.ndarray, want: Want, include_noise: bool) -> Moments:
-        scaled = self.scaling.inputs(np.asarray(X, np.float64))
-        usable = np.isfinite(scaled).all(axis=1)
-        scaled[~usable] = 0.0
-        found = self._scaled_moments(scaled, want)
-        if found.variance is not None:
-            variance = self._checked(found.variance, scaled)
-            variance += self.theta.noise_variance if include_noise else 0.0
-            found = found._replace(variance=variance)
-        found = self.scaling.moments(found, scaled)
-        for values in (found.mean, found.variance):
-            if values is not None:
-                values[~usable] = np.nan
-        return found
-
-    def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
-        scaled = self.scaling.inputs(np.asarray(X, np.float64))
-        if not np.isfinite(scaled).all():
-            raise InputError("X has missing or infinite values: a joint covariance needs none")
-        found = self._scaled_moments(scaled, "covariance")
-        covariance = np.asarray(found.covariance, np.float64)
-        at = np.diag_indices(len(X))
-        covariance[at] = self._checked(covariance[at], scaled)
-        covariance[at] += self.theta.noise_variance if include_noise else 0.0
-        return self.scaling.moments(found._replace(covariance=covariance), scaled)
-
-    def _scaled_moments(self, scaled: np.ndarray, want: Want) -> Moments:
-        device = backend.resolve_device(self.device)
-        theta, state = move(self.theta, device), move(self.state, device)
-        X = backend.to_device(scaled.astype(self.dtype, copy=False), device)
-        return move(self.model.predict(theta, state, X, None, want), "cpu")
-
-    def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-        """Clip what rounding makes negative; anything beyond is an error."""
-        variance = np.asarray(variance, np.float64)
-        prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
-        tolerance = ROUNDING * prior * (1.0 if self.dtype == "float64" else 1e4)
-        worst = float(np.min(variance, initial=0.0))
-        if worst < -tolerance:
-            raise NumericalError(
-                f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
-                f"{prior:.3g}): use dtype='float64' or a larger noise_variance"
-            )
-        return np.maximum(variance, 0.0)
 
 
 def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
@@ -180,27 +59,6 @@ def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.n
     if solved.vector_target:
         return found.mean[:, 0], found.covariance[:, :, 0]
     return found.mean, found.covariance
-
-
-def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:
-    """Raise InputError unless X has the columns of the training data."""
-    fitted = solved.feature_names
-    if X.ndim != 2:
-        raise InputError(f"X has {X.ndim} dimensions, 2 are needed (rows, features)")
-    if np.dtype(X.dtype).kind not in "fiub":
-        raise InputError(f"X has type {X.dtype}, numbers are needed")
-    if X.shape[1] != len(fitted):
-        raise InputError(
-            f"X has {X.shape[1]} features, the model was fitted with {len(fitted)}: "
-            f"{', '.join(fitted)}"
-        )
-    unnamed = tuple(f"x{j}" for j in range(len(fitted)))
-    if names is not None and names != fitted and unnamed not in (names, fitted):
-        seen, wanted = next((a, b) for a, b in zip(names, fitted, strict=True) if a != b)
-        raise InputError(
-            f"X has feature {seen!r} where the model was fitted with {wanted!r}: "
-            f"give the columns {', '.join(fitted)} in this order"
-        )
 
 
 def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
@@ -280,14 +138,14 @@ def write(
     output: str,
     resume: bool,
     executor: Executor,
-    model: tuple[str, str] | None = None,
+    model: str | None = None,
 ) -> Written:
     """Predict the inputs of a dataset store into a prediction store.
 
     A task reads one chunk of X, writes the same chunk of ``mean`` and ``variance`` (noise
     included) and sets its flag in ``done`` last, so a run that is killed can be repeated.  A run
-    that fails before its first chunk leaves no store.  ``model`` is the URL of the model's store
-    and its checksum, for the attributes of the output.
+    that fails before its first chunk leaves no store.  ``model`` is the URL of the model's store,
+    to be noted.
 
     Raises
     ------
@@ -298,9 +156,8 @@ def write(
         another input.
     """
     X = check_source(solved, source)
-    url, checksum = model or (None, solved.token)
-    identity = {"model_checksum": checksum, "input_checksum": io.inputs_checksum(X)}
-    notes = {"model": url, "input": source}
+    identity = {"model_checksum": solved.token, "input_checksum": io.inputs_checksum(X)}
+    notes = {"model": model, "input": source}
     new = not io.exists(output)
     target = predictions.open_or_create(output, X, solved, identity, notes, resume)
     try:

@@ -11,6 +11,7 @@ import copy
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from dask.delayed import Delayed
 
 from daskgp import scaling
 from daskgp.backend import resolve_device
-from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.model import Block, Model, Objective, Theta, ThetaBar, move
@@ -127,7 +128,8 @@ class Rounds:
         """The objective on all rows with its whole gradient: two rounds."""
         prepared = self.prepared(theta)
         total = self._round(prepared, "local")
-        objective = self.model.objective(self.model.prepare(theta), total)
+        with self._solving(theta):
+            objective = self.model.objective(self.model.prepare(theta), total)
         if objective.cotangent is None:
             return objective
         cotangent = delayed(
@@ -136,6 +138,17 @@ class Rounds:
         through = self._round(prepared, "gradient", cotangent)
         gradient = _add_gradients(objective.gradient, through)
         return objective._replace(gradient=gradient, cotangent=None)
+
+    def solve(self, theta: Theta) -> tuple[Any, float]:
+        """What prediction needs, and the value of the objective: one round."""
+        total = self.total(theta)
+        with self._solving(theta):
+            prepared = self.model.prepare(theta)
+            return self.model.solve(prepared, total), self.model.objective(prepared, total).value
+
+    def _solving(self, theta: Theta) -> AbstractContextManager[None]:
+        order = sum(s.rows for s in self.spans) if theta.inputs is None else len(theta.inputs)
+        return solve_threads(order)
 
     def _round(self, prepared: Delayed, what: str, *shared: Delayed) -> Any:
         block = _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)

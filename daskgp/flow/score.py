@@ -14,11 +14,12 @@ from daskgp import metrics
 from daskgp.errors import InputError
 from daskgp.flow import io, predict
 from daskgp.flow.cluster import Executor
+from daskgp.flow.solved import Solved, check_columns
 
 logger = logging.getLogger("daskgp")
 
 
-def scores(solved: predict.Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
+def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
     """What ``metrics.summary`` names, of predictions of new observations (noise included).
 
     Parameters
@@ -36,7 +37,7 @@ def scores(solved: predict.Solved, X: da.Array, y: da.Array, executor: Executor)
     InputError
         If the columns are not those of the training data, or nothing is left to score.
     """
-    predict.check_columns(solved, X, io.column_names(X))
+    check_columns(solved, X, io.column_names(X))
     if not X.shape[0]:
         raise InputError("no rows: there is nothing to score")
     columns = 1 if y.ndim == 1 else y.shape[1]

@@ -19,6 +19,7 @@ from daskgp import kernels
 from daskgp.errors import InputError, StoreError
 from daskgp.flow import io
 from daskgp.flow.io import models, rows_of
+from daskgp.testing import no_compute
 
 
 def table(n=57, d=3, p=0, seed=0):
@@ -169,6 +170,23 @@ def test_numpy_reaches_the_workers_of_a_cluster(default_client):
     with dask.config.set(scheduler="threads"):
         here.fit(X, y)
     assert far.objective_ == pytest.approx(here.objective_, rel=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_written_chunks_are_no_larger_than_blocks_are_wanted(tmp_path, shared):
+    X, y = table()
+    lazy = rows_of(da.from_array(X), da.from_array(y), str(tmp_path / "a.zarr"), shared, 10)
+    assert lazy.chunks == (10,) * 5 + (7,)
+    far = rows_of(X, y, str(tmp_path / "b.zarr"), False, 10)
+    assert far.chunks == lazy.chunks
+    for rows in (lazy, far):
+        assert_rows(rows, X, y)
+
+
+def test_sizes_are_found_without_writing():
+    with no_compute():
+        rows = rows_of(da.ones((57, 3), chunks=9), da.ones(57), None, False)
+    assert (len(rows), rows.n_features, rows.chunks) == (57, 3, (9,) * 6 + (3,))
 
 
 def test_lists_and_data_frames(tmp_path):

@@ -14,7 +14,7 @@ from dask.callbacks import Callback
 
 from daskgp import SGPR, ExactGP, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.flow import predict
+from daskgp.flow.solved import Solved
 from daskgp.testing import no_compute
 
 KERNEL = kernels.Matern52(lengthscale=(0.8, 1.2, 1.5), variance=1.3)
@@ -114,7 +114,7 @@ def test_no_compute_notices_a_computation(vector):
         vector.predict(da.ones((4, 3))).compute()
 
 
-class Counted(predict.Solved):
+class Counted(Solved):
     """Counts the blocks it is asked for."""
 
     calls: list = []  # noqa: RUF012

@@ -63,6 +63,16 @@ def test_chosen_inputs_are_distinct_seeded_and_inside_the_sample(how):
         assert {tuple(z) for z in first} <= {tuple(x) for x in X}
 
 
+def test_a_kernel_too_smooth_to_tell_rows_apart_still_gives_all_inputs_asked_for():
+    X = np.random.default_rng(0).uniform(0, 1, (200, 1))
+    kernel = kernels.RBF(5.0)
+    first = selection.greedy(X, kernel, 30)
+    assert len(first) < 10
+    found = selection.choose(X, kernel, 30, "greedy", np.random.default_rng(0))
+    np.testing.assert_array_equal(found[: len(first)], X[first])
+    assert len(np.unique(found)) == 30
+
+
 @pytest.mark.parametrize("how", ["greedy", "kmeans", "random"])
 def test_no_more_inputs_than_distinct_rows(how):
     X = np.tile(np.arange(4.0)[:, None], (5, 1))

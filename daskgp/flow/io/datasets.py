@@ -18,6 +18,7 @@ import zarr
 
 from daskgp.errors import InputError, StoreError
 from daskgp.flow.io import grids, groups
+from daskgp.flow.partition import default_block_rows
 
 logger = logging.getLogger("daskgp")
 
@@ -166,18 +167,23 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     return array
 
 
-def rows_of(X: Any, y: Any, spill: str, shared_memory: bool) -> Rows:
+def rows_of(
+    X: Any, y: Any, spill: str | None, shared_memory: bool, block_rows: int | None = None
+) -> Rows:
     """Rows of whatever ``fit`` was given.
 
     Parameters
     ----------
     X, y : NumPy, Zarr, dask or xarray objects, data frames, sequences
         Dask arrays over a Zarr store are read from that store.
-    spill : str
+    spill : str or None
         URL of a store that other dask arrays, and in-memory rows that must reach other
-        processes, are written to once.
+        processes, are written to once.  With None nothing is written: the rows have the chunks
+        they would have, but tasks cannot read them.
     shared_memory : bool
         Whether tasks see this process's arrays, so that they can stay where they are.
+    block_rows : int, optional
+        Most rows of a chunk that is written; default from the number of rows.
     """
     if grids.is_xarray(X) or grids.is_xarray(y):
         X, y, names = grids.training_arrays(X, y)
@@ -190,11 +196,11 @@ def rows_of(X: Any, y: Any, spill: str, shared_memory: bool) -> Rows:
     if any(isinstance(a, da.Array | zarr.Array) for a in (X, y)):
         X, y = _as_dask(X), _as_dask(y)
         _check_shapes(X, y)
-        return _spilled(X, y, names, spill)
+        return _spilled(X, y, names, spill, block_rows)
     X, y = np.asarray(X), np.asarray(y)
     _check_shapes(X, y)
     if not shared_memory:
-        return _spilled(_as_dask(X), _as_dask(y), names, spill)
+        return _spilled(_as_dask(X), _as_dask(y), names, spill, block_rows)
     return _rows(X, y, None, names)
 
 
@@ -266,9 +272,14 @@ def _as_dask(x: Any) -> da.Array:
     return da.from_array(x, chunks=(min(DEFAULT_BLOCK_ROWS, max(1, len(x))), *x.shape[1:]))
 
 
-def _spilled(X: da.Array, y: da.Array, names: Sequence[Any], spill: str) -> Rows:
+def _spilled(
+    X: da.Array, y: da.Array, names: Sequence[Any], spill: str | None, block_rows: int | None
+) -> Rows:
     """Write dask arrays to a dataset store once; whole chunks, each by one task."""
-    step = max(1, max(X.chunks[0], default=1))
+    wanted = int(block_rows or default_block_rows(X.shape[0]))
+    step = max(1, min(wanted, max(X.chunks[0], default=1)))
+    if spill is None:
+        return _rows(X, y, chunk_rows(X.shape[0], step), names)
     with groups.creating(spill, "temporary dataset") as group:
         targets: list[Any] = []
         for name, a in (("X", X), ("y", y)):

@@ -84,11 +84,6 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
         group.attrs["complete"] = True
 
 
-def checksum_of(url: str) -> str:
-    """The checksum that a model store carries."""
-    return str(groups.open_group(url, "model store").attrs.get("checksum"))
-
-
 def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:
     """Arrays and attributes with their checksum."""
     return Stored(dict(arrays), dict(attributes), groups.checksum(arrays, attributes), {})
