@@ -253,8 +253,8 @@ class _BlasLimit:
 _blas_limit = _BlasLimit()
 
 
-SMALL = 512
-"""Order of a matrix below which a second BLAS thread costs more than it brings."""
+SMALL = 1_536
+"""Order of a matrix below which more BLAS threads cost as much as they bring."""
 
 
 def solve_threads(order: int) -> AbstractContextManager[None]:
