@@ -1,5 +1,6 @@
 """Estimators: the dense definition under any chunking, and the manners of scikit-learn."""
 
+import itertools
 import copy
 import os
 import pickle
@@ -61,7 +62,7 @@ def scaled(model, X, y):
 
 @pytest.mark.parametrize("blocks", [1, 7, 100])
 @pytest.mark.parametrize("p", [1, 2])
-def test_bound_and_predictions_are_dense_for_any_chunks(blocks, p, tmp_path):
+def test_bound_and_predictions_are_dense_for_any_chunks(blocks, p, monkeypatch):
     X, y = data(p=p)
     T, Z = data(20, seed=1)[0], data(30, seed=2)[0]
     chunks = ragged(300, blocks)
@@ -70,9 +71,12 @@ def test_bound_and_predictions_are_dense_for_any_chunks(blocks, p, tmp_path):
     model = fixed(Z, mean="linear").fit(*lazy)
     assert_dense(model, X, y, T)
     rows = Rows(X, y, chunks, ("a", "b", "c"), tuple("y" * p))
-    model = fixed(Z, mean="linear", block_rows=1)
+    edges = np.cumsum([0, *chunks]).tolist()
+    spans = tuple(partition.Span(*edge) for edge in itertools.pairwise(edges))
+    assert len(spans) == blocks
+    model = fixed(Z, mean="linear")
+    monkeypatch.setattr(model, "_spans", lambda rows: spans)
     model._fit_rows(rows, Executor.current(False), None)
-    assert len(partition.blocks(300, chunks, 1)) == blocks
     assert_dense(model, X, y, T)
 
 

@@ -124,7 +124,7 @@ def main(rows: int, test_rows: int, inducing: int, workers: int, memory: str, fo
         model = daskgp.SGPR(
             kernel=kernels.Matern52(lengthscale=1.0) + kernels.Matern52(lengthscale=0.3),
             n_inducing=inducing,
-            train_blocks=2,
+            train_blocks=4,
             max_iter=25,
             tol=1e-5,
         )

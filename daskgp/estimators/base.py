@@ -132,14 +132,15 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         model, spans = self._model(), self._spans(rows)
         self._refuse_few_rows(len(rows))
         planning.refuse(self._plan(rows, spans), rows, executor.memory_per_task())
-        device = resolve_device(self.device)
+        if executor.shares_memory:
+            resolve_device(self.device)  # elsewhere it is the workers' devices that count
         sums = rounds.describe(rows, spans, executor)
         scaling.check(sums, rows.feature_names, rows.target_names)
         self._refuse_few_rows(int(sums.rows))
         if sums.dropped:
             logger.warning("%d rows with missing values are left out", int(sums.dropped))
         scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
-        stage = rounds.Rounds(model, rows, spans, scale, executor, self.dtype, device)
+        stage = rounds.Rounds(model, rows, spans, scale, executor, self.dtype, self.device)
         theta, history = self._train(stage, self._start(stage), sums, checkpoint)
         state, self.objective_ = stage.solve(theta)
         self.history_ = history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ def default_block_rows(n: int) -> int:
 
 
 def blocks(n: int, chunks: tuple[int, ...] | None, block_rows: int | None = None) -> list[Span]:
-    """Cut n rows into blocks of about ``block_rows``, each of whole chunks.
+    """Cut n rows into blocks of at most ``block_rows``.
 
     Parameters
     ----------
@@ -41,8 +42,9 @@ def blocks(n: int, chunks: tuple[int, ...] | None, block_rows: int | None = None
     chunks : tuple of int or None
         Row counts of the chunks in order; None where any cut will do.
     block_rows : int, optional
-        Rows wanted; chosen from n where it is not given.  A chunk that is larger stays whole,
-        because reading a part of it costs as much as reading it all.
+        Most rows of a block; chosen from n where it is not given.  Small chunks are put together
+        whole.  A larger chunk is cut into equal parts: each part reads all of it, which costs
+        little beside the work on the part and keeps all workers busy.
     """
     if block_rows is not None and block_rows < 1:
         raise SettingError(f"block_rows must be at least 1, not {block_rows}")
@@ -55,7 +57,16 @@ def blocks(n: int, chunks: tuple[int, ...] | None, block_rows: int | None = None
             spans.append(Span(start, stop))
             start = stop
         stop += rows
+        if stop - start > wanted:
+            spans += _parts(start, stop, wanted)
+            start = stop
     return [*spans, Span(start, stop)] if stop > start else spans
+
+
+def _parts(start: int, stop: int, wanted: int) -> list[Span]:
+    """Equal parts of at most ``wanted`` rows."""
+    edges = np.linspace(start, stop, -(-(stop - start) // wanted) + 1).astype(int).tolist()
+    return [Span(*edge) for edge in itertools.pairwise(edges)]
 
 
 def sample(spans: list[Span], number: int, rng: np.random.Generator) -> list[Span]:

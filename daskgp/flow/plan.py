@@ -58,7 +58,7 @@ def make_plan(
     largest = max((span.rows for span in spans), default=0)
     shape = Shape(len(rows), rows.n_features, rows.n_targets, largest, n_inputs, itemsize)
     need = model.footprint(shape)
-    task = _raw_bytes(rows, largest) + need.task
+    task = _raw_bytes(rows, largest) + _chunk_bytes(rows, largest) + need.task
     worker = max(task, (FAN_IN + 1) * need.stats) + PROCESS
     return Plan(
         rows=len(rows),
@@ -70,6 +70,12 @@ def make_plan(
         bytes_on_disk=need.state,
         operations=need.operations,
     )
+
+
+def _chunk_bytes(rows: Rows, block_rows: int) -> int:
+    """Bytes of the rest of a chunk that is decoded whole though the block is a part of it."""
+    rest = max(rows.chunks or (0,), default=0) - block_rows
+    return 8 * max(rest, 0) * (rows.n_features + rows.n_targets)
 
 
 def _raw_bytes(rows: Rows, block_rows: int) -> int:

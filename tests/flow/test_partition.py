@@ -21,19 +21,19 @@ def covers(spans, n):
 
 
 @given(CHUNKS, st.none() | st.integers(1, 100))
-def test_blocks_of_chunks_hold_every_row_once_in_whole_chunks(chunks, block_rows):
-    spans = partition.blocks(sum(chunks), chunks, block_rows)
-    assert covers(spans, sum(chunks))
-    edges = {0, *np.cumsum(chunks, dtype=int).tolist()}
-    assert {edge for span in spans for edge in span} <= edges
+def test_blocks_hold_every_row_once_and_are_no_larger_than_wanted(chunks, block_rows):
+    n = sum(chunks)
+    spans = partition.blocks(n, chunks, block_rows)
+    assert covers(spans, n)
+    assert all(span.rows <= (block_rows or partition.default_block_rows(n)) for span in spans)
 
 
-@given(CHUNKS, st.integers(1, 100))
-def test_blocks_are_no_larger_than_wanted_unless_a_chunk_is(chunks, block_rows):
+@given(CHUNKS, st.integers(40, 100))
+def test_chunks_that_fit_stay_whole_and_are_put_together(chunks, block_rows):
     spans = partition.blocks(sum(chunks), chunks, block_rows)
-    assert all(span.rows <= max(block_rows, max(chunks)) for span in spans)
-    # and the next chunk would not have fitted
     stops = np.cumsum(chunks, dtype=int).tolist()
+    assert {edge for span in spans for edge in span} <= {0, *stops}
+    # the next chunk would not have fitted
     for a, b in itertools.pairwise(spans):
         following = next(stop for stop in stops if stop > b.start)
         assert following - a.start > block_rows
@@ -54,8 +54,10 @@ def test_default_blocks_are_about_equal_in_number_and_bounded_in_rows(n):
         assert -(-n // rows) <= partition.BLOCKS
 
 
-def test_a_chunk_larger_than_wanted_stays_whole():
-    assert partition.blocks(30, (20, 10), 5) == [Span(0, 20), Span(20, 30)]
+def test_a_chunk_larger_than_wanted_is_cut_into_equal_parts():
+    assert partition.blocks(30, (20, 10), 8) == [
+        Span(0, 6), Span(6, 13), Span(13, 20), Span(20, 25), Span(25, 30)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", [0, -3])
