@@ -1,7 +1,7 @@
 """Estimators: the dense definition under any chunking, and the manners of scikit-learn."""
 
-import itertools
 import copy
+import itertools
 import os
 import pickle
 
