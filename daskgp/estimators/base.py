@@ -116,6 +116,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """
         check_settings(self)
         executor = Executor.current(self.progress)
+        # sizes first: what cannot fit is refused before anything is written
+        self._refuse(io.rows_of(X, y, None, executor.shares_memory, self.block_rows), executor)
         with self._spill() as spill:
             rows = io.rows_of(X, y, spill, executor.shares_memory, self.block_rows)
             self._fit_rows(rows, executor, checkpoint)
@@ -130,8 +132,6 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
 
     def _fit_rows(self, rows: io.Rows, executor: Executor, checkpoint: str | None) -> None:
         model, spans = self._model(), self._spans(rows)
-        self._refuse_few_rows(len(rows))
-        planning.refuse(self._plan(rows, spans), rows, executor.memory_per_task())
         if executor.shares_memory:
             resolve_device(self.device)  # elsewhere it is the workers' devices that count
         sums = rounds.describe(rows, spans, executor)
@@ -346,6 +346,12 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _plan(self, rows: io.Rows, spans: tuple[partition.Span, ...]) -> planning.Plan:
         itemsize = np.dtype(self.dtype).itemsize
         return planning.make_plan(self._model(), rows, spans, self._n_inputs(), itemsize)
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
+        self._refuse_few_rows(len(rows))
+        plan = self._plan(rows, self._spans(rows))
+        planning.refuse(plan, rows, executor.memory_per_task())
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
