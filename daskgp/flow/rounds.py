@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask import delayed
@@ -204,6 +204,21 @@ def _add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:
     return ThetaBar(a.kernel + b.kernel, a.noise + b.noise, inputs)
 
 
+class _Candidates(NamedTuple):
+    """Rows with a random key each, in their order."""
+
+    keys: np.ndarray
+    X: np.ndarray
+    y: np.ndarray
+
+    def smallest(self, number: int) -> _Candidates:
+        """The rows with the ``number`` smallest keys."""
+        if len(self.keys) <= number:
+            return self
+        chosen = np.sort(np.argpartition(self.keys, number)[:number])
+        return _Candidates(*(part[chosen] for part in self))
+
+
 def gather_sample(
     rows: Rows,
     spans: Sequence[Span],
@@ -212,21 +227,29 @@ def gather_sample(
     seed: int,
     executor: Executor,
 ) -> Block:
-    """About ``number`` scaled rows at random, spread evenly over the given blocks."""
-    share = -(-number // len(spans))
-    task = partial(_sample_block, rows, scale, share, seed)
-    return map_reduce(task, _concatenate, windows(spans, 0), executor, "sample")
+    """``number`` scaled rows drawn uniformly from all without missing values, or all there are.
+
+    A row's random key depends on its place alone and those with the smallest keys are drawn, so
+    the sample is the same however rows are cut into blocks.
+    """
+    task = partial(_sample_block, rows, scale, number, seed)
+    combine = partial(_sample_both, number)
+    found = map_reduce(task, combine, windows(spans, 0), executor, "sample")
+    return Block(found.X, found.y)
 
 
 def _sample_block(
-    rows: Rows, scale: scaling.Scaling, share: int, seed: int, spans: tuple[Span, ...]
-) -> Block:
-    block = scale.block(*rows.read(*spans[0]))
-    rng = np.random.default_rng((seed, spans[0].start))
-    size = min(share, len(block.X))
-    chosen = np.sort(rng.choice(len(block.X), size, replace=False))
-    return Block(block.X[chosen], block.y[chosen])
+    rows: Rows, scale: scaling.Scaling, number: int, seed: int, spans: tuple[Span, ...]
+) -> _Candidates:
+    with single_blas_thread():
+        X, y = rows.read(*spans[0])
+        # one step of the generator a row
+        keys = np.random.PCG64([seed, 1]).advance(spans[0].start).random_raw(len(X))
+        keep = scaling.complete_rows(X, y)
+        few = _Candidates(keys[keep], X[keep], y[keep]).smallest(number)
+        return _Candidates(few.keys, *scale.block(few.X, few.y))
 
 
-def _concatenate(a: Block, b: Block) -> Block:
-    return Block(np.concatenate([a.X, b.X]), np.concatenate([a.y, b.y]))
+def _sample_both(number: int, a: _Candidates, b: _Candidates) -> _Candidates:
+    both = (np.concatenate(parts) for parts in zip(a, b, strict=True))
+    return _Candidates(*both).smallest(number)

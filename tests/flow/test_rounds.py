@@ -32,7 +32,7 @@ def rounds_of(model, url, executor, rows=None, **settings):
         X, y = dataset_arrays(url)
         rows = rows_of(X, y, "memory://unused", executor.shares_memory)
     spans = tuple(partition.blocks(len(rows), rows.chunks, CHUNK))
-    scale = toy.unscaled(rows.n_features, rows.n_targets)
+    scale = scaling.identity(rows.n_features, rows.n_targets)
     return rounds.Rounds(model, rows, spans, scale, executor, **settings)
 
 
@@ -308,17 +308,37 @@ def _allow_some_failures(dask_scheduler):
     dask_scheduler.allowed_failures = 3
 
 
-def test_sampled_rows_do_not_depend_on_the_blocks_before(store):
+def sample_of(rows, cut, number):
+    spans = partition.blocks(len(rows), None, cut)
+    return rounds.gather_sample(rows, spans, scaling.identity(3, 2), number, 7, threaded())
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100, 499])
+def test_a_sample_does_not_depend_on_the_blocks(cut):
     rows = in_memory(500)
-    spans = partition.blocks(500, None, 100)
-    scale = toy.unscaled(3, 2)
-    every = rounds.gather_sample(rows, spans, scale, 50, 7, threaded())
-    last = rounds.gather_sample(rows, spans[-1:], scale, 10, 7, threaded())
-    np.testing.assert_array_equal(every.X[-10:], last.X)
-    assert len(every.X) == 50
-    assert len(np.unique(every.X, axis=0)) == 50
+    whole, parts = sample_of(rows, 500, 50), sample_of(rows, cut, 50)
+    assert bits(whole) == bits(parts)
+    assert len(np.unique(whole.X, axis=0)) == 50
     pairs = {(x, y) for x, y in zip(rows.X[:, 0], rows.y[:, 0], strict=True)}
-    assert {(x, y) for x, y in zip(every.X[:, 0], every.y[:, 0], strict=True)} <= pairs
+    assert {(x, y) for x, y in zip(whole.X[:, 0], whole.y[:, 0], strict=True)} <= pairs
+
+
+def test_a_sample_is_full_where_missing_rows_cluster():
+    rows = in_memory(2000)
+    rows.X[:1900, 0] = np.nan
+    assert len(sample_of(rows, 100, 60).X) == 60
+    every = sample_of(rows, 100, 200)
+    np.testing.assert_array_equal(every.X, rows.X[1900:])
+    np.testing.assert_array_equal(every.y, rows.y[1900:])
+
+
+def test_every_usable_row_is_as_likely_to_be_drawn():
+    rows = dataclasses.replace(in_memory(20_000), X=np.repeat(np.arange(20_000.0)[:, None], 3, 1))
+    rows.X[:5_000] = np.nan
+    drawn = sample_of(rows, 300, 3_000).X[:, 0]
+    counts, _ = np.histogram(drawn, bins=15, range=(5_000, 20_000))
+    assert counts.sum() == 3_000
+    np.testing.assert_allclose(counts, 200, atol=5 * np.sqrt(200))
 
 
 def test_models_and_rows_are_plain_values_that_travel(store):

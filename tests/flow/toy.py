@@ -18,7 +18,6 @@ import numpy as np
 
 from daskgp.kernels import Constant
 from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, add
-from daskgp.scaling import Scaling
 
 
 class Stats(NamedTuple):
@@ -130,11 +129,6 @@ def claim(marker: str) -> bool:
 
 def theta(s: float = 1.3) -> Theta:
     return Theta(Constant(1.0), s)
-
-
-def unscaled(d: int, p: int) -> Scaling:
-    """The scaling that changes nothing."""
-    return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.zeros((d, p)), np.ones(p))
 
 
 def data(n: int = 1000, d: int = 3, p: int = 2) -> tuple[np.ndarray, np.ndarray]:
