@@ -375,6 +375,20 @@ def test_a_chunked_grid_stays_lazy_with_its_chunks(model):
     assert sum("grid-" in str(key) for key in seen) <= 1  # one chunk asked for, one predicted
 
 
+def test_a_square_grid_and_its_transpose_are_told_apart(vector):
+    side = np.linspace(2, 6, 6)
+    data = xr.DataArray(
+        da.zeros((6, 6, 1), chunks=(3, 3, 1)),
+        dims=("a", "b", "c"),
+        coords={"a": side, "b": side, "c": [4.0]},
+    )
+    first, second = vector.predict(data), vector.predict(data.transpose("b", "a", "c"))
+    assert first.data.name != second.data.name
+    found, turned = dask.compute(first, second)
+    assert not np.allclose(found.values, turned.values)
+    xr.testing.assert_allclose(found, turned.transpose("a", "b", "c"))
+
+
 def test_coordinates_of_a_large_grid_are_built_inside_the_blocks(vector):
     a, b, c = (da.linspace(2, 6, n, chunks=500) for n in (2000, 3000, 1))
     data = xr.Dataset(coords={"a": a.compute(), "b": b.compute(), "c": c.compute()})

@@ -70,7 +70,7 @@ class Grid:
             dtype=np.float64,
             align_arrays=False,  # they are; dask would warn of a grid of many chunks
             meta=np.empty((0,) * (ndim + 1)),
-            name="grid-" + dask.base.tokenize(self.parts, self.chunks, function, shared),
+            name="grid-" + dask.base.tokenize(self.dims, self.parts, self.chunks, function, shared),
         )
 
     def wrap(self, data: Any, targets: Names, vector: bool) -> xr.DataArray:
