@@ -117,51 +117,49 @@ class Rounds:
 
     def total(self, theta: Theta) -> Any:
         """The reduced summary of all blocks."""
-        return self._round(self.prepared(theta), "local")
-
-    def prepared(self, theta: Theta) -> Delayed:
-        """What all blocks share, computed once, as one node."""
-        node = delayed(theta, name=f"theta-{uuid.uuid4().hex[:8]}", traverse=False)
-        return delayed(_prepare, pure=False)(self.model, node)
+        return self._round("local", _node("prepared", self._prepare(theta)))
 
     def value_and_gradient(self, theta: Theta) -> Objective:
         """The objective on all rows with its whole gradient: two rounds."""
-        prepared = self.prepared(theta)
-        total = self._round(prepared, "local")
+        prepared = self._prepare(theta)
+        node = _node("prepared", prepared)
+        total = self._round("local", node)
         with self._solving(theta):
-            objective = self.model.objective(self.model.prepare(theta), total)
+            objective = self.model.objective(prepared, total)
         if objective.cotangent is None:
             return objective
-        cotangent = delayed(
-            objective.cotangent, name=f"cotangent-{uuid.uuid4().hex[:8]}", traverse=False
-        )
-        through = self._round(prepared, "gradient", cotangent)
+        through = self._round("gradient", node, _node("cotangent", objective.cotangent))
         gradient = _add_gradients(objective.gradient, through)
         return objective._replace(gradient=gradient, cotangent=None)
 
     def solve(self, theta: Theta) -> tuple[Any, float]:
         """What prediction needs, and the value of the objective: one round."""
-        total = self.total(theta)
+        prepared = self._prepare(theta)
+        total = self._round("local", _node("prepared", prepared))
         with self._solving(theta):
-            prepared = self.model.prepare(theta)
             return self.model.solve(prepared, total), self.model.objective(prepared, total).value
+
+    def _prepare(self, theta: Theta) -> Any:
+        """What all blocks share, computed once and here, so that no machine has another jitter."""
+        with self._solving(theta):
+            return self.model.prepare(theta)
 
     def _solving(self, theta: Theta) -> AbstractContextManager[None]:
         order = sum(s.rows for s in self.spans) if theta.inputs is None else len(theta.inputs)
         return solve_threads(order)
 
-    def _round(self, prepared: Delayed, what: str, *shared: Delayed) -> Any:
+    def _round(self, what: str, *shared: Delayed) -> Any:
         block = _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
         task = block.local if what == "local" else block.gradient
         combine = self.model.combine if what == "local" else _add_gradients
         spans = windows(self.spans, self.model.reach)
         label = f"{self.model.name}-{what}"
-        return map_reduce(task, combine, spans, self.executor, label, (prepared, *shared))
+        return map_reduce(task, combine, spans, self.executor, label, shared)
 
 
-def _prepare(model: Model, theta: Theta) -> Any:
-    with single_blas_thread():
-        return model.prepare(theta)
+def _node(name: str, value: Any) -> Delayed:
+    """A value as one node of a graph."""
+    return delayed(value, name=f"{name}-{uuid.uuid4().hex[:8]}", traverse=False)
 
 
 @dataclass(frozen=True, eq=False)

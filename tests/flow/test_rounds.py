@@ -5,8 +5,10 @@ import copy
 import dataclasses
 import functools
 import os
+import pathlib
 import pickle
 import signal
+import uuid
 
 import cloudpickle
 import dask
@@ -205,18 +207,46 @@ def graphs():
     return GRAPHS
 
 
-def test_theta_is_one_node_and_tasks_are_small(store, graphs):
-    theta = Theta(kernels.RBF(1.0), 0.1, np.random.default_rng(0).standard_normal((2000, 3)))
+def test_what_tasks_share_is_one_node_and_tasks_are_small(store, graphs):
+    theta = Theta(kernels.RBF(1.0), 0.1, np.random.default_rng(0).standard_normal((300, 3)))
     stage = rounds_of(SGPR(), store, Recorder(None, False))
-    stage.total(theta)
-    (graph,) = graphs
+    shared = len(cloudpickle.dumps(stage.model.prepare(theta)))
+    assert shared > 300 * 300 * 8
+    stage.value_and_gradient(theta)
     n = len(stage.spans)
     assert n == 18
-    assert len(graph) <= n + n // 7 + 4  # maps, sums, theta and what is prepared from it
-    sizes = sorted(len(cloudpickle.dumps(task)) for task in graph.values())
-    assert sizes[-1] > theta.inputs.nbytes  # the one node with the parameters
-    assert sizes[-2] < 6_000
-    assert len(cloudpickle.dumps(graph)) < theta.inputs.nbytes + 2_000 * len(graph)
+    assert len(graphs) == 2
+    for graph, nodes in zip(graphs, (1, 2), strict=True):  # and the cotangent in the second
+        assert len(graph) <= n + n // 7 + 2 + nodes  # maps, sums and what is shared
+        sizes = sorted(len(cloudpickle.dumps(task)) for task in graph.values())
+        assert sizes[-nodes] > 300 * 300 * 8
+        assert sizes[-nodes - 1] < 6_000
+        assert len(cloudpickle.dumps(graph)) < 1.1 * nodes * shared + 2_000 * len(graph)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(SGPR):
+    """Keeps the arguments of prepare in a folder, from whatever process."""
+
+    folder: str = ""
+
+    def prepare(self, theta):
+        (pathlib.Path(self.folder) / f"{os.getpid()}-{uuid.uuid4()}").touch()
+        return super().prepare(theta)
+
+
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+def test_what_tasks_share_is_computed_once_and_here(store, client, tmp_path, where):
+    theta = Theta(kernels.RBF(1.0), 0.1, np.random.default_rng(0).standard_normal((5, 3)))
+    executor = threaded() if where == "threads" else Executor(client, False)
+    stage = rounds_of(Counting(folder=str(tmp_path / "calls")), store, executor)
+    for compute in (stage.value_and_gradient, stage.solve, stage.total):
+        (tmp_path / "calls").mkdir()
+        compute(theta)
+        (call,) = (tmp_path / "calls").iterdir()
+        assert call.name.startswith(f"{os.getpid()}-")
+        call.unlink()
+        (tmp_path / "calls").rmdir()
 
 
 def test_a_graph_does_not_grow_from_one_round_to_the_next(store, graphs):
