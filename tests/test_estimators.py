@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from distributed import default_client
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -463,6 +464,36 @@ def test_score_is_r_squared_of_numpy_and_dask():
     lazy = da.from_array(X, chunks=(70, 3)), da.from_array(y, chunks=70)
     assert model.score(*lazy) == pytest.approx(wanted, rel=1e-10)
     assert model.score(lazy[0], y) == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_score_on_a_grid_is_that_of_its_points(chunked):
+    lat, lon = np.linspace(-1, 1, 5), np.linspace(0, 3, 8)
+    values = np.sin(lat)[:, None] * 3 + np.cos(lon) + np.random.default_rng(0).normal(size=(5, 8))
+    y = xr.DataArray(values, dims=("lat", "lon"), coords={"lat": lat, "lon": lon}, name="temp")
+    y = y.chunk({"lat": 2, "lon": 3}) if chunked else y
+    model = SGPR(n_inducing=12, max_iter=2).fit(y, y)
+    mean = np.asarray(model.predict(y))
+    wanted = 1 - ((values - mean) ** 2).sum() / ((values - values.mean()) ** 2).sum()
+    for other in (y, y.T, y.compute(), y.T.compute()):
+        assert model.score(y, other) == pytest.approx(wanted, rel=1e-10)
+        assert model.score(y.T, other) == pytest.approx(wanted, rel=1e-10)
+    assert model.score(y, y.values) == pytest.approx(wanted, rel=1e-10)
+    with pytest.raises(InputError, match="coordinate 'lat' of y differs"):
+        model.score(y, y.isel(lat=slice(None, None, -1)))
+    for wrong in (y.isel(lat=0), y.rename(lat="up"), y.isel(lat=slice(2)), y.values.T):
+        with pytest.raises(InputError, match=r"y has|differs"):
+            model.score(y, wrong)
+
+
+def test_score_of_a_labelled_table_of_several_targets():
+    X, y = data(p=2)
+    model = SGPR(**EVERY).fit(X, y)
+    table = xr.DataArray(X, dims=("row", "feature"))
+    targets = xr.DataArray(y, dims=("row", "what"))
+    wanted = model.score(X, y)
+    for other in (targets, targets.T, targets.chunk({"row": 90}), y):
+        assert model.score(table, other) == pytest.approx(wanted, rel=1e-10)
 
 
 def test_pipelines_and_cross_validation():

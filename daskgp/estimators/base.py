@@ -25,7 +25,7 @@ from daskgp.flow import io, partition, rounds
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
-from daskgp.flow.io import checkpoints
+from daskgp.flow.io import checkpoints, grids
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Model, Theta
@@ -316,8 +316,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def score(self, X: Any, y: Any) -> float:
         """Coefficient of determination R² of the mean at X against y; 1 is perfect."""
         mean = self.predict(X)
-        if not isinstance(mean, np.ndarray | da.Array):
-            mean, y = np.asarray(mean), np.asarray(y)
+        if grids.is_xarray(mean):
+            mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
         if isinstance(mean, da.Array):
             y = da.asarray(y)
         error = metrics.nmse(y, mean)

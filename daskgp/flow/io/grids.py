@@ -226,6 +226,43 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     return X_rows, y_rows, (names, target)
 
 
+def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
+    """Predictions and targets on one grid or table as arrays (n,) or (n, p) in one row order.
+
+    Both are dask arrays with the chunks of the mean where either is chunked, else NumPy arrays.
+    """
+    values = _on_the_grid_of(mean, y).data
+    lazy = isinstance(mean.data, da.Array) or isinstance(values, da.Array)
+    tail = () if vector else mean.shape[-1:]
+    if not lazy:
+        return mean.values.reshape(-1, *tail), np.asarray(values).reshape(-1, *tail)
+    predicted = da.asarray(mean.data)
+    pair = predicted, da.asarray(values).rechunk(predicted.chunks)
+    if vector:
+        first, second = (_ravelled(a[..., None], 1)[:, 0] for a in pair)
+    else:
+        first, second = (_ravelled(a.rechunk({-1: -1}), *tail) for a in pair)
+    return first, second
+
+
+def _on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
+    """y in the order of the dimensions of the mean; a plain array must have its shape."""
+    if not isinstance(y, xr.DataArray):
+        y = y if isinstance(y, da.Array) else np.asarray(y)
+        if y.shape != mean.shape:
+            raise InputError(f"y has shape {y.shape} but the mean {mean.shape}: align them")
+        return mean.copy(data=y)
+    odd = [dim for dim in y.dims if dim not in mean.dims]
+    if len(odd) == 1 and "target" in mean.dims and "target" not in y.dims:
+        y = y.rename({odd[0]: "target"})
+    if dict(y.sizes) != dict(mean.sizes):
+        raise InputError(
+            f"y has dimensions {dict(y.sizes)} but the mean {dict(mean.sizes)}: align them"
+        )
+    _check_coordinates(mean, y)
+    return y.transpose(*mean.dims)
+
+
 def _check_coordinates(X: xr.DataArray | xr.Dataset, y: xr.DataArray) -> None:
     for dim in y.dims:
         if dim in X.indexes and dim in y.indexes and not X.indexes[dim].equals(y.indexes[dim]):
