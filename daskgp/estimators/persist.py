@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskgp import kernels
-from daskgp.errors import DaskgpError, StoreError
+from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.flow.io import models as stores
 from daskgp.flow.solved import Solved
@@ -19,6 +20,7 @@ from daskgp.kernels import Kernel
 from daskgp.model import Theta
 from daskgp.models import by_name
 from daskgp.scaling import Scaling
+from daskgp.typing import Device
 
 if TYPE_CHECKING:
     import zarr
@@ -39,13 +41,15 @@ def save_into(estimator: GaussianProcess, group: zarr.Group) -> None:
     stores.fill(group, _stored(estimator), _notes(estimator))
 
 
-def load(url: str) -> GaussianProcess:
+def load(url: str, device: Device | None = None) -> GaussianProcess:
     """Read a fitted estimator from a model store.
 
     Parameters
     ----------
     url : str or path
         A local path or any fsspec URL.
+    device : {"auto", "cpu", "gpu"}, optional
+        Where the estimator computes; default as it was fitted.
 
     Returns
     -------
@@ -56,10 +60,16 @@ def load(url: str) -> GaussianProcess:
     ------
     StoreError
         If there is no store, or it is incomplete, damaged or of another version.
+    SettingError
+        If there is no such device.
     """
+    if device not in (None, *CHOICES["device"]):
+        raise SettingError(
+            f"device={device!r}: choose one of {', '.join(map(repr, CHOICES['device']))}"
+        )
     found = stores.read(str(url))
     try:
-        return _restored(found)
+        return _restored(found, device)
     except DaskgpError as error:
         raise StoreError(f"model store {url}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -76,6 +86,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         arrays["inputs"] = solved.theta.inputs
     settings: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
+        value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, str | bool | int | float | None):
             settings[name] = value
         elif isinstance(value, Kernel):
@@ -103,7 +114,7 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
     return {"history": estimator.history_}
 
 
-def _restored(found: stores.Stored) -> GaussianProcess:
+def _restored(found: stores.Stored, device: Device | None) -> GaussianProcess:
     attributes, arrays = found.attributes, found.arrays
     model_type = by_name(attributes["model"])
     settings = dict(attributes["settings"])
@@ -113,6 +124,7 @@ def _restored(found: stores.Stored) -> GaussianProcess:
     for name in arrays:
         if name.startswith(SETTING):
             settings[name.removeprefix(SETTING)] = arrays[name]
+    settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
     theta = Theta(
         kernels.from_dict(attributes["kernel"]),

@@ -51,6 +51,7 @@ class Solved:
             "noise_variance": theta.noise_variance,
             "names": [self.feature_names, self.target_names],
             "dtype": self.dtype,
+            "device": self.device,
         }
         return io.checksum(arrays, settings)
 

@@ -1,5 +1,7 @@
 """Rows from wherever they lie, and model stores that come back bit for bit or not at all."""
 
+import copy
+import dataclasses
 import itertools
 import json
 import pickle
@@ -16,7 +18,7 @@ import zarr
 
 import daskgp
 from daskgp import kernels
-from daskgp.errors import InputError, StoreError
+from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.flow import io
 from daskgp.flow.io import models, rows_of
 from daskgp.testing import no_compute
@@ -384,6 +386,31 @@ def test_nothing_pickled_is_written(saved):
             assert not any(mark in content for mark in marks), path
     kinds = {array.dtype.kind for _, array in zarr.open_group(saved, mode="r").arrays()}
     assert kinds == {"f"}
+
+
+def test_numpy_scalars_among_the_settings_come_back_as_numbers(tmp_path):
+    X, y = table()
+    settings = {"n_inducing": np.int64(9), "tol": np.float32(0.5)}
+    daskgp.SGPR(**settings, max_iter=np.int32(1)).fit(X, y).save(tmp_path / "m.zarr")
+    loaded = daskgp.load(tmp_path / "m.zarr")
+    found = [loaded.n_inducing, loaded.tol, loaded.max_iter]
+    assert [type(value) for value in found] == [int, float, int]
+    loaded.fit(X, y)
+    assert loaded.inducing_.shape == (9, 3)
+
+
+def test_the_device_of_a_stored_model_can_be_replaced(fitted, tmp_path):
+    gpu = copy.deepcopy(fitted).set_params(device="gpu")
+    gpu._set_solved(dataclasses.replace(fitted.solved_, device="gpu"))
+    gpu.save(tmp_path / "gpu.zarr")
+    X = table(5)[0]
+    loaded = daskgp.load(tmp_path / "gpu.zarr", device="cpu")
+    assert (loaded.device, loaded.solved_.device) == ("cpu", "cpu")
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert daskgp.load(tmp_path / "gpu.zarr").device == "gpu"
+    assert gpu.solved_.token != loaded.solved_.token
+    with pytest.raises(SettingError, match="device='tpu': choose one of 'auto', 'cpu', 'gpu'"):
+        daskgp.load(tmp_path / "gpu.zarr", device="tpu")
 
 
 def test_loading_does_not_unpickle(saved, monkeypatch):
