@@ -7,11 +7,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import dask
+import dask.local
+import dask.threaded
 from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.delayed import Delayed
@@ -128,8 +132,13 @@ class Executor:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether tasks can see this process's arrays."""
-        return self.client is None
+        """Whether tasks can see this process's arrays; no for schedulers that are not known."""
+        if self.client is not None:
+            return False
+        get = get_scheduler()
+        if isinstance(get, partial):  # dask's wrapping of a concurrent.futures executor
+            return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
+        return get in (None, dask.threaded.get, dask.local.get_sync)
 
     def memory_per_task(self) -> int | None:
         """Bytes that one task may use: a worker's limit over its threads; None if unlimited."""
