@@ -121,28 +121,52 @@ def identity(n_features: int, n_targets: int) -> Scaling:
 
 def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Scaling:
     """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y."""
-    d, n = n_features, sums.rows
-    p = len(sums.mean) - d
+    d, p = n_features, len(sums.mean) - n_features
     shift, scale = np.zeros(d), np.ones(d)
     if standardize:
-        shift, scale = sums.mean[:d], np.sqrt(np.diag(sums.scatter)[:d] / n)
-        scale = np.where(scale > 0.0, scale, 1.0)  # a single row
-    centre, slope = (sums.mean[:d] - shift) / scale, np.zeros((d, p))
-    residual = np.diag(sums.scatter)[d:]
+        shift, scale = sums.mean[:d], _deviations(sums)[:d]
+    slope, spread = _trend(sums, d, mean)
+    slope = slope * scale[:, None]
     intercept = np.zeros(p)
+    if mean != "zero":
+        intercept = sums.mean[d:] - (sums.mean[:d] - shift) / scale @ slope
+    return Scaling(shift, scale, intercept, slope, spread if standardize else np.ones(p))
+
+
+def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
+    """Variance of the scaled targets about their mean function, averaged; 1 if standardised."""
+    _, spread = _trend(sums, len(scaling.x_scale), mean)
+    return float(np.mean((spread / scaling.y_scale) ** 2))
+
+
+def _deviations(sums: Sums) -> np.ndarray:
+    """Standard deviations (k,); 1 for a column without any, as in a single row."""
+    found = np.sqrt(np.diag(sums.scatter) / sums.rows)
+    return np.where(found > 0.0, found, 1.0)
+
+
+def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
+    """Slope (d, p) of the mean function in the units of X, and the spread (p,) it leaves.
+
+    A target that the mean function explains to rounding has no spread of its own: its standard
+    deviation, or else its size, stands in, so that small units are as good as large ones.
+    """
+    n, p = sums.rows, len(sums.mean) - d
+    total, size = np.diag(sums.scatter)[d:], np.maximum(np.abs(sums.low), np.abs(sums.high))[d:]
+    residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
     if mean == "linear":
-        cross = sums.scatter[:d, d:] / scale[:, None]
-        slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(scale, scale), cross)[0]
-        residual = residual - (slope * cross).sum(axis=0)
+        # in units of standard deviations, or lstsq would take columns of small units for noise
+        unit = _deviations(sums)[:d]
+        cross = sums.scatter[:d, d:] / unit[:, None]
+        slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(unit, unit), cross)[0]
+        residual, rounding = total - (slope * cross).sum(axis=0), np.sqrt(1e-15 * total / n)
+        slope = slope / unit[:, None]
     if mean == "zero":
         residual = residual + n * sums.mean[d:] ** 2
-    else:
-        intercept = sums.mean[d:] - centre @ slope
     spread = np.sqrt(np.maximum(residual, 0.0) / n)
-    # a target that the mean function explains whole has no scale of its own
-    floor = 1e-12 * np.maximum(1.0, np.abs(sums.mean[d:]))
-    y_scale = np.where(spread > floor, spread, 1.0) if standardize else np.ones(p)
-    return Scaling(shift, scale, intercept, slope, y_scale)
+    deviation = np.sqrt(total / n)
+    stand_in = np.where(deviation > 1e-14 * size, deviation, np.where(size > 0.0, size, 1.0))
+    return slope, np.where(spread > np.maximum(rounding, 1e-14 * size), spread, stand_in)
 
 
 def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ class Training:
     """Settings of a training loop.
 
     ``tol`` is the relative change of the objective per value of y below which L-BFGS stops, and
-    the norm of its gradient below which Adam does.
+    the largest entry of its gradient below which Adam does.
     """
 
     optimizer: OptimizerName = "l-bfgs"
@@ -181,6 +181,8 @@ def _lbfgs(
         callback=callback,
         options={"maxiter": training.max_iter, "ftol": training.tol, "gtol": training.tol},
     )
+    if result.status == 2:
+        logger.warning("training stopped early after %d iterations: %s", result.nit, result.message)
     if result.nit >= training.max_iter:
         logger.info("training stopped at max_iter=%d before tol was met", training.max_iter)
     return np.asarray(result.x)

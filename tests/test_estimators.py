@@ -594,3 +594,57 @@ def test_temporary_rows_are_removed_after_a_fit(tmp_path):
     with pytest.raises(InputError, match="constant"):
         SGPR(**EVERY, store=str(tmp_path / "scratch")).fit(lazy[0] * 0, lazy[1])
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+# -- what training must respect --------------------------------------------------------------
+
+
+def test_bounds_follow_the_units_of_targets_that_are_not_standardised():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (400, 1))
+    y = 1e3 * np.sin(X[:, 0]) + 100.0 * rng.standard_normal(400)
+    model = SGPR(
+        kernels.RBF(1.0, variance=5e5), n_inducing=30, noise_variance=1e4, standardize=False
+    ).fit(X, y)
+    assert model.noise_variance_ == pytest.approx(1e4, rel=0.3)
+    assert model.kernel_.variance > 1e5
+
+
+def test_a_start_outside_the_bounds_is_not_moved():
+    X, y = data()
+    settings = {"optimizer": "adam", "max_iter": 1, "noise_variance": 1e3}
+    model = SGPR(KERNEL, n_inducing=20, **settings).fit(X, y)
+    assert model.history_[0]["noise_variance"] == pytest.approx(1e3)
+
+
+def test_targets_of_any_unit_are_fitted_alike():
+    X, y = data()
+    one, tiny = (SGPR(KERNEL, n_inducing=20, max_iter=5).fit(X, u * y) for u in (1.0, 1e-20))
+    np.testing.assert_allclose(tiny.predict(X) * 1e20, one.predict(X), rtol=1e-5, atol=1e-5)
+
+
+def test_float32_fits_about_as_well_as_float64():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (2_000, 2))
+    f = np.sin(2 * X.sum(axis=1))
+    y = f + 0.03 * rng.standard_normal(2_000)
+    errors = [
+        np.sqrt(np.mean((SGPR("rbf()", n_inducing=150, dtype=t).fit(X, y).predict(X) - f) ** 2))
+        for t in ("float64", "float32")
+    ]
+    assert errors[1] < 1.5 * errors[0] < 0.03
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_iter": 10.0}, {"block_rows": 70.0}, {"random_state": 0.0}]
+)
+def test_whole_numbers_must_be_whole_numbers(settings):
+    X, y = data()
+    with pytest.raises(SettingError, match=f"{next(iter(settings))}=.*a whole number"):
+        SGPR(n_inducing=5, **settings).fit(X, y)
+
+
+def test_random_state_may_be_none():
+    X, y = data()
+    model = SGPR(KERNEL, n_inducing=5, inducing="random", optimizer=None, random_state=None)
+    assert model.fit(X, y).n_rows_ == len(X)

@@ -58,7 +58,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     dtype: str
     device: Device
     store: str | None
-    random_state: int
+    random_state: int | None
     progress: ShowProgress
 
     model_name: ClassVar[str]
@@ -151,7 +151,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """Initial hyper-parameters, from a sample of rows."""
         number = max(2_000, SAMPLE_ROWS * self._n_inputs())
         sample = rounds.gather_sample(
-            stage.rows, stage.spans, stage.scaling, number, self.random_state, stage.executor
+            stage.rows, stage.spans, stage.scaling, number, self._seed(), stage.executor
         )
         median = selection.median_distances(sample.X)
         # a distance over d columns is about sqrt(d) times that over one
@@ -188,10 +188,20 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _bounds(self, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling) -> np.ndarray:
         d = len(scale.x_scale)
         spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
-        parts = [theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])]
-        if self._trains_inputs() and theta.inputs is not None:
-            parts.append(np.tile([-np.inf, np.inf], (theta.inputs.size, 1)))
-        return np.concatenate(parts)
+        kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
+        # bounds of variances are for targets of variance 1
+        unit = scaling.target_variance(sums, scale, self.mean)
+        variances = ["variance" in name for name in theta.kernel.parameter_names]
+        kernel[variances] += np.log(unit)
+        bounds = np.concatenate([kernel, noise + np.log(unit)])
+        # what the user starts from is allowed
+        start = theta.to_vector(with_inputs=False)
+        bounds = np.stack(
+            [np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1
+        )
+        if not self._trains_inputs() or theta.inputs is None:
+            return bounds
+        return np.concatenate([bounds, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
 
     def _tape(self, checkpoint: str | None, sums: scaling.Sums) -> checkpoints.Checkpoint | None:
         if checkpoint is None:
@@ -339,6 +349,12 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
 
     def _kernel(self) -> Kernel:
         return kernel_of(self.kernel)
+
+    def _seed(self) -> int:
+        """The seed of samples; a new one each time where ``random_state`` is None."""
+        if self.random_state is None:
+            return int(np.random.SeedSequence().generate_state(1)[0])
+        return int(self.random_state)
 
     def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
         return tuple(partition.blocks(len(rows), rows.chunks, self.block_rows))

@@ -52,7 +52,7 @@ progress
         dtype: str = "float64",
         device: Device = "auto",
         store: str | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         progress: ShowProgress = "auto",
     ) -> None:
         self.kernel = kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from daskgp import kernels
@@ -27,12 +27,15 @@ def check_settings(estimator: GaussianProcess) -> None:
     """Raise SettingError for a common setting out of range."""
     for name, allowed in CHOICES.items():
         value = getattr(estimator, name)
-        if not any(value is choice or value == choice for choice in allowed):
+        if not any(
+            value is choice or (type(value) is str and value == choice) for choice in allowed
+        ):
             raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
     for name in ("noise_variance", "tol"):
         positive(name, getattr(estimator, name))
     whole("max_iter", estimator.max_iter, 1)
-    whole("random_state", estimator.random_state, 0)
+    if estimator.random_state is not None:
+        whole("random_state", estimator.random_state, 0)
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
     kernel_of(estimator.kernel)
@@ -61,7 +64,6 @@ def positive(name: str, value: Any) -> None:
 
 def whole(name: str, value: Any, least: int) -> int:
     """A setting that is a whole number from ``least``; SettingError for anything else."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and int(value) == value and int(value) >= least):
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
     return int(value)

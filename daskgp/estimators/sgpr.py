@@ -20,6 +20,9 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+JITTER = {"float64": 1e-8, "float32": 1e-5}
+"""Relative to the prior variance; rounding of float32 tiles must stay below it."""
+
 
 class SGPR(GaussianProcess):
     """Collapsed sparse GP regression, for any number of rows.
@@ -57,7 +60,7 @@ class SGPR(GaussianProcess):
     block_rows : int, optional
         Rows a task works on; default from the number of rows.
     dtype : {"float64", "float32"}
-        Precision of kernel tiles; small solves are always in float64.
+        Precision of kernel tiles in training; sums, solves and predictions are in float64.
     device : {"auto", "cpu", "gpu"}
         Where tasks compute.
     store : str, optional
@@ -105,7 +108,7 @@ class SGPR(GaussianProcess):
         dtype: str = "float64",
         device: Device = "auto",
         store: str | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         progress: ShowProgress = "auto",
     ) -> None:
         self.kernel = kernel
@@ -134,7 +137,7 @@ class SGPR(GaussianProcess):
         return Z * scaling.x_scale + scaling.x_shift
 
     def _model(self) -> CollapsedSparse:
-        return CollapsedSparse()
+        return CollapsedSparse(jitter=JITTER[self.dtype])
 
     def _n_inputs(self) -> int:
         if isinstance(self.inducing, str):

@@ -117,19 +117,19 @@ class Solved:
     def _scaled_moments(self, scaled: np.ndarray, want: Want) -> Moments:
         device = backend.resolve_device(self.device)
         theta, state = move(self.theta, device), move(self.state, device)
-        X = backend.to_device(scaled.astype(self.dtype, copy=False), device)
+        X = backend.to_device(scaled, device)
         return move(self.model.predict(theta, state, X, None, want), "cpu")
 
     def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
         """Clip what rounding makes negative; anything beyond is an error."""
         variance = np.asarray(variance, np.float64)
         prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
-        tolerance = ROUNDING * prior * (1.0 if self.dtype == "float64" else 1e4)
+        tolerance = ROUNDING * prior
         worst = float(np.min(variance, initial=0.0))
         if worst < -tolerance:
             raise NumericalError(
                 f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
-                f"{prior:.3g}): use dtype='float64' or a larger noise_variance"
+                f"{prior:.3g}): fit again with dtype='float64' or a larger noise_variance"
             )
         return np.maximum(variance, 0.0)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from daskgp import linalg
 from daskgp.backend import namespace, to_host
+from daskgp.errors import NumericalError
 from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
 from daskgp.typing import Array
 
@@ -90,7 +91,7 @@ class SGPR:
         X, y = block
         xp = namespace(X)
         theta, dtype = prepared.theta, X.dtype
-        Z, L = _inputs(theta).astype(dtype), prepared.factor.astype(dtype, copy=False)
+        Z, L = _inputs(theta).astype(dtype), prepared.factor
         m, p = len(Z), y.shape[1]
         gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
         tile, inverses = (
@@ -99,9 +100,9 @@ class SGPR:
         )
         for rows in self._tiles(len(X)):
             K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
-            A = linalg.whiten_rows(L, K, overwrite=True, inverses=inverses)
+            A = linalg.whiten_rows(L, _wide(K), overwrite=True, inverses=inverses)
             linalg.add_gram_lower(gram, A)
-            projection += A.T @ y[rows].astype(dtype, copy=False)
+            projection += A.T @ y[rows]
         trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
         square = (y.astype(np.float64) ** 2).sum(axis=0)
         return Stats(gram, projection, trace, square, float(len(X)))
@@ -122,7 +123,7 @@ class SGPR:
         inner, _ = linalg.cholesky(np.eye(m) + S / s, jitter=0.0)
         inverse = linalg.inverse_from_factor(inner)
         beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
-        trace_gap = total.trace - np.trace(S)
+        trace_gap = _trace_gap(total.trace - np.trace(S), total, s)
         square, explained = total.square.sum(), float((b * beta).sum())
         value = -0.5 * (
             p * n * np.log(2 * np.pi * s)
@@ -155,17 +156,16 @@ class SGPR:
         xp = namespace(X)
         kernel, dtype = prepared.theta.kernel, X.dtype
         Z = _inputs(prepared.theta).astype(dtype)
-        W = cotangent.gram.astype(dtype, copy=False)
-        V = cotangent.projection.astype(dtype, copy=False)
+        W, V = cotangent.gram, cotangent.projection
         parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
         shape = min(self.tile_rows, len(X)), len(Z)
-        work, tile = xp.empty((kernel.tiles, *shape), dtype), xp.empty(shape, dtype)
+        work, tile = xp.empty((kernel.tiles, *shape), dtype), xp.empty(shape)
         for rows in self._tiles(len(X)):
             size = rows.stop - rows.start
             K, pull = kernel.pullback(X[rows], Z, work[:, :size])
-            K_bar = xp.matmul(K, W, out=tile[:size])
-            K_bar += y[rows].astype(dtype, copy=False) @ V.T
-            gradient = pull(K_bar)
+            K_bar = xp.matmul(_wide(K), W, out=tile[:size])
+            K_bar += y[rows] @ V.T
+            gradient = pull(K_bar.astype(dtype, copy=False))
             parameters += gradient.log_parameters
             Z_bar += gradient.Z
         weights = xp.full(len(X), cotangent.trace, dtype)
@@ -236,6 +236,21 @@ class SGPR:
 def _inputs(theta: Theta) -> Array:
     assert theta.inputs is not None, "a sparse GP needs inducing inputs"
     return theta.inputs
+
+
+def _wide(K: Array) -> Array:
+    """A tile in float64: L^-1 would magnify the rounding of products in float32."""
+    return K.astype(np.float64, copy=False)
+
+
+def _trace_gap(gap: float, total: Stats, s: float) -> float:
+    """tr(K - Q), which is never negative; NumericalError where rounding spoils the bound by it."""
+    if gap < -max(1e-3 * s * total.rows, 1e-7 * total.trace):
+        raise NumericalError(
+            f"tr(K - Q) = {gap:.3g} is negative beyond rounding at noise variance {s:.3g}: use "
+            "dtype='float64', a larger noise_variance or fewer inducing inputs"
+        )
+    return gap
 
 
 def _row_squares(A: Array) -> Array:

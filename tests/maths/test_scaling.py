@@ -141,11 +141,39 @@ def test_linear_mean_of_collinear_columns_still_fits():
     )
 
 
-def test_a_target_that_the_mean_explains_keeps_scale_one():
+def test_a_target_that_the_mean_explains_is_scaled_by_its_size():
     X, _ = rows()
     constant = scaling.solve(scaling.local(X, np.full((50, 1), 7.0)), 3, "constant", True)
-    np.testing.assert_array_equal(constant.y_scale, [1.0])
+    np.testing.assert_array_equal(constant.y_scale, [7.0])
     np.testing.assert_array_equal(constant.intercept, [7.0])
+    linear = (X @ [1.0, -2.0, 0.5])[:, None] * 1e-20
+    explained = scaling.solve(scaling.local(X, linear), 3, "linear", True)
+    np.testing.assert_allclose(explained.y_scale, linear.std(axis=0))
+    nothing = scaling.solve(scaling.local(X, np.zeros((50, 1))), 3, "constant", True)
+    np.testing.assert_array_equal(nothing.y_scale, [1.0])
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-12, 1e9])
+@pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
+def test_the_unit_of_a_target_does_not_matter(unit, mean):
+    X, y = rows()
+    one, other = (scaling.solve(scaling.local(X, u * y), 3, mean, True) for u in (1.0, unit))
+    np.testing.assert_allclose(other.block(X, unit * y).y, one.block(X, y).y, rtol=1e-9, atol=1e-12)
+
+
+def test_linear_mean_does_not_lose_columns_of_small_units():
+    X, y = rows(d=2)
+    wide = X * [1e9, 1e-3]
+    slopes = [scaling.solve(scaling.local(A, y), 2, "linear", False).slope for A in (X, wide)]
+    np.testing.assert_allclose(slopes[1], slopes[0] / [[1e9], [1e-3]], rtol=1e-8)
+
+
+def test_variance_of_the_scaled_targets():
+    X, y = rows()
+    sums = scaling.local(X, y)
+    raw, scaled = (scaling.solve(sums, 3, "constant", choice) for choice in (False, True))
+    assert scaling.target_variance(sums, scaled, "constant") == pytest.approx(1.0)
+    assert scaling.target_variance(sums, raw, "constant") == pytest.approx(y.var(axis=0).mean())
 
 
 @pytest.mark.parametrize("mean", ["constant", "linear"])

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskgp import kernels, testing
+from daskgp.errors import NumericalError
 from daskgp.model import Block, Theta
 from daskgp.models import REGISTRY
 from daskgp.models.exact import Exact
@@ -109,6 +110,29 @@ def test_float32_tiles_agree_to_their_precision():
     narrow, found = run(SGPR(), theta, X.astype(np.float32), y, X[:5].astype(np.float32))
     assert found.mean.dtype == np.float32
     assert narrow == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("noise", [1e-1, 1e-3])
+@pytest.mark.parametrize("kernel", [kernels.RBF((1.0, 1.0)), kernels.Matern32((1.0, 1.0))])
+def test_float32_tiles_give_a_usable_gradient_for_a_smooth_kernel(kernel, noise):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (2_000, 2))
+    y = np.sin(2 * X.sum(axis=1, keepdims=True)) + noise**0.5 * rng.standard_normal((2_000, 1))
+    theta, model = Theta(kernel, noise, X[rng.choice(2_000, 256, replace=False)]), SGPR(jitter=1e-5)
+    value, gradient = testing.value_and_gradient(model, theta, X, y)
+    narrow, found = testing.value_and_gradient(model, theta, X.astype(np.float32), y)
+    assert narrow == pytest.approx(value, rel=1e-4)
+    np.testing.assert_allclose(found[:4], gradient[:4], rtol=5e-3)
+    assert np.linalg.norm(found - gradient) < 0.03 * np.linalg.norm(gradient)
+
+
+def test_a_trace_spoiled_by_rounding_is_an_error_not_a_bound():
+    X, y, Z = problem(n=60)
+    prepared = SGPR().prepare(Theta(KERNEL, 1e-3, Z))
+    total = SGPR().local(prepared, Block(X, y))
+    spoiled = total._replace(trace=np.trace(total.gram) - 0.1)
+    with pytest.raises(NumericalError, match=r"negative beyond rounding .* use dtype='float64'"):
+        SGPR().objective(prepared, spoiled)
 
 
 def test_rows_may_be_read_only_and_strided():
