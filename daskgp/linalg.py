@@ -241,12 +241,12 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
 
 
 def add_gram_lower(S: Array, A: Array) -> Array:
-    """S += A'A in place, lower triangle only; returns S.
+    """S += A'A in place; only the lower triangle of the result is promised; returns S.
 
     Parameters
     ----------
     S : (m, m) array
-        Running sum; what is above its diagonal means nothing afterwards.
+        Running sum; nothing is said of what is above its diagonal afterwards.
     A : (n, m) array
         Rows.  A float32 A with a float64 S is multiplied in float32 and added in float64.
     """

@@ -21,7 +21,7 @@ class Distances(NamedTuple):
 
 def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
     """Medians over the pairs of at most ``rows`` rows; zeros are left out, 1 where all are."""
-    X = X[:: max(1, len(X) // rows)]
+    X = X[:: max(1, -(-len(X) // rows))]
     columns = np.array([_positive_median(pdist(X[:, [j]])) for j in range(X.shape[1])])
     return Distances(columns, _positive_median(pdist(X)))
 

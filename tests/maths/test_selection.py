@@ -113,3 +113,11 @@ def test_median_distances_ignore_ties_and_survive_a_single_point():
 def test_median_distances_of_a_long_sample_use_a_part_of_it():
     X = np.random.default_rng(0).standard_normal((30_000, 1))
     assert selection.median_distances(X).euclidean == pytest.approx(0.954, rel=0.1)
+
+
+def test_median_distances_take_no_more_rows_than_said():
+    X = np.arange(1999.0)[:, None]
+    taken = X[::2]
+    assert len(taken) == 1000
+    assert selection.median_distances(X).euclidean == np.median(pdist(taken))
+    assert selection.median_distances(X[:1000]).euclidean == np.median(pdist(X[:1000]))
