@@ -325,6 +325,18 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert "nothing to resume" in refused("fit", data, killed, *FIT, "--resume")
 
 
+def test_a_killed_conversion_is_no_dataset(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "out.zarr"
+    X, y = rows(100_000)
+    np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
+    process = start("convert", table, out, "--target", "y", "--block-rows", "50")
+    code, _ = stop_when(process, (out / "y" / "c" / "20").exists)
+    assert code == -signal.SIGKILL
+    for command in (("fit", out, tmp_path / "m.zarr", "--model", "sgpr"), ("info", out)):
+        assert "out.zarr is incomplete: remove it and convert again" in refused(*command)
+    assert "exists already" in refused("convert", table, out, "--target", "y")
+
+
 def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):
     model = tmp_path / "m.zarr"
     process = start("fit", data, model, *FIT, "--workers", "1")

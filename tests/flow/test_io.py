@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from dask.callbacks import Callback
 
 import daskgp
 from daskgp import kernels
@@ -111,7 +112,11 @@ def test_other_dask_arrays_are_written_once_with_ragged_chunks(tmp_path, chunks)
     X, y = table(p=2)
     spill = str(tmp_path / "spill.zarr")
     rows = rows_of(
-        da.from_array(X, chunks=(chunks, 2)), da.from_array(y, chunks=(11, 1)), spill, True
+        da.from_array(X, chunks=(chunks, 2)),
+        da.from_array(y, chunks=(11, 1)),
+        spill,
+        True,
+        max(chunks),
     )
     assert_rows(rows, X, y)
     assert isinstance(rows.X, zarr.Array)
@@ -133,10 +138,45 @@ def test_every_chunk_is_written_by_one_task(tmp_path, monkeypatch):
         put(self, selection, value)
 
     monkeypatch.setattr(zarr.Array, "__setitem__", note)
-    rows_of(X, y, str(tmp_path / "spill.zarr"), True)
+    rows_of(X, y, str(tmp_path / "spill.zarr"), True, 9)
     whole = [(a, min(a + 9, 57)) for a in range(0, 57, 9)]
     for name in ("/X", "/y"):
         assert sorted((a, b) for n, a, b in written if n == name) == whole
+
+
+def test_thin_chunks_are_written_as_thick_ones(tmp_path):
+    X = da.random.default_rng(0).normal(size=(300, 3), chunks=(1, 3))
+    rows = rows_of(X, X[:, 0], str(tmp_path / "spill.zarr"), True)
+    assert rows.chunks == (300,)
+    X = da.zeros((100_000, 4), chunks=(500, 4))
+    rows = rows_of(X, X[:, 0], str(tmp_path / "more.zarr"), True, 60_000)
+    assert rows.X.chunks == (2**20 // 32, 4)
+
+
+def test_what_is_lost_of_a_spilled_store_is_missing_and_not_zero(tmp_path):
+    spill = tmp_path / "spill.zarr"
+    X = np.arange(90).reshape(30, 3)
+    rows = rows_of(da.from_array(X), da.from_array(X[:, 0] % 2 == 0), str(spill), True, 10)
+    shutil.rmtree(spill / "X" / "c" / "1")
+    (spill / "y" / "c" / "2").unlink()
+    found, y = rows.read(0, 30)
+    assert np.isnan(found[10:20]).all()
+    np.testing.assert_array_equal(found[:10], X[:10])
+    assert np.isnan(y[20:]).all()
+    np.testing.assert_array_equal(y[:20, 0], X[:20, 0] % 2 == 0)
+
+
+@pytest.mark.parametrize("lazy_y", [False, True])
+def test_numpy_rows_are_written_by_this_process_and_not_through_a_graph(tmp_path, lazy_y):
+    X, y = table()
+    sizes = []
+    keep = {"posttask": lambda key, result, *_: sizes.append(np.size(result))}
+    with dask.config.set(scheduler="sync"), Callback(**keep):
+        given = da.from_array(y, chunks=10) if lazy_y else y
+        rows = rows_of(X, given, str(tmp_path / "spill.zarr"), False, 10)
+    assert max(sizes, default=0) <= y.size
+    assert lazy_y or not sizes
+    assert_rows(rows, X, y)
 
 
 def test_a_failed_spill_leaves_nothing_behind(tmp_path):
@@ -156,7 +196,7 @@ def test_numpy_stays_in_memory_where_tasks_see_it_and_is_written_where_not(tmp_p
     assert near.X is X
     assert not (tmp_path / "no.zarr").exists()
     far = rows_of(X, y, str(tmp_path / "yes.zarr"), False)
-    assert not far.in_memory
+    assert isinstance(far.X, zarr.Array)
     for rows in (near, far):
         assert_rows(rows, X, y)
         assert rows.feature_names == ("x0", "x1", "x2")
@@ -187,7 +227,7 @@ def test_written_chunks_are_no_larger_than_blocks_are_wanted(tmp_path, shared):
 
 def test_sizes_are_found_without_writing():
     with no_compute():
-        rows = rows_of(da.ones((57, 3), chunks=9), da.ones(57), None, False)
+        rows = rows_of(da.ones((57, 3), chunks=9), da.ones(57), None, False, 9)
     assert (len(rows), rows.n_features, rows.chunks) == (57, 3, (9,) * 6 + (3,))
 
 
@@ -237,6 +277,65 @@ def test_stores_that_are_not_aligned_are_refused(tmp_path, arrays, message):
         group.create_array(name, shape=shape, chunks=chunks, dtype="f8")
     with pytest.raises(StoreError, match=message) as caught:
         daskgp.open_dataset(tmp_path / "bad.zarr")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_store_written_again_at_its_place_has_another_name(tmp_path):
+    X, y = table()
+    url = tmp_path / "a.zarr"
+    names = []
+    for _ in range(2):
+        with io.dataset_writer(str(url), "abc", "y", 10) as writer:
+            writer.append(X, y)
+        opened = [*daskgp.open_dataset(url), io.open_inputs(str(url))]
+        assert opened[0].name == opened[2].name != opened[1].name
+        assert opened[0].name == daskgp.open_dataset(url)[0].name
+        names.append([a.name for a in opened])
+        shutil.rmtree(url)
+    assert not set(names[0]) & set(names[1])
+
+
+def test_a_store_that_is_being_written_is_no_dataset_yet(tmp_path):
+    url = str(tmp_path / "a.zarr")
+    with io.dataset_writer(url, "abc", "y", 10) as writer:
+        writer.append(*table())
+        for opening in (daskgp.open_dataset, io.open_inputs):
+            with pytest.raises(StoreError, match=r"is incomplete: remove it and convert again$"):
+                opening(url)
+    assert len(daskgp.open_dataset(url)[0]) == 57
+
+
+def test_a_lost_chunk_of_a_dataset_is_left_out_and_counted(tmp_path, caplog):
+    url = tmp_path / "a.zarr"
+    X, y = table()
+    with io.dataset_writer(str(url), "abc", "y", 10) as writer:
+        writer.append(X, y)
+    (url / "y" / "c" / "1").unlink()
+    shutil.rmtree(url / "X" / "c" / "3")
+    fitted = daskgp.SGPR(n_inducing=5, optimizer=None).fit(*daskgp.open_dataset(url))
+    assert fitted.n_rows_ == 37
+    assert "20 rows with missing values are left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (((9,), (3,), "f8"), ((9,), (3,), "f8"), "X has 1 dimensions, 2 are needed"),
+        (((9, 2), (3, 2), "f8"), ((9, 1, 1), (3, 1, 1), "f8"), "y has 3 dimensions, 1 or 2"),
+        (((9, 2), (3, 2), "c16"), ((9,), (3,), "f8"), "X has type complex128, numbers"),
+        (((9, 2), (3, 2), "f8"), ((9,), (3,), "c8"), "y has type complex64, numbers"),
+        (((9, 2), (3, 2), "f8"), ((8,), (3,), "f8"), "X has 9 rows but y has 8"),
+        (((9, 2), (3, 2), "f8"), ((9, 4), (3, 2), "f8"), "chunks of y hold 2 of 4 columns"),
+    ],
+)
+def test_zarr_arrays_that_do_not_fit_are_refused(tmp_path, X, y, message):
+    group = zarr.create_group(tmp_path / "a.zarr")
+    arrays = [
+        group.create_array(name, shape=shape, chunks=chunks, dtype=dtype)
+        for name, (shape, chunks, dtype) in (("X", X), ("y", y))
+    ]
+    with pytest.raises(InputError, match=message) as caught:
+        daskgp.SGPR().fit(*arrays)
     assert "\n" not in str(caught.value)
 
 

@@ -1,13 +1,10 @@
 """The only door to zarr and xarray: datasets, labelled grids, model and prediction stores."""
 
 from daskgp.flow.io.datasets import (
-    DEFAULT_BLOCK_ROWS,
-    DatasetWriter,
     Rows,
     behind,
     column_names,
     dataset_arrays,
-    dataset_writer,
     inputs_checksum,
     is_zarr,
     open_dataset,
@@ -15,6 +12,7 @@ from daskgp.flow.io.datasets import (
     rows_of,
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove
+from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
     "DEFAULT_BLOCK_ROWS",

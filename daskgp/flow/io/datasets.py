@@ -6,23 +6,21 @@ rows never are the output of a task.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import grids, groups
+from daskgp.flow.io import grids, groups, reading, writers
 from daskgp.flow.partition import default_block_rows
 
-logger = logging.getLogger("daskgp")
-
-DEFAULT_BLOCK_ROWS = 65_536
+MIN_CHUNK_BYTES = 1 << 20
+"""Chunks of X that are written are no smaller, unless smaller blocks are wanted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +50,10 @@ class Rows:
         """Columns of y, 1 for a vector."""
         return 1 if self.y.ndim == 1 else int(self.y.shape[1])
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether the rows are NumPy arrays of this process."""
-        return isinstance(self.X, np.ndarray)
-
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows start to stop, as X (r, d) and y (r, p)."""
-        X, y = np.asarray(self.X[start:stop]), np.asarray(self.y[start:stop])
+        rows = slice(start, stop)
+        X, y = reading.read(self.X, rows), reading.read(self.y, rows)
         return X, y.reshape(len(y), -1)
 
 
@@ -84,15 +78,29 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
         or if the rows of X and y differ in number or in chunks.
     """
     X, y = dataset_arrays(url)
-    step = row_step(X)
-    return da.from_array(X, chunks=(step, -1)), da.from_array(y, chunks=(step, *y.shape[1:]))
+    return _as_dask(X), _as_dask(y)
 
 
 def open_inputs(url: str) -> da.Array:
     """The ``X`` of a dataset store, lazily; ``y`` need not be there."""
+    return _as_dask(_numeric_array(_open_complete(url), "X", url, (2,)))
+
+
+def _as_dask(array: zarr.Array) -> da.Array:
+    """A dask array in the chunks of a store; rewritten in place, a store gets another name."""
+    parent = array.path.rpartition("/")[0]
+    identity = zarr.open_group(array.store, path=parent, mode="r").attrs.asdict()
+    token = dask.base.tokenize(str(array.store_path), array.metadata.to_dict(), identity)
+    chunks = (row_step(array), *array.shape[1:])
+    return da.from_array(array, chunks=chunks, name=f"dataset-{token}")
+
+
+def _open_complete(url: str) -> zarr.Group:
+    """The group of a dataset store; StoreError where its writer did not finish."""
     group = groups.open_group(url, "dataset")
-    X = _numeric_array(group, "X", url, (2,))
-    return da.from_array(X, chunks=(row_step(X), -1))
+    if group.attrs.get("complete") is False:  # stores of others do not say
+        raise StoreError(f"dataset {url} is incomplete: remove it and convert again")
+    return group
 
 
 def inputs_checksum(X: da.Array) -> str:
@@ -114,7 +122,7 @@ def inputs_checksum(X: da.Array) -> str:
 
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
     """The checked Zarr arrays X and y of a dataset store."""
-    group = groups.open_group(url, "dataset")
+    group = _open_complete(url)
     X, y = _numeric_array(group, "X", url, (2,)), _numeric_array(group, "y", url, (1, 2))
     check_aligned(X, y, f"dataset {url}")
     return X, y
@@ -129,11 +137,12 @@ def check_aligned(X: zarr.Array, y: zarr.Array, what: str) -> None:
             f"{what}: X has chunks of {row_step(X)} rows but y of {row_step(y)}: "
             "rewrite it with equal chunks, for example with `daskgp convert`"
         )
-    wide = X.shards or X.chunks
-    if wide[1] < X.shape[1]:
-        raise StoreError(
-            f"{what}: chunks of X hold {wide[1]} of {X.shape[1]} columns: keep rows whole"
-        )
+    for name, a in (("X", X), ("y", y)):
+        wide = (a.shards or a.chunks)[1:]
+        if wide < a.shape[1:]:
+            raise StoreError(
+                f"{what}: chunks of {name} hold {wide[0]} of {a.shape[1]} columns: keep rows whole"
+            )
 
 
 def row_step(array: zarr.Array) -> int:
@@ -191,16 +200,17 @@ def rows_of(
         names = column_names(X), column_names(y)
     X, y = behind(X), behind(y)
     if isinstance(X, zarr.Array) and isinstance(y, zarr.Array):
+        _check_shapes(X, y)
         check_aligned(X, y, "training data")
         return _rows(X, y, chunk_rows(X.shape[0], row_step(X)), names)
     if any(isinstance(a, da.Array | zarr.Array) for a in (X, y)):
-        X, y = _as_dask(X), _as_dask(y)
+        X, y = _lazy_or_here(X), _lazy_or_here(y)
         _check_shapes(X, y)
         return _spilled(X, y, names, spill, block_rows)
     X, y = np.asarray(X), np.asarray(y)
     _check_shapes(X, y)
     if not shared_memory:
-        return _spilled(_as_dask(X), _as_dask(y), names, spill, block_rows)
+        return _spilled(X, y, names, spill, block_rows)
     return _rows(X, y, None, names)
 
 
@@ -263,107 +273,21 @@ def _check_shapes(X: Any, y: Any) -> None:
         raise InputError(f"X has {X.shape[0]} rows but y has {y.shape[0]}")
 
 
-def _as_dask(x: Any) -> da.Array:
-    if isinstance(x, da.Array):
-        return x
+def _lazy_or_here(x: Any) -> Any:
+    """A dask array of a dask or Zarr array, else a NumPy array."""
     if isinstance(x, zarr.Array):
         return da.from_zarr(x)
-    x = np.asarray(x)
-    return da.from_array(x, chunks=(min(DEFAULT_BLOCK_ROWS, max(1, len(x))), *x.shape[1:]))
+    return x if isinstance(x, da.Array) else np.asarray(x)
 
 
-def _spilled(
-    X: da.Array, y: da.Array, names: Sequence[Any], spill: str | None, block_rows: int | None
-) -> Rows:
-    """Write dask arrays to a dataset store once; whole chunks, each by one task."""
-    wanted = int(block_rows or default_block_rows(X.shape[0]))
-    step = max(1, min(wanted, max(X.chunks[0], default=1)))
+def _spilled(X: Any, y: Any, names: Sequence[Any], spill: str | None, wanted: int | None) -> Rows:
+    """Rows of dask or NumPy arrays in chunks of a dataset store that is written once."""
+    wanted = int(wanted or default_block_rows(X.shape[0]))
+    thick = MIN_CHUNK_BYTES // max(1, X.shape[1] * X.dtype.itemsize)
+    given = max(X.chunks[0], default=1) if isinstance(X, da.Array) else len(X)
+    step = max(1, min(wanted, max(given, thick), X.shape[0]))
+    chunks = chunk_rows(X.shape[0], step)
     if spill is None:
-        return _rows(X, y, chunk_rows(X.shape[0], step), names)
-    with groups.creating(spill, "temporary dataset") as group:
-        targets: list[Any] = []
-        for name, a in (("X", X), ("y", y)):
-            shape, chunks = a.shape, (step, *(max(1, s) for s in a.shape[1:]))
-            targets.append(group.create_array(name, shape=shape, chunks=chunks, dtype=a.dtype))
-        # method="tasks" keeps a ragged layout's repair local and away from P2P shuffles
-        sources = [a.rechunk((step, *a.shape[1:]), method="tasks") for a in (X, y)]
-        da.store(sources, targets, lock=False)
-    logger.info("wrote %d rows to %s", X.shape[0], spill)
-    return _rows(targets[0], targets[1], chunk_rows(X.shape[0], step), names)
-
-
-@contextmanager
-def dataset_writer(
-    url: str,
-    feature_names: Sequence[str],
-    target_names: Sequence[str],
-    block_rows: int = DEFAULT_BLOCK_ROWS,
-    multi_target: bool = False,
-    attributes: groups.Attributes | None = None,
-) -> Iterator[DatasetWriter]:
-    """Write a dataset store row by row in whole chunks.
-
-    The store is removed again if the block fails; its last attribute, ``complete``, is written
-    when it succeeds.
-
-    Parameters
-    ----------
-    url : str
-        Where; StoreError if something is there.
-    feature_names, target_names : sequences of str
-        Columns of X and y.
-    block_rows : int
-        Rows of a chunk.
-    multi_target : bool
-        Keep y two-dimensional though it has one column.
-    attributes : mapping, optional
-        Further JSON attributes of the group.
-
-    Yields
-    ------
-    DatasetWriter
-        Its ``append(X, y)`` adds rows.
-    """
-    if block_rows < 1:
-        raise InputError(f"block_rows must be at least 1, not {block_rows}")
-    tail = () if len(target_names) == 1 and not multi_target else (len(target_names),)
-    with groups.creating(str(url), "dataset") as group:
-        writer = DatasetWriter(group, len(feature_names), tail, int(block_rows))
-        yield writer
-        writer.finish()
-        names = {"feature_names": list(feature_names), "target_names": list(target_names)}
-        group.attrs.update({**(attributes or {}), **names, "complete": True})
-
-
-class DatasetWriter:
-    """Collects rows and writes them chunk by chunk; ``rows`` counts those on disk."""
-
-    def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...], step: int) -> None:
-        self.rows = 0
-        self._step, self._held = step, 0
-        self._pending: list[tuple[np.ndarray, np.ndarray]] = []
-        self._X = group.create_array("X", shape=(0, d), chunks=(step, d), dtype="f8")
-        self._y = group.create_array("y", shape=(0, *tail), chunks=(step, *tail), dtype="f8")
-
-    def append(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Add rows X (r, d) and y (r,) or (r, p)."""
-        X = np.asarray(X, np.float64)
-        y = np.asarray(y, np.float64).reshape(len(X), *self._y.shape[1:])
-        self._pending.append((X, y))
-        self._held += len(X)
-        if self._held >= self._step:
-            self._flush(self._held - self._held % self._step)
-
-    def finish(self) -> None:
-        """Write the rows still held, as a ragged last chunk."""
-        if self._held:
-            self._flush(self._held)
-
-    def _flush(self, rows: int) -> None:
-        X, y = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
-        start, stop = self.rows, self.rows + rows
-        for array, values in ((self._X, X), (self._y, y)):
-            array.resize((stop, *array.shape[1:]))
-            array[start:stop] = values[:rows]
-        self.rows = stop
-        self._pending, self._held = [(X[rows:], y[rows:])], len(X) - rows
+        return _rows(X, y, chunks, names)
+    targets = writers.spill(spill, {"X": X, "y": y}, step)
+    return _rows(targets["X"], targets["y"], chunks, names)

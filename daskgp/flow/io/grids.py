@@ -246,7 +246,7 @@ def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
 
 
 def _on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
-    """y in the order of the dimensions of the mean; a plain array must have its shape."""
+    """Targets with the dimensions of the mean in their order; a plain array must have its shape."""
     if not isinstance(y, xr.DataArray):
         y = y if isinstance(y, da.Array) else np.asarray(y)
         if y.shape != mean.shape:

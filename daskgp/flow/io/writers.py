@@ -1,0 +1,139 @@
+"""Writing dataset stores: row by row, or from arrays whole chunk by whole chunk.
+
+A store says ``complete: False`` from its first moment until all is written, and what is not
+written reads as NaN, so that a writer that was killed never looks whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+
+from daskgp.errors import InputError
+from daskgp.flow.io import groups
+
+logger = logging.getLogger("daskgp")
+
+DEFAULT_BLOCK_ROWS = 65_536
+
+
+@contextmanager
+def dataset_writer(
+    url: str,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+    block_rows: int = DEFAULT_BLOCK_ROWS,
+    multi_target: bool = False,
+    attributes: groups.Attributes | None = None,
+) -> Iterator[DatasetWriter]:
+    """Write a dataset store row by row in whole chunks.
+
+    The store is removed again if the block fails; its attribute ``complete`` is False until the
+    block has succeeded, also after a kill.
+
+    Parameters
+    ----------
+    url : str
+        Where; StoreError if something is there.
+    feature_names, target_names : sequences of str
+        Columns of X and y.
+    block_rows : int
+        Rows of a chunk.
+    multi_target : bool
+        Keep y two-dimensional though it has one column.
+    attributes : mapping, optional
+        Further JSON attributes of the group.
+
+    Yields
+    ------
+    DatasetWriter
+        Its ``append(X, y)`` adds rows.
+    """
+    if block_rows < 1:
+        raise InputError(f"block_rows must be at least 1, not {block_rows}")
+    tail = () if len(target_names) == 1 and not multi_target else (len(target_names),)
+    names = {"feature_names": list(feature_names), "target_names": list(target_names)}
+    with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **_marks()}) as group:
+        writer = DatasetWriter(group, len(feature_names), tail, int(block_rows))
+        yield writer
+        writer.finish()
+        group.attrs["complete"] = True
+
+
+def _marks() -> dict[str, Any]:
+    """Attributes of a store that is being written; ``uuid`` tells it from others at its place."""
+    return {"uuid": uuid.uuid4().hex, "complete": False}
+
+
+class DatasetWriter:
+    """Collects rows and writes them chunk by chunk; ``rows`` counts those on disk."""
+
+    def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...], step: int) -> None:
+        self.rows = 0
+        self._step, self._held = step, 0
+        self._pending: list[tuple[np.ndarray, np.ndarray]] = []
+        self._X = _create(group, "X", (0, d), step, np.float64)
+        self._y = _create(group, "y", (0, *tail), step, np.float64)
+
+    def append(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Add rows X (r, d) and y (r,) or (r, p)."""
+        X = np.asarray(X, np.float64)
+        y = np.asarray(y, np.float64).reshape(len(X), *self._y.shape[1:])
+        self._pending.append((X, y))
+        self._held += len(X)
+        if self._held >= self._step:
+            self._flush(self._held - self._held % self._step)
+
+    def finish(self) -> None:
+        """Write the rows still held, as a ragged last chunk."""
+        if self._held:
+            self._flush(self._held)
+
+    def _flush(self, rows: int) -> None:
+        X, y = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
+        start, stop = self.rows, self.rows + rows
+        for array, values in ((self._X, X), (self._y, y)):
+            array.resize((stop, *array.shape[1:]))
+            array[start:stop] = values[:rows]
+        self.rows = stop
+        self._pending, self._held = [(X[rows:], y[rows:])], len(X) - rows
+
+
+def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Array]:
+    """Write dask and NumPy arrays to a new dataset store in chunks of ``step`` rows.
+
+    Tasks write the chunks of a dask array, one each; this process writes those of a NumPy array,
+    which would have to travel to the tasks inside of the graph.
+    """
+    with groups.creating(url, "temporary dataset", _marks()) as group:
+        targets: dict[str, Any] = {}
+        for name, a in arrays.items():
+            # a float holds all small integers, and a NaN for what is not written
+            dtype = np.result_type(a.dtype, np.float32)
+            targets[name] = _create(group, name, a.shape, step, dtype)
+            for i in () if isinstance(a, da.Array) else range(0, len(a), step):
+                targets[name][i : i + step] = a[i : i + step]
+        lazy = [name for name, a in arrays.items() if isinstance(a, da.Array)]
+        # method="tasks" keeps a ragged layout's repair local and away from P2P shuffles
+        sources: Any = [
+            arrays[name].rechunk((step, *arrays[name].shape[1:]), method="tasks") for name in lazy
+        ]
+        if lazy:
+            da.store(sources, [targets[name] for name in lazy], lock=False)
+        group.attrs["complete"] = True
+    logger.info("wrote %d rows to %s", targets["X"].shape[0], url)
+    return targets
+
+
+def _create(
+    group: zarr.Group, name: str, shape: tuple[int, ...], step: int, dtype: Any
+) -> zarr.Array:
+    chunks = (step, *(max(1, size) for size in shape[1:]))
+    return group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=np.nan)
