@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 import sys
@@ -10,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import dask
@@ -28,6 +28,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from threadpoolctl import ThreadpoolController
 
 from daskgp.errors import InputError, RunError
+from daskgp.flow.held import Held
 
 logger = logging.getLogger("daskgp")
 
@@ -136,7 +137,7 @@ class Executor:
         if self.client is not None:
             return False
         get = get_scheduler()
-        if isinstance(get, partial):  # dask's wrapping of a concurrent.futures executor
+        if isinstance(get, functools.partial):  # dask's wrapping of a concurrent.futures executor
             return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
         return get in (None, dask.threaded.get, dask.local.get_sync)
 
@@ -236,30 +237,17 @@ class _Counting(Callback):
             self._advance()
 
 
-class _BlasLimit:
-    """One BLAS thread while anybody is inside; entered by many threads of a process at once."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-        self._limiter: Any = None
-        self._controller: ThreadpoolController | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._controller = self._controller or ThreadpoolController()
-                self._limiter = self._controller.limit(limits=1, user_api="blas")
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0 and self._limiter is not None:
-                self._limiter.restore_original_limits()
-                self._limiter = None
+@functools.cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
-_blas_limit = _BlasLimit()
+def _limit_blas() -> Callable[[], None]:
+    limiter: Any = _controller().limit(limits=1, user_api="blas")
+    return limiter.restore_original_limits
+
+
+_blas_limit = Held(_limit_blas)
 
 
 SMALL = 1_536
@@ -271,6 +259,6 @@ def solve_threads(order: int) -> AbstractContextManager[None]:
     return single_blas_thread() if order < SMALL else nullcontext()
 
 
-def single_blas_thread() -> _BlasLimit:
+def single_blas_thread() -> Held:
     """Hold BLAS to one thread: Dask already runs a task a core."""
     return _blas_limit

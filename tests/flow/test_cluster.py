@@ -1,21 +1,25 @@
 """Where tasks run: what each scheduler can see, and settings that hold while tasks work."""
 
+import contextlib
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import dask
 import numpy as np
 import pytest
+import zarr
 
 import daskgp
+from daskgp.flow import partition, rounds
 from daskgp.flow.cluster import Executor
+from daskgp.flow.held import Held
+from daskgp.flow.io import Rows
 from tests.flow import toy
 
 
 @pytest.mark.parametrize(
     ("scheduler", "shared"),
-    [(None, True), ("threads", True), ("sync", True), ("processes", False), (dask.get, True)],
-    ids=str,
+    [(None, True), ("threads", True), ("sync", True), ("processes", False)],
 )
 def test_memory_is_shared_with_threads_only(scheduler, shared):
     with dask.config.set(scheduler=scheduler):
@@ -57,3 +61,45 @@ def test_the_process_scheduler_gives_the_bits_of_threads(tmp_path, pool):
         ]
     assert found["threads"] == found["processes"]
     assert not list(tmp_path.iterdir())  # the temporary store is gone
+
+
+def test_a_setting_holds_until_the_last_leaves():
+    log = []
+
+    def hold():
+        log.append("made")
+        return lambda: log.append("taken back")
+
+    held = Held(hold)
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(held)
+    second.enter_context(held)
+    first.close()
+    assert log == ["made"]
+    second.close()
+    assert log == ["made", "taken back"]
+    with held:
+        assert log == ["made", "taken back", "made"]
+
+
+class Asking:
+    """Reads like an array and notes how many chunks Zarr would fetch at a time."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.ndim, self.dtype = values, values.shape, values.ndim, "f8"
+        self.seen = []
+
+    def __getitem__(self, rows):
+        self.seen.append(zarr.config.get("async.concurrency"))
+        return self.values[rows]
+
+
+@pytest.mark.parametrize(("user", "seen"), [(10, 4), (2, 2)])
+def test_tasks_fetch_few_chunks_at_a_time(user, seen):
+    X, y = toy.data(100)
+    asking = Asking(X)
+    rows = Rows(asking, y, None, tuple("abc"), tuple("uv"))
+    with zarr.config.set({"async.concurrency": user}):
+        rounds.describe(rows, partition.blocks(100, None, 10), Executor(None, False))
+        assert zarr.config.get("async.concurrency") == user
+    assert asking.seen == 10 * [seen]
