@@ -21,7 +21,7 @@ from daskgp import linalg, metrics, scaling, selection, train
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.flow import io, partition, rounds
+from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
@@ -131,6 +131,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         return self._plan(rows, self._spans(rows))
 
     def _fit_rows(self, rows: io.Rows, executor: Executor, checkpoint: str | None) -> None:
+        for array in (rows.X, rows.y):
+            remedy = f"put it in {visible.HERE}, with store= where fit writes it"
+            visible.check(executor, array, "the training data", remedy)
         model, spans = self._model(), self._spans(rows)
         if executor.shares_memory:
             resolve_device(self.device)  # elsewhere it is the workers' devices that count

@@ -13,7 +13,7 @@ import numpy as np
 from dask import delayed
 
 from daskgp.errors import InputError
-from daskgp.flow import io
+from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import grids, predictions
 from daskgp.flow.solved import TILE_ROWS, Solved, check_columns
@@ -158,9 +158,12 @@ def write(
     X = check_source(solved, source)
     identity = {"model_checksum": solved.token, "input_checksum": io.inputs_checksum(X)}
     notes = {"model": model, "input": source}
+    remedy = f"put it in {visible.HERE}"
+    visible.check(executor, io.behind(X), "the input", remedy)
     new = not io.exists(output)
     target = predictions.open_or_create(output, X, solved, identity, notes, resume)
     try:
+        visible.check(executor, target.group["done"], "the output", remedy)
         rows = _write_missing(solved, X, target, executor)
         target.finish()
     except Exception:

@@ -12,7 +12,7 @@ from dask import delayed
 
 from daskgp import metrics
 from daskgp.errors import InputError
-from daskgp.flow import io, predict
+from daskgp.flow import io, predict, visible
 from daskgp.flow.cluster import Executor
 from daskgp.flow.solved import Solved, check_columns
 
@@ -46,6 +46,9 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
             f"y has {columns} targets, the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
+    for array in (X, y):
+        remedy = f"put it in {visible.HERE}"
+        visible.check(executor, io.behind(array), "the test data", remedy)
     mean, variance = predict.lazy(solved, X, "variance", include_noise=True)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean), np.nan, y)

@@ -11,7 +11,7 @@ from daskgp.flow.io.datasets import (
     open_inputs,
     rows_of,
 )
-from daskgp.flow.io.groups import checksum, exists, first_line, remove
+from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "open_dataset",
     "open_inputs",
     "remove",
+    "reopened",
     "rows_of",
 ]

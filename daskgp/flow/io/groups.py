@@ -125,6 +125,11 @@ def array_of(group: zarr.Group, name: str) -> zarr.Array:
     return found
 
 
+def reopened(array: zarr.Array) -> zarr.Array:
+    """The array as its store describes it at this moment and in this process."""
+    return zarr.open_array(array.store, path=array.path, mode="r")
+
+
 def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:
     """A small array as one chunk."""
     values = np.asarray(values)

@@ -1,0 +1,59 @@
+"""Whether the workers of a cluster see the stores that their tasks will read and write.
+
+A chunk that is not there reads as the fill value of its array, so a worker without the client's
+disk would compute from nothing and say nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from daskgp.errors import InputError
+from daskgp.flow import io
+from daskgp.flow.cluster import Executor
+
+HERE = "a folder or URL that the client and all workers share"
+
+
+def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
+    """Raise InputError unless every worker sees a Zarr array as this process does.
+
+    Nothing is looked at without a client, or for what is no Zarr array.
+
+    Parameters
+    ----------
+    executor : Executor
+        Its client's workers are asked, all at once.
+    array : object
+        A member of the store.
+    what : str
+        The store, for the message.
+    remedy : str
+        What to do about it.
+    """
+    if executor.client is None or not io.is_zarr(array):
+        return
+    mine = look(array)
+    for worker, (seen, reason) in executor.client.run(_try_to_look, array).items():
+        if seen != mine:
+            raise InputError(
+                f"worker {worker} does not see {what} {array.store_path} ({reason}): {remedy}"
+            )
+
+
+def _try_to_look(array: Any) -> tuple[str, str]:
+    """What is seen, and why it is not what the client sees where it is not."""
+    try:
+        return look(array), "other contents"
+    except (OSError, KeyError, ValueError, ImportError) as error:
+        return "", io.first_line(error)
+
+
+def look(array: Any) -> str:
+    """Description and last row of a Zarr array as they are on disk, seen from here."""
+    found = io.reopened(array)
+    last = np.ascontiguousarray(found[-1:])
+    return f"{found.metadata.to_dict()} {zlib.crc32(last.tobytes())}"

@@ -1,0 +1,90 @@
+"""Workers that do not see a store are named before the first round."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+
+import daskgp
+from daskgp.errors import InputError
+from daskgp.flow import predict, visible
+from daskgp.flow.cluster import Executor
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """Two workers; the second works in another folder, so that relative paths differ for it."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        second = sorted(client.scheduler_info()["workers"])[1]
+        client.run(os.chdir, str(elsewhere), workers=[second])
+        first = sorted(client.scheduler_info()["workers"])[0]
+        yield client, first, second, elsewhere
+
+
+def arrays(folder, n=60):
+    rng = np.random.default_rng(0)
+    group = zarr.create_group(folder / "t.zarr")
+    X = group.create_array("X", data=rng.standard_normal((n, 2)), chunks=(20, 2))
+    y = group.create_array("y", data=rng.standard_normal(n), chunks=(20,))
+    return X, y
+
+
+def relative(monkeypatch, client, first, folder):
+    monkeypatch.chdir(folder)
+    client.run(os.chdir, str(folder), workers=[first])
+    group = zarr.open_group("t.zarr", mode="r")
+    return group["X"], group["y"]
+
+
+def test_a_worker_that_does_not_see_the_training_data_is_named(apart, tmp_path, monkeypatch):
+    client, first, second, elsewhere = apart
+    arrays(tmp_path)
+    X, y = relative(monkeypatch, client, first, tmp_path)
+    settings = {"n_inducing": 5, "optimizer": None}
+    with pytest.raises(InputError, match=f"worker {second} does not see the training data") as e:
+        daskgp.SGPR(**settings).fit(X, y)
+    assert "store=" in str(e.value)
+    assert "t.zarr" in str(e.value)
+    assert "\n" not in str(e.value)
+    shutil.copytree(tmp_path / "t.zarr", elsewhere / "t.zarr")
+    assert daskgp.SGPR(**settings).fit(X, y).n_rows_ == 60
+    (elsewhere / "t.zarr" / "y" / "c" / "2").unlink()  # described but not there
+    with pytest.raises(InputError, match=f"worker {second} does not see .*other contents"):
+        daskgp.SGPR(**settings).fit(X, y)
+
+
+def test_stores_of_this_process_alone_are_refused(apart, tmp_path):
+    client = apart[0]
+    X, y = np.random.default_rng(0).standard_normal((2, 60))
+    model = daskgp.SGPR(n_inducing=5, optimizer=None, store="memory://scratch")
+    with pytest.raises(InputError, match="does not see the training data"):
+        model.fit(X[:, None], y)
+    fitted = model.set_params(store=str(tmp_path)).fit(X[:, None], y)
+    near, far = str(tmp_path / "near.zarr"), "memory://visible-test/far.zarr"
+    for url in (near, far):
+        with daskgp.flow.io.dataset_writer(url, ["x0"], ["y"], 20) as writer:
+            writer.append(X[:, None], y)
+    executor = Executor(client)
+    with pytest.raises(InputError, match="does not see the input"):
+        predict.write(fitted.solved_, far, str(tmp_path / "p.zarr"), False, executor)
+    with pytest.raises(InputError, match="does not see the output"):
+        predict.write(fitted.solved_, near, "memory://visible-test/p.zarr", False, executor)
+    assert not daskgp.flow.io.exists("memory://visible-test/p.zarr")
+
+
+def test_a_look_notices_what_is_removed_in_between(tmp_path):
+    X, _ = arrays(tmp_path)
+    before = visible.look(X)
+    assert visible.look(X) == before
+    (tmp_path / "t.zarr" / "X" / "c" / "2" / "0").unlink()
+    assert visible.look(X) != before
+    shutil.rmtree(tmp_path / "t.zarr")
+    with pytest.raises(FileNotFoundError):
+        visible.look(X)
