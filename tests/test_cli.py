@@ -15,7 +15,8 @@ from commands import dataset, files, invoke, one_line, refused, rows, start, sto
 
 import daskgp
 from daskgp.cli.settings import build_estimator
-from daskgp.errors import SettingError
+from daskgp.errors import InputError, RunError, SettingError
+from daskgp.flow.rounds import Rounds
 from daskgp.kernels import RBF, Matern12
 
 SCORES = ["rmse", "mae", "nlpd", "crps", "coverage_95", "interval_score_95", "n", "seconds"]
@@ -335,6 +336,44 @@ def test_a_killed_conversion_is_no_dataset(tmp_path):
     for command in (("fit", out, tmp_path / "m.zarr", "--model", "sgpr"), ("info", out)):
         assert "out.zarr is incomplete: remove it and convert again" in refused(*command)
     assert "exists already" in refused("convert", table, out, "--target", "y")
+
+
+def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler, monkeypatch):
+    killed, whole = tmp_path / "failed.zarr", tmp_path / "whole.zarr"
+    options = (*FIT, "--scheduler", scheduler)
+    value_and_gradient = Rounds.value_and_gradient
+    left = []
+
+    def fail(error, after):
+        left[:] = range(after)
+
+        def evaluate(self, theta):
+            if not left:
+                raise error
+            left.pop()
+            return value_and_gradient(self, theta)
+
+        monkeypatch.setattr(Rounds, "value_and_gradient", evaluate)
+
+    fail(RunError("workers died"), 0)
+    assert refused("fit", data, killed, *options, code=1) == "Error: workers died"
+    assert not killed.exists()
+    fail(InputError("a mistake"), 3)
+    assert refused("fit", data, killed, *options) == "Error: a mistake"
+    assert not killed.exists()
+    fail(RunError("workers died"), 3)
+    line = refused("fit", data, killed, *options, code=1)
+    assert line == "Error: workers died; the same command with --resume goes on from here"
+    assert len(list(killed.rglob("evaluations/c/*/0"))) == 3
+    fail(OSError("connection lost"), 2)
+    line = refused("fit", data, killed, *options, "--resume", code=1)
+    assert "connection lost" in line
+    assert "--resume goes on" in line
+    assert len(list(killed.rglob("evaluations/c/*/0"))) == 5
+    monkeypatch.undo()
+    resumed = succeed("fit", data, killed, *options, "--resume")
+    undisturbed = succeed("fit", data, whole, *options)
+    assert resumed["objective"] == undisturbed["objective"]
 
 
 def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):

@@ -113,7 +113,7 @@ def fit(
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
     with models.reserve(model_store, resume) as group, cluster.executor():
-        estimator.fit(X, y, checkpoint=f"{model_store.rstrip('/')}/checkpoint")
+        estimator.fit(X, y, checkpoint=f"{model_store.rstrip('/')}/{models.CHECKPOINT}")
         save_into(estimator, group)
     result(
         model=model_store,

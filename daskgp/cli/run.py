@@ -77,7 +77,8 @@ class Main(click.Group):
 
 def _failure(error: BaseException, line: str, code: int) -> Failure:
     logger.debug("traceback of the error", exc_info=error)
-    return Failure(line, code)
+    # such as that a store was kept to go on from
+    return Failure("; ".join([line, *getattr(error, "__notes__", ())]), code)
 
 
 def _show(message: str) -> None:

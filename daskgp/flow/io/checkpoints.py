@@ -11,7 +11,7 @@ import zarr
 from daskgp.errors import StoreError
 from daskgp.flow.io import groups
 
-FORMAT = "daskgp-checkpoint"
+FORMAT, ROWS = "daskgp-checkpoint", "evaluations"
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Checkpoint:
                 f"checkpoint {self.url} belongs to other data or settings: remove it, or fit with "
                 "the settings it was made with"
             )
-        if "evaluations" not in group:
+        if ROWS not in group:
             return nothing
-        found = np.asarray(groups.array_of(group, "evaluations")[...])
+        found = np.asarray(groups.array_of(group, ROWS)[...])
         whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
         return found[: len(found) if whole.all() else int(np.argmin(whole))]
 
@@ -52,9 +52,7 @@ class Checkpoint:
             if index == 0:
                 array = self._create(len(row))
             else:
-                array = groups.array_of(
-                    groups.open_group(self.url, "checkpoint", mode="r+"), "evaluations"
-                )
+                array = groups.array_of(groups.open_group(self.url, "checkpoint", mode="r+"), ROWS)
             array.resize((index + 1, len(row)))
             array[index] = row
 
@@ -62,7 +60,7 @@ class Checkpoint:
         groups.remove(self.url)
         group = groups.create_group(self.url, {"format": FORMAT, "identity": self.identity})
         return group.create_array(
-            "evaluations", shape=(0, width), chunks=(1, width), dtype="f8", fill_value=np.nan
+            ROWS, shape=(0, width), chunks=(1, width), dtype="f8", fill_value=np.nan
         )
 
     def remove(self) -> None:

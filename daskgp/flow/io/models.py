@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 
-from daskgp.errors import StoreError
-from daskgp.flow.io import groups
+from daskgp.errors import InputError, StoreError
+from daskgp.flow.io import checkpoints, groups
 
 FORMAT, VERSION = "daskgp-model", 1
+CHECKPOINT = "checkpoint"
+"""Where a model store that is being made keeps the evaluations of its training."""
+GOES_ON = "the same command with --resume goes on from here"
 
 
 class Stored(NamedTuple):
@@ -29,8 +32,9 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
     """An empty model store to be filled at the end of a long fit.
 
     A path that cannot be written is found out before the work, not after it.  A store made here
-    is removed again if the block fails; it stays, incomplete, after a kill or an interrupt, so
-    that ``resume`` can go on with the checkpoint inside it.
+    is removed again if the block fails for its input, or before anything was kept; it stays,
+    incomplete, after any other failure, a kill or an interrupt, so that ``resume`` can go on with
+    the checkpoint inside it.  A note on the error says so.
     """
     resumed = resume and groups.exists(url)
     if resumed:
@@ -42,8 +46,10 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
             group = groups.create_group(url, marks)
     try:
         yield group
-    except Exception:
-        if not resumed:  # the work of an earlier run is not lost to a mistake in a later command
+    except Exception as error:
+        if not isinstance(error, InputError) and f"{CHECKPOINT}/{checkpoints.ROWS}" in group:
+            error.add_note(GOES_ON)
+        elif not resumed:  # an earlier run is not lost to a mistake in a later command
             groups.remove(url)
         raise
 
