@@ -52,7 +52,12 @@ class Moments(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Sizes a method is planned for: rows, features, targets, rows of the largest block."""
+    """Sizes a method is planned for.
+
+    ``block_rows`` is the rows of the largest block, ``inputs`` the number of inducing inputs,
+    ``itemsize`` the bytes of a number of a tile, ``kernel_tiles`` the tiles of the kernel's
+    pullback.
+    """
 
     rows: int
     features: int
@@ -60,6 +65,7 @@ class Shape(NamedTuple):
     block_rows: int
     inputs: int
     itemsize: int
+    kernel_tiles: int
 
 
 class Footprint(NamedTuple):

@@ -11,6 +11,13 @@ from sklearn.cluster import KMeans
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 
+MIN_SAMPLE, CANDIDATES = 2_000, 8
+
+
+def sample_rows(number: int) -> int:
+    """Rows to sample for the choice of ``number`` inputs: CANDIDATES for each, or MIN_SAMPLE."""
+    return max(MIN_SAMPLE, CANDIDATES * number)
+
 
 class Distances(NamedTuple):
     """Median absolute difference per column (d,) and median Euclidean distance of a sample."""

@@ -6,16 +6,14 @@ import re
 import subprocess
 import sys
 
+import dask.array as da
 import pytest
 from docs_text import ROOT, check_commands, code_blocks
 
 import daskgp
 from daskgp import errors, kernels, metrics, plot
 from daskgp.flow.partition import default_block_rows
-from daskgp.flow.plan import COPIES, PROCESS
-from daskgp.flow.rounds import FAN_IN
-from daskgp.model import Shape
-from daskgp.models.sgpr import SGPR
+from daskgp.flow.plan import Plan
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -98,11 +96,16 @@ def test_the_table_of_memory_is_that_of_the_code():
     assert len(table) == 5
     for m, *figures in table:
         sizes = (2_048, 16_384, 65_536)
-        needs = [SGPR().footprint(Shape(10**6, 8, 1, b, m, 8)) for b in sizes]
-        tasks = [COPIES * 8 * b * 9 + need.task for b, need in zip(sizes, needs, strict=True)]
-        adding = (FAN_IN + 1) * needs[0].stats
-        wanted = [*tasks, adding, max(tasks[-1], adding) + PROCESS, needs[0].solve]
+        plans = [planned(m, b) for b in sizes]
+        adding = 9 * 8 * (m * m + m + 3)
+        wanted = [*(plan.bytes_per_task for plan in plans), adding]
+        wanted += [plans[-1].bytes_per_worker, plans[-1].bytes_client]
         assert figures == [round(need / 1e6) for need in wanted]
+
+
+def planned(m: int, block_rows: int) -> Plan:
+    X = da.empty((10**6, 8), chunks=(block_rows, 8))
+    return daskgp.SGPR(n_inducing=m, block_rows=block_rows).plan(X, X[:, 0])
 
 
 def test_pages_keep_to_themselves():

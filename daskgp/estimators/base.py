@@ -34,8 +34,6 @@ from daskgp.typing import Device, MeanName, OptimizerName
 logger = logging.getLogger("daskgp")
 
 NOISE_BOUNDS = (1e-6, 1e2)
-SAMPLE_ROWS = 8
-"""Candidates sampled for each inducing input."""
 
 
 class GaussianProcess(RegressorMixin, BaseEstimator):
@@ -152,7 +150,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
 
     def _start(self, stage: rounds.Rounds) -> Theta:
         """Initial hyper-parameters, from a sample of rows."""
-        number = max(2_000, SAMPLE_ROWS * self._n_inputs())
+        number = selection.sample_rows(self._n_inputs())
         sample = rounds.gather_sample(
             stage.rows, stage.spans, stage.scaling, number, self._seed(), stage.executor
         )
@@ -364,7 +362,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
 
     def _plan(self, rows: io.Rows, spans: tuple[partition.Span, ...]) -> planning.Plan:
         itemsize = np.dtype(self.dtype).itemsize
-        return planning.make_plan(self._model(), rows, spans, self._n_inputs(), itemsize)
+        return planning.make_plan(
+            self._model(), self._kernel(), rows, spans, self._n_inputs(), itemsize
+        )
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
         """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from distributed.system import MEMORY_LIMIT
 
+from daskgp import selection
 from daskgp.errors import PlanError
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import FAN_IN
+from daskgp.kernels import Kernel
 from daskgp.model import Model, Shape
 
 COPIES = 4
@@ -34,7 +36,7 @@ class Plan:
     bytes_per_worker : int
         Peak of a worker process with one thread.
     bytes_client : int
-        Peak of the small solve in the client.
+        Peak of the client: of the small solve, or of the choice of inducing inputs.
     bytes_on_disk : int
         Size of the model store.
     operations : float
@@ -52,11 +54,17 @@ class Plan:
 
 
 def make_plan(
-    model: Model, rows: Rows, spans: Sequence[Span], n_inputs: int, itemsize: int
+    model: Model,
+    kernel: Kernel,
+    rows: Rows,
+    spans: Sequence[Span],
+    n_inputs: int,
+    itemsize: int,
 ) -> Plan:
     """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs."""
     largest = max((span.rows for span in spans), default=0)
-    shape = Shape(len(rows), rows.n_features, rows.n_targets, largest, n_inputs, itemsize)
+    d, p = rows.n_features, rows.n_targets
+    shape = Shape(len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles)
     need = model.footprint(shape)
     task = _raw_bytes(rows, largest) + _chunk_bytes(rows, largest) + need.task
     worker = max(task, (FAN_IN + 1) * need.stats) + PROCESS
@@ -66,10 +74,16 @@ def make_plan(
         tasks=len(spans),
         bytes_per_task=task,
         bytes_per_worker=worker,
-        bytes_client=need.solve,
+        bytes_client=max(need.solve, _choice_bytes(n_inputs, len(rows), d)),
         bytes_on_disk=need.state,
         operations=need.operations,
     )
+
+
+def _choice_bytes(n_inputs: int, n: int, d: int) -> int:
+    """Bytes of the sample and of the greedy selection's factor, a row an input."""
+    sample = min(n, selection.sample_rows(n_inputs))
+    return 8 * sample * (n_inputs + 2 * d)
 
 
 def _chunk_bytes(rows: Rows, block_rows: int) -> int:

@@ -98,12 +98,16 @@ class Exact:
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        """K, its derivative, L and the inverse at once; n^3 operations a value and gradient."""
+        """The kernel's tiles and five matrices at once; 2 n^3 operations a value and gradient.
+
+        The five are the factor that prediction keeps, that of the objective, the inverse, the
+        cotangent and a matrix in between.
+        """
         n, row = shape.rows, 8 * (shape.features + shape.targets)
         return Footprint(
             task=2 * shape.block_rows * row,
             stats=n * row,
-            solve=5 * 8 * n * n,
+            solve=(shape.kernel_tiles + 5) * 8 * n * n + n * row,
             state=8 * n * n + n * row,
             operations=2.0 * n**3,
         )

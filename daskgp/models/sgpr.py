@@ -207,14 +207,18 @@ class SGPR:
         return replace(self, jitter=0.0), replace(theta, inputs=X)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Two tiles, L, W and the sums in a task; n m^2 (2 + 2) operations a value and gradient."""
+        """The kernel's tiles and two more, L and two summaries in a task; 4 n m^2 operations.
+
+        The solve has S, the factors of prediction and what its gradient takes beside the tiles of
+        K(Z, Z): thirteen matrices.
+        """
         m, p = shape.inputs, shape.targets
         tile = min(self.tile_rows, shape.block_rows) * m * shape.itemsize
         stats = 8 * (m * m + m * p + p + 2)
         return Footprint(
-            task=4 * tile + 2 * stats + m * m * shape.itemsize,
+            task=(shape.kernel_tiles + 2) * tile + 2 * stats + 8 * m * m,
             stats=stats,
-            solve=8 * 8 * m * m,
+            solve=(shape.kernel_tiles + 13) * 8 * m * m,
             state=8 * (2 * m * m + m * p),
             operations=4.0 * shape.rows * m * m,
         )

@@ -1,0 +1,96 @@
+"""Plans against what is measured."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from daskgp import kernels, selection
+from daskgp.flow import partition, plan
+from daskgp.flow.io import Rows
+from daskgp.model import Block, Theta
+from daskgp.models.exact import Exact
+from daskgp.models.sgpr import SGPR
+
+KERNELS = {
+    "linear": kernels.Linear(),
+    "rbf": kernels.RBF(1.0),
+    "matern32": kernels.Matern32(1.0),
+    "sum": kernels.Matern32(1.0) + kernels.Linear(),
+    "product": kernels.Matern32(1.0) * kernels.Linear() * kernels.RBF(1.0),
+    "nested": (kernels.RBF(1.0) + kernels.Matern32(1.0)) * kernels.RBF(1.0),
+}
+EACH_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+
+
+def peak(function, *arguments):
+    """Bytes that a call takes at most, beyond what its arguments have."""
+    function(*arguments)  # what is imported or cached once does not count
+    tracemalloc.start()
+    try:
+        result = function(*arguments)
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+def rows_of(n, p=1):
+    rng = np.random.default_rng(0)
+    return Rows(rng.standard_normal((n, 2)), rng.standard_normal((n, p)), None, ("a", "b"), ("y",))
+
+
+def planned(model, kernel, rows, m):
+    spans = partition.blocks(len(rows), None, len(rows))
+    return plan.make_plan(model, kernel, rows, spans, m, 8)
+
+
+def close(planned, measured):
+    return measured / 1.5 < planned < measured * 1.5
+
+
+@EACH_KERNEL
+def test_the_client_of_the_exact_gp(kernel):
+    rows, model = rows_of(500), Exact()
+    block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1)
+
+    def solve():
+        return model.solve(theta, block), model.objective(theta, block).value
+
+    measured, _ = peak(solve)
+    assert close(planned(model, kernel, rows, 0).bytes_client, measured)
+
+
+@EACH_KERNEL
+def test_the_client_of_a_sparse_gp(kernel):
+    rows, model = rows_of(300), SGPR(jitter=1e-3)
+    block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1, rows.X)
+
+    def solve():
+        prepared = model.prepare(theta)
+        total = model.local(prepared, block)
+        return model.solve(prepared, total), model.objective(prepared, total).value
+
+    measured, _ = peak(solve)
+    assert close(planned(model, kernel, rows, 300).bytes_client, measured)
+
+
+@EACH_KERNEL
+@pytest.mark.parametrize(("n", "m"), [(1000, 60), (400, 400)])
+def test_a_task_of_a_sparse_gp(kernel, n, m):
+    rows, model = rows_of(n), SGPR(jitter=1e-3)
+    block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1, rows.X[:m])
+    prepared = model.prepare(theta)
+    cotangent = model.objective(prepared, model.local(prepared, block)).cotangent
+    shared = prepared.factor.nbytes
+    local = shared + peak(model.local, prepared, block)[0]
+    gradient = 2 * shared + peak(model.local_vjp, prepared, block, cotangent)[0]
+    whole = planned(model, kernel, rows, m)
+    raw = plan.COPIES * (rows.X.nbytes + rows.y.nbytes)
+    assert close(whole.bytes_per_task - raw, max(local, gradient))
+
+
+def test_the_client_chooses_few_inducing_inputs_from_many_rows():
+    X = np.random.default_rng(0).standard_normal((selection.sample_rows(20), 2))
+    measured, _ = peak(selection.greedy, X, kernels.Matern32(1.0), 20)
+    rows = rows_of(10_000)
+    assert close(planned(SGPR(), kernels.Matern32(1.0), rows, 20).bytes_client, measured)
