@@ -425,6 +425,24 @@ def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, schedul
     assert (again["rows"], again["skipped"]) == (0, 1_600)
 
 
+def test_an_input_that_changed_in_its_middle_is_noticed(data, fitted, tmp_path, scheduler):
+    inputs, output = tmp_path / "in.zarr", tmp_path / "p.zarr"
+    X, y = rows(1_000, seed=4)
+    dataset(inputs, X, y, step=100, names=["lon", "lat"])
+    cluster = ("--scheduler", scheduler)
+    succeed("predict", fitted, inputs, output, *cluster)
+    (output / "done" / "c" / "3").unlink()
+    again = zarr.open_group(inputs, mode="r+")["X"]
+    again[350, 1] += 1e-9  # not predicted yet
+    assert succeed("predict", fitted, inputs, output, "--resume", *cluster)["rows"] == 100
+    before = files(output)
+    again[520, 0] += 1e-9
+    line = refused("predict", fitted, inputs, output, "--resume", *cluster)
+    assert "rows 500 to 599 of the input have changed" in line
+    assert "remove the predictions" in line
+    assert files(output) == before
+
+
 def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, tmp_path, scheduler):
     output = tmp_path / "p.zarr"
     cluster = ("--scheduler", scheduler)

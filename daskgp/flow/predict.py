@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+import zlib
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -12,10 +13,10 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 
-from daskgp.errors import InputError
+from daskgp.errors import InputError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
-from daskgp.flow.io import grids, predictions
+from daskgp.flow.io import grids, predictions, reading
 from daskgp.flow.solved import TILE_ROWS, Solved, check_columns
 
 logger = logging.getLogger("daskgp")
@@ -153,7 +154,7 @@ def write(
         If the columns of the source are not those of the training data.
     StoreError
         If the output exists and ``resume`` is not set, or was made by another model or from
-        another input.
+        another input; every chunk that is done is compared.
     """
     X = check_source(solved, source)
     identity = {"model_checksum": solved.token, "input_checksum": io.inputs_checksum(X)}
@@ -164,6 +165,7 @@ def write(
     target = predictions.open_or_create(output, X, solved, identity, notes, resume)
     try:
         visible.check(executor, target.group["done"], "the output", remedy)
+        _check_done(X, target, executor)
         rows = _write_missing(solved, X, target, executor)
         target.finish()
     except Exception:
@@ -180,6 +182,35 @@ def check_source(solved: Solved, source: str) -> da.Array:
     if not X.shape[0]:
         raise InputError(f"{source} has no rows: there is nothing to predict")
     return X
+
+
+def _check_done(X: da.Array, target: predictions.Target, executor: Executor) -> None:
+    """Raise StoreError if rows have changed since they were predicted."""
+    done, starts = np.flatnonzero(target.done()), np.cumsum([0, *X.chunks[0]])
+    if not len(done):
+        return
+    tag = uuid.uuid4().hex[:8]
+    read = delayed(partial(_checksum_of, io.behind(X)), pure=False, traverse=False)
+    nodes = [
+        read(slice(int(starts[i]), int(starts[i + 1])), dask_key_name=f"predict-check-{tag}-{i}")
+        for i in done
+    ]
+    root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
+    wrong = done[np.not_equal(executor.compute(root, nodes, "check"), target.checksums()[done])]
+    if len(wrong):
+        raise StoreError(
+            f"predictions {target.url}: rows {starts[wrong[0]]} to {starts[wrong[0] + 1] - 1} of "
+            f"the input have changed since they were predicted ({len(wrong)} of {len(done)} "
+            "chunks): remove the predictions and predict again"
+        )
+
+
+def _checksum_of(source: Any, rows: slice) -> int:
+    return _checksum(reading.read(source, rows))
+
+
+def _checksum(X: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(X).tobytes())
 
 
 def _write_missing(
@@ -207,10 +238,11 @@ def _write_missing(
 def _write_block(
     source: Any, target: predictions.Target, solved: Solved, index: int, rows: slice
 ) -> int:
+    X = reading.read(source, rows)
     with single_blas_thread():
-        found = solved.moments(np.asarray(source[rows]), "variance", include_noise=True)
+        found = solved.moments(X, "variance", include_noise=True)
     assert found.variance is not None
-    target.put(index, rows.start, found.mean, found.variance)
+    target.put(index, rows.start, found.mean, found.variance, _checksum(X))
     return len(found.mean)
 
 

@@ -35,13 +35,20 @@ class Target:
         """Flags (chunks,) of what is written already."""
         return np.asarray(groups.array_of(self.group, "done")[...], bool)
 
-    def put(self, index: int, start: int, mean: np.ndarray, variance: np.ndarray) -> None:
-        """Write one chunk, its flag last."""
+    def checksums(self) -> np.ndarray:
+        """CRC-32 (chunks,) of the input of each chunk that is done."""
+        return np.asarray(groups.array_of(self.group, "input_checksum")[...])
+
+    def put(
+        self, index: int, start: int, mean: np.ndarray, variance: np.ndarray, checksum: int
+    ) -> None:
+        """Write one chunk and the checksum of its input, its flag last."""
         with groups.writing(self.url, "predictions"):
             for name, values in (("mean", mean), ("variance", variance)):
                 array = groups.array_of(self.group, name)
                 shape = (len(values), *array.shape[1:])
                 array[start : start + len(values)] = values.reshape(shape)
+            groups.array_of(self.group, "input_checksum")[index] = checksum
             groups.array_of(self.group, "done")[index] = True
 
     def finish(self) -> None:
@@ -86,7 +93,7 @@ def open_or_create(
 
 
 def _create_arrays(group: zarr.Group, n: int, step: int, shape: _Shape) -> None:
-    """Mean, variance and, last, the flags."""
+    """Mean, variance, checksums of the input and, last, the flags."""
     tail = () if shape.vector_target else (shape.n_targets,)
     for name in ("mean", "variance"):
         group.create_array(
@@ -97,7 +104,8 @@ def _create_arrays(group: zarr.Group, n: int, step: int, shape: _Shape) -> None:
             fill_value=np.nan,
             overwrite=True,
         )
-    group.create_array("done", shape=(-(-n // step),), chunks=(1,), dtype="bool")
+    for name, dtype in (("input_checksum", "u4"), ("done", "bool")):
+        group.create_array(name, shape=(-(-n // step),), chunks=(1,), dtype=dtype)
 
 
 def _existing(url: str, n: int, step: int, shape: _Shape, identity: dict[str, Any]) -> Target:
