@@ -207,16 +207,16 @@ class SGPR:
         return replace(self, jitter=0.0), replace(theta, inputs=X)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """The kernel's tiles and two more, L and two summaries in a task; 4 n m^2 operations.
+        """The kernel's tiles, two in float64, L and two summaries in a task; 4 n m^2 operations.
 
         The solve has S, the factors of prediction and what its gradient takes beside the tiles of
         K(Z, Z): thirteen matrices.
         """
         m, p = shape.inputs, shape.targets
-        tile = min(self.tile_rows, shape.block_rows) * m * shape.itemsize
+        tile = min(self.tile_rows, shape.block_rows) * m
         stats = 8 * (m * m + m * p + p + 2)
         return Footprint(
-            task=(shape.kernel_tiles + 2) * tile + 2 * stats + 8 * m * m,
+            task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
             stats=stats,
             solve=(shape.kernel_tiles + 13) * 8 * m * m,
             state=8 * (2 * m * m + m * p),

@@ -39,9 +39,9 @@ def rows_of(n, p=1):
     return Rows(rng.standard_normal((n, 2)), rng.standard_normal((n, p)), None, ("a", "b"), ("y",))
 
 
-def planned(model, kernel, rows, m):
+def planned(model, kernel, rows, m, itemsize=8):
     spans = partition.blocks(len(rows), None, len(rows))
-    return plan.make_plan(model, kernel, rows, spans, m, 8)
+    return plan.make_plan(model, kernel, rows, spans, m, itemsize)
 
 
 def close(planned, measured):
@@ -75,16 +75,18 @@ def test_the_client_of_a_sparse_gp(kernel):
 
 
 @EACH_KERNEL
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("n", "m"), [(1000, 60), (400, 400)])
-def test_a_task_of_a_sparse_gp(kernel, n, m):
+def test_a_task_of_a_sparse_gp(kernel, n, m, dtype):
     rows, model = rows_of(n), SGPR(jitter=1e-3)
     block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1, rows.X[:m])
     prepared = model.prepare(theta)
     cotangent = model.objective(prepared, model.local(prepared, block)).cotangent
+    block = Block(rows.X.astype(dtype), rows.y)
     shared = prepared.factor.nbytes
     local = shared + peak(model.local, prepared, block)[0]
     gradient = 2 * shared + peak(model.local_vjp, prepared, block, cotangent)[0]
-    whole = planned(model, kernel, rows, m)
+    whole = planned(model, kernel, rows, m, block.X.itemsize)
     raw = plan.COPIES * (rows.X.nbytes + rows.y.nbytes)
     assert close(whole.bytes_per_task - raw, max(local, gradient))
 
