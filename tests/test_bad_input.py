@@ -63,7 +63,7 @@ def refuse_fit(data, tmp_path, *options, code=2):
 X, Y = rows()
 STORES = {
     "no X": ({"y": Y}, "has no array 'X': it holds y"),
-    "no y": ({"X": X}, "has no array 'y': it holds X"),
+    "no y": ({"X": X}, "has no y, it holds X alone"),
     "nothing": ({}, "has no array 'X': it holds no arrays"),
     "unequal rows": ({"X": X, "y": Y[:-1]}, "X has 300 rows but y has 299"),
     "X a vector": ({"X": Y, "y": Y}, "array 'X' has 1 dimensions, not 2"),

@@ -268,7 +268,6 @@ def test_a_file_that_is_wrong_is_refused(content, says, tmp_path):
         (["fit", "a.zarr"], "Missing argument 'MODEL'"),
         (["fit", "a", "b", "--mdoel", "sgpr"], "No such option"),
         (["fit", "a", "b", "--model", "sgpr", "--workers", "0"], "--workers"),
-        (["convert", "a.csv", "b.zarr"], "Missing option '--target'"),
         (["fit", "a", "b", "--model", "sgpr", "--scheduler", "x", "--workers", "2"], "leave them"),
     ],
 )
@@ -458,3 +457,15 @@ def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, t
     line = refused("predict", fitted, shifted, output, "--resume", *cluster)
     assert "input_checksum" in line
     assert files(output) == before
+
+
+def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path):
+    table, places, out = tmp_path / "p.csv", tmp_path / "p.zarr", tmp_path / "out.zarr"
+    table.write_text("x0,x1\n0.5,0.5\n1.0,2.0\n")
+    line = refused("predict", fitted, table, out)
+    assert line.endswith(f"convert it first: daskgp convert {table} {places}")
+    found = succeed("convert", table, places)
+    assert (found["rows"], found["targets"]) == (2, [])
+    assert "none: inputs of a prediction" in shown("info", places)
+    assert succeed("predict", fitted, places, out, "--workers", "1")["rows"] == 2
+    assert "has no y" in refused("fit", places, tmp_path / "m.zarr", "--model", "sgpr")

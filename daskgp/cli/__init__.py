@@ -56,21 +56,29 @@ def estimator_options(command: F) -> F:
 @main.command()
 @click.argument("source")
 @click.argument("destination")
-@click.option("--target", required=True, metavar="NAME", help="Column to predict, or several: a,b.")
+@click.option(
+    "--target",
+    metavar="NAME",
+    help="Column to predict, or several: a,b.  [default: none, a store of places to predict at]",
+)
 @click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]")
 @click.option(
     "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
 )
 @verbose_option
 def convert(
-    source: str, destination: str, target: str, features: str | None, block_rows: int | None
+    source: str,
+    destination: str,
+    target: str | None,
+    features: str | None,
+    block_rows: int | None,
 ) -> None:
     """Convert SOURCE (csv, parquet, npz, netCDF, Zarr grid) to the dataset store DESTINATION."""
     from daskgp.flow.convert import convert as run
 
     began = time.perf_counter()
-    names = None if features is None else _names(features)
-    found = run(source, destination, target=_names(target), features=names, block_rows=block_rows)
+    names, targets = (None if text is None else _names(text) for text in (features, target))
+    found = run(source, destination, target=targets, features=names, block_rows=block_rows)
     result(
         dataset=destination,
         rows=found.rows,

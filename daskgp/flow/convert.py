@@ -30,7 +30,7 @@ class Conversion(NamedTuple):
 def convert(
     source: str,
     destination: str,
-    target: str | Sequence[str],
+    target: str | Sequence[str] | None = None,
     features: str | Sequence[str] | None = None,
     block_rows: int | None = None,
 ) -> Conversion:
@@ -45,13 +45,14 @@ def convert(
         grids with named dimensions.
     destination : str or path
         The dataset store to write: a local path or fsspec URL where nothing is yet.
-    target : str or sequence of str
-        Column or grid variable to predict; several become several outputs.
+    target : str or sequence of str, optional
+        Column or grid variable to predict; several become several outputs. Without one the
+        store holds ``X`` alone: places to predict at, where the target is not known.
     features : str or sequence of str, optional
         Columns of X in this order. By default all other columns of a table, ``X`` of an npz
-        that has one, and the coordinates of the target's dimensions of a grid. A grid offers
-        its coordinates and all variables along dimensions of the target; times become days
-        since 1970.
+        that has one, and the coordinates of the target's dimensions of a grid (without a
+        target, of all its dimensions). A grid offers its coordinates and all variables along
+        dimensions of the target; times become days since 1970.
     block_rows : int, optional
         Rows of a chunk of the store, 65,536 by default.
 
@@ -69,7 +70,7 @@ def convert(
         written. Nothing is left at the destination then.
     """
     source, destination = str(source), str(destination)
-    targets = _distinct("target", target)
+    targets = () if target is None else _distinct("target", target)
     step = io.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
     groups.refuse_existing(destination, "dataset")
     with open_table(source, targets) as table:
@@ -78,11 +79,11 @@ def convert(
             rows = skipped = 0
             for block in table.read((*chosen, *table.targets), step, source):
                 X, y = block[:, : len(chosen)], block[:, len(chosen) :]
-                if table.gridded:
+                if table.gridded and table.targets:
                     known = ~np.isnan(y).all(axis=1)
                     skipped += int(np.count_nonzero(~known))
                     X, y = X[known], y[known]
-                writer.append(X, y)
+                writer.append(X, y if table.targets else None)
                 rows += len(X)
             if rows == 0:
                 why = f"all {skipped} points of the target are NaN" if skipped else "it is empty"
@@ -101,9 +102,10 @@ def _features(table: Table, given: str | Sequence[str] | None, source: str) -> N
     if given is None:
         names = tuple(name for name in table.defaults if name not in table.targets)
         if not names:
+            beside = f" beside the target {', '.join(table.targets)}" if table.targets else ""
             raise InputError(
-                f"{source} offers no features beside the target {', '.join(table.targets)}: "
-                f"name some of {', '.join(table.columns)}"
+                f"{source} offers no features{beside}: name some of "
+                f"{', '.join(table.columns) or 'its columns'}"
             )
         return names
     names = _distinct("features", given)

@@ -182,17 +182,18 @@ def _npz(source: str, targets: Names) -> Iterator[Table]:
         shapes = {name: _npz_shape(arrays, name) for name in arrays.files}
         places, outputs, defaults = _npz_columns(shapes, targets)
         check_known("target", outputs, places, source)
-        n = shapes[places[outputs[0]][0]][0]
 
         def blocks(names: Sequence[str], rows: int) -> Iterator[np.ndarray]:
             wanted = [places[name] for name in names]
+            first = (*outputs, *names)[0]
+            n, what = shapes[places[first][0]][0], "the target" if outputs else "column"
             loaded = {key: arrays[key] for key in dict.fromkeys(key for key, _ in wanted)}
             for key, values in loaded.items():
                 _check_numeric(key, values.dtype.kind in "fiub", values.dtype, source)
                 if len(values) != n:
                     raise InputError(
-                        f"column {key!r} of {source} has {len(values)} rows but the target "
-                        f"{targets[0]!r} has {n}: {REMEDY}"
+                        f"column {key!r} of {source} has {len(values)} rows but {what} "
+                        f"{(*targets, first)[0]!r} has {n}: {REMEDY}"
                     )
             for start in range(0, n, rows):
                 part = [loaded[key][start : start + rows, *at] for key, at in wanted]
@@ -240,26 +241,28 @@ def _npz_columns(
 def _grid(source: str, targets: Names) -> Iterator[Table]:
     with _open_grid(source) as grid:
         check_known("target", targets, [str(name) for name in grid.data_vars], source)
-        first = grid[targets[0]]
+        dims = grid[targets[0]].dims if targets else grids.dims_of(grid)
         for target in targets:
-            if set(grid[target].dims) != set(first.dims) or not first.dims:
+            if set(grid[target].dims) != set(dims) or not dims:
                 raise InputError(
                     f"target {target!r} of {source} lies on {grid[target].dims} but "
-                    f"{targets[0]!r} on {first.dims}: targets must share one grid"
+                    f"{targets[0]!r} on {dims}: targets must share one grid"
                 )
-        columns = tuple(
-            str(name) for name, v in grid.variables.items() if set(v.dims) <= set(first.dims)
-        )
+        columns = tuple(str(name) for name, v in grid.variables.items() if set(v.dims) <= set(dims))
+        defaults = tuple(str(dim) for dim in dims if dim in grid.coords)
 
         def blocks(names: Sequence[str], rows: int) -> Iterator[np.ndarray]:
             for name in names:
                 kind = grid[name].dtype
                 _check_numeric(name, kind.kind in "fiubM", kind, source)
-            chunks = first.encoding.get("preferred_chunks", {})
-            for tile in _tiles(first.sizes, chunks, max(rows, TILE_ROWS)):
+            own = {dim for name in (*targets, *names) for dim in grid[name].dims}
+            sizes = {dim: grid.sizes[dim] for dim in dims if dim in own}
+            widest = grid[max((*targets, *names), key=lambda name: grid[name].ndim)]
+            chunks = widest.encoding.get("preferred_chunks", {})
+            for tile in _tiles(sizes, chunks, max(rows, TILE_ROWS)):
                 yield _points(grid, names, tile)
 
-        yield Table(columns, targets, grids.default_features(first), blocks, gridded=True)
+        yield Table(columns, targets, defaults, blocks, gridded=True)
 
 
 @contextmanager

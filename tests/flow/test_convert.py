@@ -344,3 +344,52 @@ def test_an_error_of_writing_is_not_blamed_on_the_source(tmp_path, frame, monkey
     monkeypatch.setattr(io.DatasetWriter, "append", full)
     message = refused(source, tmp_path / "o.zarr", "temp")
     assert "cannot write dataset" in message
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz", "m.npz"])
+def test_a_table_without_a_target_becomes_inputs_alone(tmp_path, frame, name):
+    if name == "m.npz":
+        np.savez(tmp_path / name, X=frame[["a", "b", "k"]].to_numpy())
+        source, features = tmp_path / name, None
+    else:
+        source, features = write_table(frame, tmp_path / name), ["a", "b", "k"]
+    result = convert(source, tmp_path / "o.zarr", features=features, block_rows=4)
+    assert (result.rows, result.skipped, result.targets) == (10, 0, ())
+    X = io.open_inputs(str(tmp_path / "o.zarr"))
+    assert io.column_names(X) == result.features
+    np.testing.assert_array_equal(X.compute(), frame[["a", "b", "k"]].to_numpy())
+    with pytest.raises(InputError, match=r"has no y, it holds X alone.*--target NAME"):
+        io.open_dataset(str(tmp_path / "o.zarr"))
+
+
+def test_all_columns_are_features_without_a_target(tmp_path, frame):
+    source = write_table(frame, tmp_path / "t.csv")
+    assert convert(source, tmp_path / "o.zarr").features == ("a", "b", "temp", "k")
+    np.savez(tmp_path / "u.npz", a=np.ones(3), b=np.ones(4))
+    assert "4 rows but column 'a' has 3" in refused(tmp_path / "u.npz", tmp_path / "u.zarr")
+
+
+@pytest.mark.parametrize("name", ["g.nc", "g.zarr"])
+def test_a_grid_without_a_target_keeps_every_point(tmp_path, grid, name):
+    source = write_grid(grid.drop_vars("other"), tmp_path / name)
+    result = convert(source, tmp_path / "a.zarr", block_rows=50)
+    assert (result.rows, result.features) == (120, ("time", "lat", "lon"))
+    X = io.open_inputs(str(tmp_path / "a.zarr")).compute()
+    np.testing.assert_array_equal(X[:6, 2], grid["lon"])
+    assert convert(source, tmp_path / "b.zarr", features=["height", "lat"]).rows == 30
+    X = io.open_inputs(str(tmp_path / "b.zarr")).compute()
+    height = grid["height"].transpose("lat", "lon")
+    np.testing.assert_array_equal(X[:, 0], height.values.ravel())
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz", "t.nc"])
+def test_a_source_used_as_a_store_says_how_to_convert_it(tmp_path, frame, name):
+    path = tmp_path / name
+    path.write_text("a,b")
+    command = f"convert it first: daskgp convert {path} {tmp_path / 't.zarr'}"
+    with pytest.raises(InputError) as caught:
+        io.open_inputs(str(path))
+    assert str(caught.value).endswith(command)
+    with pytest.raises(InputError) as caught:
+        io.open_dataset(str(path))
+    assert str(caught.value).endswith(command + " --target NAME")

@@ -267,7 +267,7 @@ def test_rows_that_do_not_fit_are_refused(X, y, message):
         ({"X": ((20, 2), (10, 2)), "y": ((20,), (5,))}, r"chunks of 10 rows but y of 5.*convert"),
         ({"X": ((20, 2), (10, 2)), "y": ((19,), (10,))}, "X has 20 rows but y has 19"),
         ({"X": ((20, 2), (10, 1)), "y": ((20,), (10,))}, "hold 1 of 2 columns"),
-        ({"X": ((20, 2), (10, 2))}, "no array 'y': it holds X"),
+        ({"X": ((20, 2), (10, 2))}, "has no y, it holds X alone"),
         ({"X": ((20,), (10,)), "y": ((20,), (10,))}, "'X' has 1 dimensions, not 2"),
     ],
 )

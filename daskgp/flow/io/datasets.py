@@ -19,6 +19,9 @@ from daskgp.errors import InputError, StoreError
 from daskgp.flow.io import grids, groups, reading, writers
 from daskgp.flow.partition import default_block_rows
 
+CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
+"""Ends of the names of files that ``daskgp convert`` reads."""
+
 MIN_CHUNK_BYTES = 1 << 20
 """Chunks of X that are written are no smaller, unless smaller blocks are wanted."""
 
@@ -95,9 +98,18 @@ def _as_dask(array: zarr.Array) -> da.Array:
     return da.from_array(array, chunks=chunks, name=f"dataset-{token}")
 
 
-def _open_complete(url: str) -> zarr.Group:
+def _open_complete(url: str, options: str = "") -> zarr.Group:
     """The group of a dataset store; StoreError where its writer did not finish."""
-    group = groups.open_group(url, "dataset")
+    try:
+        group = groups.open_group(url, "dataset")
+    except StoreError as error:
+        end = next((end for end in CONVERTIBLE if str(url).lower().endswith(end)), None)
+        if end is None or not groups.exists(url):
+            raise
+        raise StoreError(
+            f"{url} is not a dataset store: convert it first: daskgp convert {url} "
+            f"{str(url)[: -len(end)]}.zarr{options}"
+        ) from error
     if group.attrs.get("complete") is False:  # stores of others do not say
         raise StoreError(f"dataset {url} is incomplete: remove it and convert again")
     return group
@@ -122,7 +134,12 @@ def inputs_checksum(X: da.Array) -> str:
 
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
     """The checked Zarr arrays X and y of a dataset store."""
-    group = _open_complete(url)
+    group = _open_complete(url, " --target NAME")
+    if "X" in group and "y" not in group:
+        raise StoreError(
+            f"dataset {url} has no y, it holds X alone for predictions: convert its source with "
+            "--target NAME"
+        )
     X, y = _numeric_array(group, "X", url, (2,)), _numeric_array(group, "y", url, (1, 2))
     check_aligned(X, y, f"dataset {url}")
     return X, y

@@ -120,14 +120,15 @@ def default_features(X: xr.DataArray | xr.Dataset) -> Names:
     The coordinates of its dimensions and then, for a Dataset, its data variables; only the
     variables where a Dataset has a single dimension (a table).
     """
-    coordinates = [str(dim) for dim in _dims(X) if dim in X.coords]
+    coordinates = [str(dim) for dim in dims_of(X) if dim in X.coords]
     if isinstance(X, xr.DataArray):
         return tuple(coordinates)
     variables = [str(name) for name in X.data_vars]
     return tuple(variables if variables and len(X.sizes) == 1 else coordinates + variables)
 
 
-def _dims(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
+def dims_of(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
+    """Dimensions in their order; those of the widest variable of a Dataset come first."""
     if isinstance(X, xr.DataArray):
         return X.dims
     variables = sorted(X.data_vars.values(), key=lambda v: -v.ndim)
@@ -162,7 +163,7 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
     """
     if is_table(X):
         return _table(X, names)
-    dims, parts = _dims(X), []
+    dims, parts = dims_of(X), []
     for name in names:
         there = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
         if name not in there:

@@ -28,7 +28,7 @@ DEFAULT_BLOCK_ROWS = 65_536
 def dataset_writer(
     url: str,
     feature_names: Sequence[str],
-    target_names: Sequence[str],
+    target_names: Sequence[str] = (),
     block_rows: int = DEFAULT_BLOCK_ROWS,
     multi_target: bool = False,
     attributes: groups.Attributes | None = None,
@@ -43,7 +43,7 @@ def dataset_writer(
     url : str
         Where; StoreError if something is there.
     feature_names, target_names : sequences of str
-        Columns of X and y.
+        Columns of X and y; without targets the store holds X alone, for predictions.
     block_rows : int
         Rows of a chunk.
     multi_target : bool
@@ -54,12 +54,15 @@ def dataset_writer(
     Yields
     ------
     DatasetWriter
-        Its ``append(X, y)`` adds rows.
+        Its ``append(X, y)``, or ``append(X)`` without targets, adds rows.
     """
     if block_rows < 1:
         raise InputError(f"block_rows must be at least 1, not {block_rows}")
-    tail = () if len(target_names) == 1 and not multi_target else (len(target_names),)
-    names = {"feature_names": list(feature_names), "target_names": list(target_names)}
+    p = len(target_names)
+    tail = None if p == 0 else () if p == 1 and not multi_target else (p,)
+    names = {"feature_names": list(feature_names)}
+    if p:
+        names["target_names"] = list(target_names)
     with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **_marks()}) as group:
         writer = DatasetWriter(group, len(feature_names), tail, int(block_rows))
         yield writer
@@ -75,18 +78,21 @@ def _marks() -> dict[str, Any]:
 class DatasetWriter:
     """Collects rows and writes them chunk by chunk; ``rows`` counts those on disk."""
 
-    def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...], step: int) -> None:
+    def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...] | None, step: int) -> None:
         self.rows = 0
         self._step, self._held = step, 0
-        self._pending: list[tuple[np.ndarray, np.ndarray]] = []
-        self._X = _create(group, "X", (0, d), step, np.float64)
-        self._y = _create(group, "y", (0, *tail), step, np.float64)
+        self._pending: list[tuple[np.ndarray, ...]] = []
+        self._arrays = [_create(group, "X", (0, d), step, np.float64)]
+        if tail is not None:
+            self._arrays.append(_create(group, "y", (0, *tail), step, np.float64))
 
-    def append(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Add rows X (r, d) and y (r,) or (r, p)."""
-        X = np.asarray(X, np.float64)
-        y = np.asarray(y, np.float64).reshape(len(X), *self._y.shape[1:])
-        self._pending.append((X, y))
+    def append(self, X: np.ndarray, y: np.ndarray | None = None) -> None:
+        """Add rows X (r, d) and y (r,) or (r, p), which a store without targets does not take."""
+        if (y is None) != (len(self._arrays) == 1):
+            raise InputError("y must be given where the store has targets, and only there")
+        given = [np.asarray(a, np.float64) for a in (X, y) if a is not None]
+        parts = zip(given, self._arrays, strict=True)
+        self._pending.append(tuple(v.reshape(len(X), *a.shape[1:]) for v, a in parts))
         self._held += len(X)
         if self._held >= self._step:
             self._flush(self._held - self._held % self._step)
@@ -97,13 +103,13 @@ class DatasetWriter:
             self._flush(self._held)
 
     def _flush(self, rows: int) -> None:
-        X, y = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
+        whole = tuple(np.concatenate(parts) for parts in zip(*self._pending, strict=True))
         start, stop = self.rows, self.rows + rows
-        for array, values in ((self._X, X), (self._y, y)):
+        for array, values in zip(self._arrays, whole, strict=True):
             array.resize((stop, *array.shape[1:]))
             array[start:stop] = values[:rows]
         self.rows = stop
-        self._pending, self._held = [(X[rows:], y[rows:])], len(X) - rows
+        self._pending, self._held = [tuple(a[rows:] for a in whole)], len(whole[0]) - rows
 
 
 def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Array]:
