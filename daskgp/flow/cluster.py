@@ -57,14 +57,15 @@ def connect(
     memory_limit : str or int
         Memory of each local worker, such as ``"2GiB"``.
     timeout : float
-        Seconds to wait for a scheduler at ``address``.
+        Seconds to wait for a scheduler at ``address``, and again for its first worker.
     log_level : int
         Least level of the messages of a local cluster on stderr.
 
     Raises
     ------
     InputError
-        If no scheduler answers at ``address``, or a memory limit cannot be read.
+        If no scheduler answers at ``address``, it has no worker within ``timeout``, or a memory
+        limit cannot be read.
     """
     if address is not None:
         try:
@@ -75,6 +76,13 @@ def connect(
                 "start a local cluster"
             ) from error
         with client:
+            try:
+                client.wait_for_workers(1, timeout=timeout)
+            except TimeoutError as error:
+                raise InputError(
+                    f"the Dask scheduler at {address} has no workers after {timeout:g} s: start "
+                    f"some with `dask worker {address}`, or leave the address out"
+                ) from error
             yield client
         return
     with (

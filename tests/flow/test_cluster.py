@@ -8,10 +8,12 @@ import dask
 import numpy as np
 import pytest
 import zarr
+from distributed import LocalCluster
 
 import daskgp
+from daskgp.errors import InputError
 from daskgp.flow import partition, rounds
-from daskgp.flow.cluster import Executor
+from daskgp.flow.cluster import Executor, connect
 from daskgp.flow.held import Held
 from daskgp.flow.io import Rows
 from tests.flow import toy
@@ -103,3 +105,17 @@ def test_tasks_fetch_few_chunks_at_a_time(user, seen):
         rounds.describe(rows, partition.blocks(100, None, 10), Executor(None, False))
         assert zarr.config.get("async.concurrency") == user
     assert asking.seen == 10 * [seen]
+
+
+def test_a_scheduler_without_workers_is_not_waited_for_without_end():
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        with (
+            pytest.raises(InputError, match=r"has no workers after 0\.5 s: start some") as caught,
+            connect(address, timeout=0.5),
+        ):
+            pass
+        assert "\n" not in str(caught.value)
+        cluster.scale(1)
+        with connect(address) as client:
+            assert client.submit(int, "7").result() == 7
