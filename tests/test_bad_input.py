@@ -173,10 +173,37 @@ def test_an_output_that_exists(data, fitted, tmp_path, scheduler):
     before = files(fitted)
     assert "exists already" in refused("fit", data, fitted, *FIT)
     assert files(fitted) == before
-    assert "exist already: add --resume" in refused("predict", fitted, data, data)
+    line = refused("predict", fitted, data, data)
+    assert "a dataset store exists already and is not a prediction store: choose another" in line
     np.savez(tmp_path / "t.npz", X=X, y=Y)
     line = refused("convert", tmp_path / "t.npz", data, "--target", "y")
-    assert "exists already" in line
+    assert "exists already: remove it" in line
+
+
+@pytest.mark.parametrize("there", ["a folder", "a file", "a Zarr group", "a model store"])
+def test_an_output_that_is_something_else(there, data, fitted, tmp_path):
+    other = tmp_path / "other"
+    if there == "a file":
+        other.write_text("mine")
+    elif there == "a folder":
+        other.mkdir()
+    elif there == "a Zarr group":
+        zarr.create_group(other)
+    else:
+        other = fitted
+    np.savez(tmp_path / "t.npz", X=X, y=Y)
+    commands = {
+        "dataset": ("convert", tmp_path / "t.npz", other, "--target", "y"),
+        "model": ("fit", data, other, *FIT),
+        "prediction": ("predict", fitted, data, other),
+    }
+    for kind, command in commands.items():
+        if kind in there:
+            continue
+        for options in ((), ("--resume",)) if kind != "dataset" else ((),):
+            line = refused(*command, *options)
+            says = f"{there} exists already and is not a {kind} store: choose another path"
+            assert line.endswith(says), line
 
 
 # -- model stores ----------------------------------------------------------------------------

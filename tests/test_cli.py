@@ -322,7 +322,13 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert [k for k in mine if k != "zarr.json" and mine[k] != theirs[k]] == []
     checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (killed, whole)}
     assert len(checksums) == 1
-    assert "nothing to resume" in refused("fit", data, killed, *FIT, "--resume")
+    before = files(killed)
+    again = invoke("fit", data, killed, *FIT, "--resume")
+    assert (again.exit_code, again.stderr.count("\n")) == (0, 1)
+    assert "is complete already" in again.stderr
+    found = json.loads(again.stdout)
+    assert (found["objective"], found["resumed"]) == (resumed["objective"], False)
+    assert files(killed) == before
 
 
 def test_a_killed_conversion_is_no_dataset(tmp_path):
@@ -396,7 +402,7 @@ def test_a_checkpoint_tells_long_arrays_apart(tmp_path):
 
 def test_resume_never_touches_a_store_of_another_kind(data, fitted, tmp_path):
     before = files(data)
-    assert "is not a daskgp model store" in refused("fit", data, data, *FIT, "--resume")
+    assert "is not a model store" in refused("fit", data, data, *FIT, "--resume")
     assert "is not a prediction store" in refused("predict", fitted, data, data, "--resume")
     assert files(data) == before
 

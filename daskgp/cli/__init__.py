@@ -113,21 +113,28 @@ def fit(
 ) -> None:
     """Fit a model to the dataset store DATA and write it to the new store MODEL."""
     from daskgp.cli.settings import build_estimator
-    from daskgp.estimators import save_into
+    from daskgp.estimators import load, save_into
     from daskgp.flow.io import models, open_dataset
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
-    with models.reserve(model_store, resume) as group, cluster.executor():
-        estimator.fit(X, y, checkpoint=f"{model_store.rstrip('/')}/{models.CHECKPOINT}")
-        save_into(estimator, group)
+    resumed: dict[str, bool] = {}
+    if resume and models.is_complete(model_store):
+        estimator, resumed = load(model_store), {"resumed": False}
+        remark = "is complete already and left as it is; data and settings are not compared"
+        click.echo(f"model store {model_store} {remark}", err=True)
+    else:
+        with models.reserve(model_store, resume) as group, cluster.executor():
+            estimator.fit(X, y, checkpoint=f"{model_store.rstrip('/')}/{models.CHECKPOINT}")
+            save_into(estimator, group)
     result(
         model=model_store,
         rows=estimator.n_rows_,
         objective=estimator.objective_,
         iterations=len(estimator.history_),
+        **resumed,
         seconds=_since(began),
     )
 

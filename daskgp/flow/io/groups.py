@@ -21,6 +21,9 @@ Attributes = Mapping[str, Any]
 
 REMOVE_ATTEMPTS = 5
 
+KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
+"""Kinds of stores by their attribute ``format``."""
+
 
 def exists(url: str) -> bool:
     """Whether anything is at a local path or fsspec URL."""
@@ -68,9 +71,34 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
 
 
 def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
-    """Raise StoreError where something is already."""
+    """Raise StoreError where something is already; ``remedy`` is for a store of the same kind."""
     if exists(url):
+        refuse_other(url, "model" if what == "model store" else "dataset")
         raise StoreError(f"{what} {url} exists already: {remedy}")
+
+
+def refuse_other(url: str, kind: str) -> None:
+    """Raise StoreError unless a store of a kind (dataset, model, prediction) is there."""
+    found = _found(url)
+    if found != f"a {kind} store":
+        raise StoreError(
+            f"{url}: {found} exists already and is not a {kind} store: choose another path"
+        )
+
+
+def _found(url: str) -> str:
+    """What is at a path that exists."""
+    try:
+        group = zarr.open_group(location(url), mode="r")
+        attributes, members = group.attrs.asdict(), set(group.keys())
+    except (OSError, KeyError, ValueError, TypeError):  # no group, or none that can be read
+        fs, path = _filesystem(url)
+        return "a folder" if fs.isdir(path) else "a file"
+    kind = KINDS.get(str(attributes.get("format")))
+    if kind is not None:
+        return f"a {kind} store"
+    # the attributes of a dataset store are there before its arrays
+    return "a dataset store" if "X" in members or "feature_names" in attributes else "a Zarr group"
 
 
 @contextmanager

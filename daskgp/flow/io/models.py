@@ -54,11 +54,18 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
         raise
 
 
+def is_complete(url: str) -> bool:
+    """Whether a model store that needs no more work is there."""
+    if not groups.exists(url):
+        return False
+    groups.refuse_other(url, "model")
+    return groups.open_group(url, "model store").attrs.get("complete") is True
+
+
 def _incomplete(url: str) -> zarr.Group:
     """The unfinished store of an earlier run; anything else is refused and left as it is."""
+    groups.refuse_other(url, "model")
     group = groups.open_group(url, "model store", mode="r+")
-    if group.attrs.get("format") != FORMAT:
-        raise StoreError(f"{url} is not a daskgp model store: choose another path")
     if group.attrs.get("complete") is not False:
         raise StoreError(f"model store {url} is complete: there is nothing to resume")
     return group

@@ -80,6 +80,7 @@ def open_or_create(
     """
     n, step = int(X.shape[0]), int(X.chunksize[0])
     if groups.exists(url):
+        groups.refuse_other(url, "prediction")
         if not resume:
             raise StoreError(
                 f"predictions {url} exist already: add --resume to finish them, or remove them"
@@ -111,8 +112,6 @@ def _create_arrays(group: zarr.Group, n: int, step: int, shape: _Shape) -> None:
 def _existing(url: str, n: int, step: int, shape: _Shape, identity: dict[str, Any]) -> Target:
     group = groups.open_group(url, "prediction store", mode="r+")
     remedy = "remove them or choose another path"
-    if group.attrs.get("format") != FORMAT:
-        raise StoreError(f"{url} is not a prediction store: choose another path")
     if group.attrs.get("version") != VERSION:
         raise StoreError(
             f"predictions {url} have format version {group.attrs.get('version')}, this daskgp "
