@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -455,3 +456,38 @@ def test_saving_over_a_store_and_below_a_file(fitted, tmp_path):
     (tmp_path / "file").write_text("hello")
     with pytest.raises(ValueError, match="part of the path is a file"):
         model.save(str(tmp_path / "file" / "m.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"train_inducing": 2}, "train_inducing=2: choose one of True, False"),
+        ({"train_inducing": "yes"}, "train_inducing='yes'"),
+        ({"store": 3}, "store=3: give the path"),
+        ({"store": ""}, "store='': give the path"),
+        ({"kernel": "matern32(x=1)"}, "it has lengthscale, variance, ard, active_dims"),
+        ({"kernel": "rbf(name=1)"}, "it has lengthscale, variance, ard, active_dims"),
+    ],
+)
+def test_settings_of_the_wrong_kind(settings, says):
+    with pytest.raises(ValueError, match=r".") as error:
+        daskgp.SGPR(**{"n_inducing": 20, **settings}).fit(X, Y)
+    assert says in str(error.value)
+
+
+def test_masked_entries_are_missing():
+    holes = np.zeros(X.shape, bool)
+    holes[::7, 0] = True
+    missing = np.where(holes, np.nan, X)
+    filled = np.where(holes, 1e6, X)
+    masked, y = np.ma.array(filled, mask=holes), np.ma.array(Y, mask=np.arange(len(Y)) % 11 == 0)
+    settings = {"n_inducing": 20, "optimizer": None, "progress": False}
+    plain = daskgp.SGPR(**settings).fit(missing, y.filled(np.nan))
+    chunks = (50, *masked.shape[1:])
+    lazy = da.from_array(masked, chunks=chunks), da.from_array(y, chunks=50)
+    for given in ((masked, y), lazy):
+        model = daskgp.SGPR(**settings).fit(*given)
+        assert model.n_rows_ == plain.n_rows_ < len(Y)
+        np.testing.assert_allclose(model.objective_, plain.objective_, rtol=1e-9)
+        found = np.asarray(plain.predict(given[0]))
+        np.testing.assert_array_equal(np.isnan(found), holes.any(axis=1))

@@ -25,7 +25,7 @@ from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
-from daskgp.flow.io import checkpoints, grids
+from daskgp.flow.io import checkpoints, grids, reading
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Model, Theta
@@ -92,9 +92,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like (n, d)
-            NumPy, dask or Zarr array, data frame, or an xarray object on whose coordinates the
-            features are built.  Dask arrays of a Zarr store are read from it by the tasks; other
-            dask arrays are written to ``store`` once.
+            NumPy (masked entries are missing), dask or Zarr array, data frame, or an xarray
+            object on whose coordinates the features are built.  Dask arrays of a Zarr
+            store are read from it by the tasks; other dask arrays are written to ``store`` once.
         y : array-like (n,) or (n, p)
             Targets; several share the kernel and the noise variance.
         checkpoint : str, optional
@@ -331,6 +331,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
         if isinstance(mean, da.Array):
             y = da.asarray(y)
+        elif isinstance(y, np.ma.MaskedArray):
+            y = reading.unmasked(y)
         error = metrics.nmse(y, mean)
         return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ def check_settings(estimator: GaussianProcess) -> None:
             value is choice or (type(value) is str and value == choice) for choice in allowed
         ):
             raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+    inducing = getattr(estimator, "train_inducing", False)
+    if not isinstance(inducing, bool):
+        raise SettingError(f"train_inducing={inducing!r}: choose one of True, False")
+    store = estimator.store
+    if store is not None and not (isinstance(store, str | os.PathLike) and str(store)):
+        raise SettingError(f"store={store!r}: give the path or URL of a folder, or None")
     for name in ("noise_variance", "tol"):
         positive(name, getattr(estimator, name))
     whole("max_iter", estimator.max_iter, 1)

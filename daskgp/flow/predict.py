@@ -38,7 +38,7 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     if io.is_zarr(X):
         X = da.from_zarr(X)
     eager = not isinstance(X, da.Array)
-    X = np.asarray(X) if eager else X
+    X = reading.unmasked(X) if eager else X
     check_columns(solved, X, names)
     if eager:
         return _in_memory(solved, X, spread, include_noise)
@@ -52,7 +52,7 @@ def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.n
             "a joint covariance or sample needs rows in memory: give a NumPy array, or ask for "
             "return_std"
         )
-    names, X = io.column_names(X), np.asarray(X)
+    names, X = io.column_names(X), reading.unmasked(X)
     check_columns(solved, X, names)
     with single_blas_thread():
         found = solved.moments(X, "covariance", include_noise)

@@ -11,6 +11,7 @@ import numpy as np
 from daskgp import backend
 from daskgp.errors import InputError, NumericalError
 from daskgp.flow import io
+from daskgp.flow.io.reading import unmasked
 from daskgp.model import Model, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
@@ -70,7 +71,7 @@ class Solved:
 
         Mean and variance are made tile by tile, so memory beyond the result is that of a tile.
         """
-        X = np.asarray(X)
+        X = unmasked(X)
         if want == "covariance":
             if len(X) > DENSE_ROWS:
                 raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,7 +84,7 @@ def _lookup(name: str, registry: Mapping[str, type[Kernel]]) -> type[Kernel]:
 
 def build(kind: type[Kernel], values: list[Any], named: dict[str, Any], what: str) -> Kernel:
     """The kernel of a class from untrusted settings; SettingError names those it has."""
-    fields = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+    fields = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
     unknown = [name for name in named if name not in fields]
     if unknown:
         raise SettingError(f"{what} has no setting {unknown[0]!r}: it has {', '.join(fields)}")

@@ -224,7 +224,7 @@ def rows_of(
         X, y = _lazy_or_here(X), _lazy_or_here(y)
         _check_shapes(X, y)
         return _spilled(X, y, names, spill, block_rows)
-    X, y = np.asarray(X), np.asarray(y)
+    X, y = reading.unmasked(X), reading.unmasked(y)
     _check_shapes(X, y)
     if not shared_memory:
         return _spilled(X, y, names, spill, block_rows)
@@ -294,7 +294,13 @@ def _lazy_or_here(x: Any) -> Any:
     """A dask array of a dask or Zarr array, else a NumPy array."""
     if isinstance(x, zarr.Array):
         return da.from_zarr(x)
-    return x if isinstance(x, da.Array) else np.asarray(x)
+    if not isinstance(x, da.Array):
+        return reading.unmasked(x)
+    if not isinstance(x._meta, np.ma.MaskedArray):
+        return x
+    dtype = np.result_type(x.dtype, np.float32)
+    lazily: Any = da.map_blocks  # dask's stubs do not see its arguments
+    return lazily(reading.unmasked, x, dtype=dtype, meta=np.empty((0,) * x.ndim, dtype))
 
 
 def _spilled(X: Any, y: Any, names: Sequence[Any], spill: str | None, wanted: int | None) -> Rows:

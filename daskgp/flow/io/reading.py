@@ -23,6 +23,14 @@ def _fetch_few() -> Callable[[], None]:
 _few_at_a_time = Held(_fetch_few)
 
 
+def unmasked(values: Any) -> np.ndarray:
+    """A NumPy array; what a masked array masks is missing, NaN."""
+    if isinstance(values, np.ma.MaskedArray):
+        dtype = np.result_type(values.dtype, np.float32)
+        return np.where(np.ma.getmaskarray(values), np.nan, values.data).astype(dtype)
+    return np.asarray(values)
+
+
 def read(array: Any, rows: slice) -> np.ndarray:
     """Rows of a NumPy or Zarr array, inside a task."""
     with _few_at_a_time:
