@@ -41,17 +41,17 @@ def convert(
     source : str or path
         A local path or fsspec URL ending in ``.csv`` (also compressed, ``.csv.gz``),
         ``.parquet``, ``.npz``, ``.nc`` or ``.zarr``. An npz holds ``X`` (n, d) and ``y``, whose
-        columns are then named x0, x1, ..., or one-dimensional columns. netCDF and Zarr hold
-        grids with named dimensions.
+        columns are then named x0, x1, ..., another matrix, or one-dimensional columns.
+        netCDF and Zarr hold grids with named dimensions.
     destination : str or path
         The dataset store to write: a local path or fsspec URL where nothing is yet.
     target : str or sequence of str, optional
         Column or grid variable to predict; several become several outputs. Without one the
         store holds ``X`` alone: places to predict at, where the target is not known.
     features : str or sequence of str, optional
-        Columns of X in this order. By default all other columns of a table, ``X`` of an npz
-        that has one, and the coordinates of the target's dimensions of a grid (without a
-        target, of all its dimensions). A grid offers its coordinates and all variables along
+        Columns of X in this order. By default all other columns of a table, ``X`` or the
+        only matrix of an npz that has one, and the coordinates of the target's dimensions of
+        a grid (without a target, of all its dimensions). A grid offers its coordinates and all variables along
         dimensions of the target; times become days since 1970.
     block_rows : int, optional
         Rows of a chunk of the store, 65,536 by default.
@@ -105,10 +105,11 @@ def _features(table: Table, given: str | Sequence[str] | None, source: str) -> N
             beside = f" beside the target {', '.join(table.targets)}" if table.targets else ""
             raise InputError(
                 f"{source} offers no features{beside}: name some of "
-                f"{', '.join(table.columns) or 'its columns'}"
+                f"{table.listing or ', '.join(table.columns) or 'its columns'}"
             )
         return names
-    names = _distinct("features", given)
+    named = _distinct("features", given)
+    names = tuple(column for name in named for column in table.matrices.get(name, (name,)))
     check_known("feature", names, table.columns, source)
     both = [name for name in names if name in table.targets]
     if both:

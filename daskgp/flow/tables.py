@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import fsspec
@@ -40,7 +40,8 @@ class Table:
 
     ``blocks(names, rows)`` yields float64 arrays (r, len(names)) of about ``rows`` rows;
     ``defaults`` are the features if none are named (less the targets). ``gridded`` says that
-    points without a target are to be left out.
+    points without a target are to be left out; ``matrices`` are the columns of arrays that may be
+    named as a whole, and ``listing`` says what is there where that is more than the columns.
     """
 
     columns: Names
@@ -48,6 +49,8 @@ class Table:
     defaults: Names
     blocks: Callable[[Sequence[str], int], Iterator[np.ndarray]]
     gridded: bool = False
+    matrices: Mapping[str, Names] = field(default_factory=dict)
+    listing: str = ""
 
     def read(self, names: Names, rows: int, source: str) -> Iterator[np.ndarray]:
         """Blocks of the columns; errors of reading, not those of the consumer, are explained."""
@@ -180,7 +183,8 @@ def _parquet(source: str, targets: Names) -> Iterator[Table]:
 def _npz(source: str, targets: Names) -> Iterator[Table]:
     with fsspec.open(source, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         shapes = {name: _npz_shape(arrays, name) for name in arrays.files}
-        places, outputs, defaults = _npz_columns(shapes, targets)
+        places, outputs, defaults, matrices = _npz_columns(shapes, targets)
+        listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         check_known("target", outputs, places, source)
 
         def blocks(names: Sequence[str], rows: int) -> Iterator[np.ndarray]:
@@ -199,7 +203,8 @@ def _npz(source: str, targets: Names) -> Iterator[Table]:
                 part = [loaded[key][start : start + rows, *at] for key, at in wanted]
                 yield np.stack(part, axis=1).astype(np.float64)
 
-        yield Table(tuple(places), outputs, defaults, blocks)
+        columns = tuple(places)
+        yield Table(columns, outputs, defaults, blocks, matrices=matrices, listing=listing)
 
 
 def _npz_shape(arrays: Any, name: str) -> tuple[int, ...]:
@@ -217,8 +222,8 @@ Place: TypeAlias = tuple[str, tuple[int, ...]]
 
 def _npz_columns(
     shapes: Mapping[str, tuple[int, ...]], targets: Names
-) -> tuple[dict[str, Place], Names, Names]:
-    """Columns with their places, targets with matrices spelled out, and default features."""
+) -> tuple[dict[str, Place], Names, Names, dict[str, Names]]:
+    """Columns with their places, targets spelled out, default features and matrices."""
     places: dict[str, Place] = {name: (name, ()) for name, s in shapes.items() if len(s) == 1}
     defaults = tuple(places)
 
@@ -228,13 +233,15 @@ def _npz_columns(
         places.update({column: (name, (j,)) for j, column in enumerate(names)})
         return names
 
-    if len(shapes.get("X", ())) == 2:
-        defaults = spell_out("X", "x")
+    wide = [name for name, s in shapes.items() if len(s) == 2 and name not in targets]
+    matrices = {name: spell_out(name, "x" if name == "X" else name) for name in wide}
+    if wide:  # of several, X or else none: which to take is for the user to say
+        defaults = matrices[wide[0]] if len(wide) == 1 else matrices.get("X", ())
     outputs: list[str] = []
     for target in targets:
         matrix = len(shapes.get(target, ())) == 2 and target != "X"
         outputs += spell_out(target, target) if matrix else (target,)
-    return places, tuple(outputs), defaults
+    return places, tuple(outputs), defaults, matrices
 
 
 @contextmanager

@@ -393,3 +393,14 @@ def test_a_source_used_as_a_store_says_how_to_convert_it(tmp_path, frame, name):
     with pytest.raises(InputError) as caught:
         io.open_dataset(str(path))
     assert str(caught.value).endswith(command + " --target NAME")
+
+
+def test_a_matrix_of_another_name(tmp_path):
+    A, B, y = np.arange(6.0).reshape(3, 2), np.ones((3, 1)), np.arange(3.0)
+    np.savez(tmp_path / "one.npz", A=A, y=y)
+    np.savez(tmp_path / "two.npz", A=A, B=B, y=y)
+    assert convert(tmp_path / "one.npz", tmp_path / "a.zarr", "y").features == ("A0", "A1")
+    np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], A)
+    assert convert(tmp_path / "two.npz", tmp_path / "b.zarr", "y", "A").features == ("A0", "A1")
+    message = refused(tmp_path / "two.npz", tmp_path / "c.zarr", "y")
+    assert message.endswith("name some of A (3, 2), B (3, 1), y (3,)")
