@@ -51,8 +51,8 @@ def convert(
     features : str or sequence of str, optional
         Columns of X in this order. By default all other columns of a table, ``X`` or the
         only matrix of an npz that has one, and the coordinates of the target's dimensions of
-        a grid (without a target, of all its dimensions). A grid offers its coordinates and all variables along
-        dimensions of the target; times become days since 1970.
+        a grid (without a target, of all its dimensions). A grid offers its coordinates
+        and all variables along dimensions of the target; times become days since 1970.
     block_rows : int, optional
         Rows of a chunk of the store, 65,536 by default.
 
