@@ -240,7 +240,7 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
         X[...] = solved.T
 
 
-def add_gram_lower(S: Array, A: Array) -> Array:
+def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
     """S += A'A in place; only the lower triangle of the result is promised; returns S.
 
     Parameters
@@ -249,13 +249,15 @@ def add_gram_lower(S: Array, A: Array) -> Array:
         Running sum; nothing is said of what is above its diagonal afterwards.
     A : (n, m) array
         Rows.  A float32 A with a float64 S is multiplied in float32 and added in float64.
+    work : (m, m) array, optional
+        Memory for the product, of A's dtype, where many tiles are added.
     """
-    namespace(S, A)  # one device
+    xp = namespace(S, A)
     m = _square(S, "S")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
     # NumPy takes syrk for A'A, and lets other threads run while SciPy's does not
-    S += A.T @ A
+    S += A.T @ A if work is None else xp.matmul(A.T, A, out=work)
     return S
 
 

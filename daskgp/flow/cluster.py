@@ -68,21 +68,8 @@ def connect(
         limit cannot be read.
     """
     if address is not None:
-        try:
-            client = Client(address, timeout=timeout)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"no Dask scheduler answers at {address}: check the address or leave it out to "
-                "start a local cluster"
-            ) from error
-        with client:
-            try:
-                client.wait_for_workers(1, timeout=timeout)
-            except TimeoutError as error:
-                raise InputError(
-                    f"the Dask scheduler at {address} has no workers after {timeout:g} s: start "
-                    f"some with `dask worker {address}`, or leave the address out"
-                ) from error
+        _refuse_unusable(address, timeout)
+        with Client(address, timeout=timeout) as client:
             yield client
         return
     with (
@@ -97,6 +84,32 @@ def connect(
     ):
         client.register_plugin(_IgnoreInterrupts())
         yield client
+
+
+def _refuse_unusable(address: str, timeout: float) -> None:
+    """InputError unless a scheduler with workers answers.
+
+    Tried with a client that is not Dask's default, which a failed one would stay.
+    """
+    try:
+        with Client(address, timeout=timeout, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=timeout)
+            return
+    except TimeoutError as error:
+        # distributed says so of a scheduler that does not answer, too
+        silent = "workers" not in str(error)
+        cause: Exception = error
+    except (OSError, ValueError) as error:
+        silent, cause = True, error
+    if silent:
+        raise InputError(
+            f"no Dask scheduler answers at {address}: check the address or leave it out to start a "
+            "local cluster"
+        ) from cause
+    raise InputError(
+        f"the Dask scheduler at {address} has no workers after {timeout:g} s: start some with "
+        f"`dask worker {address}`, or leave the address out"
+    ) from cause
 
 
 class _IgnoreInterrupts(WorkerPlugin):

@@ -93,7 +93,7 @@ class SGPR:
         theta, dtype = prepared.theta, X.dtype
         Z, L = _inputs(theta).astype(dtype), prepared.factor
         m, p = len(Z), y.shape[1]
-        gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
+        gram, projection, work = xp.zeros((m, m)), xp.zeros((m, p)), xp.empty((m, m))
         tile, inverses = (
             xp.empty((min(self.tile_rows, len(X)), m), dtype),
             linalg.diagonal_inverses(L),
@@ -101,7 +101,7 @@ class SGPR:
         for rows in self._tiles(len(X)):
             K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
             A = linalg.whiten_rows(L, _wide(K), overwrite=True, inverses=inverses)
-            linalg.add_gram_lower(gram, A)
+            linalg.add_gram_lower(gram, A, work)
             projection += A.T @ y[rows]
         trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
         square = (y.astype(np.float64) ** 2).sum(axis=0)
