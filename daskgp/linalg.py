@@ -197,6 +197,24 @@ def whiten_rows(
     return A
 
 
+def unwhiten_rows(
+    L: Array, A: Array, overwrite: bool = False, inverses: list[Array] | None = None
+) -> Array:
+    """A L^-1: each row a of A (n, m) becomes L^-T a.  Arguments as in ``whiten_rows``."""
+    xp = namespace(L, A)
+    m = _square(L, "L")
+    if A.ndim != 2 or A.shape[1] != m:
+        raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
+    if not is_numpy(xp):
+        return backend.solve_triangular(xp)(L, A.T, trans=1, lower=True).T
+    dtype = _common(L, A)
+    L = L.astype(dtype, copy=False)
+    usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
+    X = A if usable else np.array(A, dtype=dtype, order="C")
+    _substitute_rows_back(L, X, diagonal_inverses(L) if inverses is None else inverses)
+    return X
+
+
 def diagonal_inverses(L: Array) -> list[Array]:
     """Transposed inverses of L's diagonal blocks, for ``whiten_rows``; empty off the host."""
     if not is_numpy(namespace(L)):
@@ -223,6 +241,19 @@ def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -
         np.matmul(A[:, :j], L[j : j + _BLOCK, :j].T, out=part)
         np.subtract(block, part, out=part)
         np.matmul(part, inverse, out=block)
+
+
+def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
+    """Backward substitution by column blocks, from the last to the first."""
+    held = np.empty((len(A), min(_BLOCK, len(L))), A.dtype)
+    starts = range(0, len(L), _BLOCK)
+    for inverse, j in reversed(list(zip(inverses, starts, strict=True))):
+        stop = j + len(inverse)
+        block = A[:, j:stop]
+        part = held[:, : stop - j]
+        np.matmul(A[:, stop:], L[stop:, j:stop], out=part)
+        np.subtract(block, part, out=part)
+        np.matmul(part, inverse.T, out=block)
 
 
 def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
@@ -301,6 +332,13 @@ def inverse_from_factor(L: Array) -> Array:
             f"the {m} x {m} factor has a zero at diagonal entry {info - 1}: it has no inverse"
         )
     return symmetrize(result.T)
+
+
+def between_inverses(L: Array, M: Array) -> Array:
+    """L^-T M L^-1 for symmetric M (m, m)."""
+    half = solve_lower_t(L, M)
+    found = solve_lower_t(L, half.T)
+    return 0.5 * (found + found.T)
 
 
 def _lapack(name: str, A: np.ndarray) -> Any:

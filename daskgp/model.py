@@ -6,16 +6,19 @@ knows nothing of Dask, of files or of scaling.  flow/ calls it in this order::
     prepared = model.prepare(theta)                              # once
     total = sum(model.local(prepared, block) for each block)     # map, tree sum
     state = model.solve(prepared, total)                         # once, small
-    model.predict(theta, state, X)                               # map, lazy
+    model.predict(theta, state, X, near)                         # map, lazy
 
-and training adds one more map between two sums::
+A local method (``keeps_rows``) reads training rows back for that: ``near`` is what
+``model.condition(theta, state, blocks)`` made of the blocks around X.  Training adds one more
+map between two sums::
 
     objective = model.objective(prepared, total)                 # once, small
     gradient = objective.gradient + sum(
         model.local_vjp(prepared, block, objective.cotangent) for each block)
 
-The law of additive methods, which testing.check_model checks for every entry of the
-registry: ``local(A ++ B) == combine(local(A), local(B))``.
+``local`` and ``local_vjp`` also take the blocks ``near`` a block that its summary is
+conditioned on; flow/ says which.  The law of additive methods, which testing.check_model checks
+for every entry of the registry: ``local(A ++ B) == combine(local(A), local(B))``.
 """
 
 from __future__ import annotations
@@ -44,11 +47,14 @@ class Moments(NamedTuple):
     """Posterior of f at test inputs: mean (n, p) and variance (n,) or covariance (n, n).
 
     The outputs share one kernel, so one variance serves them all; None where not wanted.
+    ``shared`` (n, m) is given by a local method beside the covariance: its products with those
+    of rows predicted near other blocks are the covariances with them.
     """
 
     mean: Array
     variance: Array | None = None
     covariance: Array | None = None
+    shared: Array | None = None
 
 
 class Shape(NamedTuple):
@@ -56,7 +62,7 @@ class Shape(NamedTuple):
 
     ``block_rows`` is the rows of the largest block, ``inputs`` the number of inducing inputs,
     ``itemsize`` the bytes of a number of a tile, ``kernel_tiles`` the tiles of the kernel's
-    pullback.
+    pullback, ``window_rows`` the rows of a block with those it is conditioned on.
     """
 
     rows: int
@@ -66,6 +72,7 @@ class Shape(NamedTuple):
     inputs: int
     itemsize: int
     kernel_tiles: int
+    window_rows: int
 
 
 class Footprint(NamedTuple):
@@ -145,14 +152,14 @@ class Model(Protocol[Prepared, Stats, State]):
     """The name in the registry, in stores and on the command line."""
     state_type: ClassVar[Any]
     """NamedTuple of the arrays that a model store keeps."""
-    reach: ClassVar[int]
-    """Blocks after its own that a local summary reads: 0 for a chunk method."""
+    keeps_rows: ClassVar[bool]
+    """Whether prediction reads training rows back, through ``condition``."""
 
     def prepare(self, theta: Theta) -> Prepared:
         """What all blocks need and nobody wants to compute twice."""
 
-    def local(self, prepared: Prepared, block: Block, after: Sequence[Block] = ()) -> Stats:
-        """Summary of one block (and of the ``reach`` blocks after it)."""
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
+        """Summary of one block, given the blocks that it is conditioned on."""
 
     def combine(self, a: Stats, b: Stats) -> Stats:
         """The summary of both; may overwrite ``a``."""
@@ -164,20 +171,30 @@ class Model(Protocol[Prepared, Stats, State]):
         """The evidence or its bound, with gradients up to the summaries."""
 
     def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Any, after: Sequence[Block] = ()
+        self, prepared: Prepared, block: Block, cotangent: Any, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """The part of the gradient that goes through this block's summary."""
 
     def predict(
-        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Posterior of f at X (n, d); ``near`` are training rows a local method asks for."""
+        """Posterior of f at X (n, d); ``near`` is what ``condition`` of a local method gave."""
 
-    def exact_limit(self, theta: Theta, X: Array) -> tuple[Model, Theta]:
-        """Settings and hyper-parameters at which the method is the exact GP on rows X."""
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[Model, Theta] | None:
+        """Settings and hyper-parameters at which the method is the exact GP on rows X.
+
+        None where no finite setting is exact.
+        """
 
     def footprint(self, shape: Shape) -> Footprint:
         """Bytes and operations, for ``plan``."""
+
+
+class LocalModel(Model[Prepared, Stats, State], Protocol):
+    """A method whose predictions read training rows back (``keeps_rows``)."""
+
+    def condition(self, theta: Theta, state: State, own: int, blocks: Sequence[Block]) -> Any:
+        """What predictions in block ``blocks[own]`` need of it and of those around it."""
 
 
 def add(a: Any, b: Any) -> Any:

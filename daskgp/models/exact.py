@@ -38,13 +38,13 @@ class Exact:
 
     name: ClassVar[str] = "exact"
     state_type: ClassVar[Any] = State
-    reach: ClassVar[int] = 0
+    keeps_rows: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Theta:
         """Nothing to prepare."""
         return theta
 
-    def local(self, prepared: Theta, block: Block, after: Sequence[Block] = ()) -> Rows:
+    def local(self, prepared: Theta, block: Block, near: Sequence[Block] = ()) -> Rows:
         """The rows, unchanged."""
         return Rows(block.X, block.y)
 
@@ -67,7 +67,7 @@ class Exact:
         return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
 
     def local_vjp(
-        self, prepared: Theta, block: Block, cotangent: None, after: Sequence[Block] = ()
+        self, prepared: Theta, block: Block, cotangent: None, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Zero: the direct gradient of ``objective`` is the whole one."""
         return ThetaBar(np.zeros(len(prepared.kernel.log_parameters)), 0.0, None)
@@ -79,7 +79,7 @@ class Exact:
         return State(X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, y)))
 
     def predict(
-        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
         """[OPT] eq. 2: mean K C^-1 y and covariance K** - K C^-1 K'."""
         K = theta.kernel(X, state.X.astype(X.dtype))

@@ -14,19 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp import linalg
+from daskgp import inducing, linalg
 from daskgp.backend import namespace, to_host
 from daskgp.errors import NumericalError
+from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
 from daskgp.typing import Array
-
-
-class Prepared(NamedTuple):
-    """Hyper-parameters and the Cholesky factor L (m, m) of K(Z, Z)."""
-
-    theta: Theta
-    factor: Array
-    jitter: float
 
 
 class Stats(NamedTuple):
@@ -78,20 +71,18 @@ class SGPR:
 
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State
-    reach: ClassVar[int] = 0
+    keeps_rows: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Cholesky factor of K(Z, Z), in float64 whatever the tiles use."""
-        Z = _inputs(theta).astype(np.float64)
-        factor, jitter = linalg.cholesky(theta.kernel(Z), self.jitter, overwrite=True)
-        return Prepared(theta, factor, jitter)
+        """Cholesky factor of K(Z, Z)."""
+        return inducing.prepare(theta, self.jitter)
 
-    def local(self, prepared: Prepared, block: Block, after: Sequence[Block] = ()) -> Stats:
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
         X, y = block
         xp = namespace(X)
         theta, dtype = prepared.theta, X.dtype
-        Z, L = _inputs(theta).astype(dtype), prepared.factor
+        Z, L = inputs_of(theta).astype(dtype), prepared.factor
         m, p = len(Z), y.shape[1]
         gram, projection, work = xp.zeros((m, m)), xp.zeros((m, p)), xp.empty((m, m))
         tile, inverses = (
@@ -100,7 +91,7 @@ class SGPR:
         )
         for rows in self._tiles(len(X)):
             K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
-            A = linalg.whiten_rows(L, _wide(K), overwrite=True, inverses=inverses)
+            A = linalg.whiten_rows(L, wide(K), overwrite=True, inverses=inverses)
             linalg.add_gram_lower(gram, A, work)
             projection += A.T @ y[rows]
         trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
@@ -143,19 +134,19 @@ class SGPR:
         )
         L = prepared.factor
         cotangent = Cotangent(
-            2 * _between_inverses(L, S_bar), linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s
+            2 * linalg.between_inverses(L, S_bar), linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s
         )
-        direct = self._inputs_vjp(prepared, -0.5 * _between_inverses(L, N))
+        direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
         return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
 
     def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Cotangent, after: Sequence[Block] = ()
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
         X, y = block
         xp = namespace(X)
         kernel, dtype = prepared.theta.kernel, X.dtype
-        Z = _inputs(prepared.theta).astype(dtype)
+        Z = inputs_of(prepared.theta).astype(dtype)
         W, V = cotangent.gram, cotangent.projection
         parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
         shape = min(self.tile_rows, len(X)), len(Z)
@@ -163,7 +154,7 @@ class SGPR:
         for rows in self._tiles(len(X)):
             size = rows.stop - rows.start
             K, pull = kernel.pullback(X[rows], Z, work[:, :size])
-            K_bar = xp.matmul(_wide(K), W, out=tile[:size])
+            K_bar = xp.matmul(wide(K), W, out=tile[:size])
             K_bar += y[rows] @ V.T
             gradient = pull(K_bar.astype(dtype, copy=False))
             parameters += gradient.log_parameters
@@ -181,11 +172,11 @@ class SGPR:
         return State(L, inner, linalg.solve_lower_t(L, beta / s))
 
     def predict(
-        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
         """[OPT] eq. 12: k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation."""
         dtype = X.dtype
-        Z = _inputs(theta).astype(dtype)
+        Z = inputs_of(theta).astype(dtype)
         K = theta.kernel(X, Z)
         mean = K @ state.weights.astype(dtype, copy=False)
         if want == "mean":
@@ -226,26 +217,6 @@ class SGPR:
     def _tiles(self, n: int) -> Iterator[slice]:
         return (slice(i, min(i + self.tile_rows, n)) for i in range(0, n, self.tile_rows))
 
-    def _inputs_vjp(self, prepared: Prepared, K_bar: np.ndarray) -> ThetaBar:
-        """Gradient through K(Z, Z); its jitter is relative to the mean diagonal, so follows it."""
-        kernel, Z = prepared.theta.kernel, _inputs(prepared.theta).astype(np.float64)
-        _, pull = kernel.pullback(Z)
-        through = pull(K_bar)
-        share = prepared.jitter * np.trace(K_bar) / len(Z)
-        diagonal = kernel.diag_vjp(Z, np.full(len(Z), share))
-        parameters = through.log_parameters + diagonal.log_parameters
-        return ThetaBar(parameters, 0.0, through.X + diagonal.X)
-
-
-def _inputs(theta: Theta) -> Array:
-    assert theta.inputs is not None, "a sparse GP needs inducing inputs"
-    return theta.inputs
-
-
-def _wide(K: Array) -> Array:
-    """A tile in float64: L^-1 would magnify the rounding of products in float32."""
-    return K.astype(np.float64, copy=False)
-
 
 def _trace_gap(gap: float, total: Stats, s: float) -> float:
     """tr(K - Q), which is never negative; NumericalError where rounding spoils the bound by it."""
@@ -259,13 +230,3 @@ def _trace_gap(gap: float, total: Stats, s: float) -> float:
 
 def _row_squares(A: Array) -> Array:
     return namespace(A).einsum("ij,ij->i", A, A)
-
-
-def _symmetric(M: np.ndarray) -> np.ndarray:
-    return 0.5 * (M + M.T)
-
-
-def _between_inverses(L: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """L^-T M L^-1 for symmetric M."""
-    half = linalg.solve_lower_t(L, M)
-    return _symmetric(linalg.solve_lower_t(L, half.T))

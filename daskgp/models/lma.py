@@ -1,0 +1,339 @@
+"""LMA: a low-rank part on support inputs plus a residual that is Markov over blocks.
+
+Letters ([LMA]): S support inputs (m, d); L L' = K(S, S) + jitter; A = K(X, S) L^-T (n, m), so
+Q = A A' and R = K - Q + s I with s the noise variance.  A block b is conditioned on the rows c
+of the blocks near it: P = R_bc R_cc^-1, H = [-P, I], C = H R H', E = H A, e = H y ([LMA]
+Definition 1, in the basis whitened by L).  Sums over blocks: G = E' C^-1 E, g = E' C^-1 e,
+e' C^-1 e and log|C|.  I + G = L_B L_B'.
+
+All rows of a window are factored at once, those near it first: R = L_R L_R', and the last rows
+of L_R^-1 [A, y] are C^{-1/2} [E, e].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from daskgp import inducing, linalg
+from daskgp.backend import namespace, to_host
+from daskgp.inducing import Prepared, inputs_of, wide
+from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
+from daskgp.typing import Array
+
+
+class Stats(NamedTuple):
+    """Whitened statistics of blocks; sums, so they combine by adding."""
+
+    gram: Array
+    """G = E' C^-1 E (m, m)."""
+    projection: Array
+    """g = E' C^-1 e (m, p)."""
+    square: Array
+    """e' C^-1 e per target (p,)."""
+    logdet: float
+    """log|C|."""
+    rows: float
+    """Number of rows."""
+
+
+class Cotangent(NamedTuple):
+    """Derivative by [E, e]' C^-1 [E, e], symmetric (m + p, m + p), and by log|C|."""
+
+    moments: Array
+    logdet: float
+
+
+class State(NamedTuple):
+    """L (m, m), L_B (m, m) and the weights (I + G)^-1 g of the low-rank part (m, p)."""
+
+    factor: Array
+    inner_factor: Array
+    weights: Array
+
+
+class Near(NamedTuple):
+    """Training rows that predictions are conditioned on, factored.
+
+    ``features`` is A (w, m), ``factor`` L_R (w, w), ``whitened`` L_R^-1 A by columns (m, w) and
+    ``weights`` R^-1 (y - A weights) (w, p).
+    """
+
+    X: Array
+    features: Array
+    factor: Array
+    inverses: list[Array]
+    whitened: Array
+    weights: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.X, self.features, self.factor, self.whitened, self.weights, *self.inverses)
+        return int(sum(a.nbytes for a in arrays))
+
+
+class _Window(NamedTuple):
+    """A block and those near it, factored; near rows come first, ``c`` of them."""
+
+    c: int
+    features: Array
+    """A (w, m)."""
+    factor: Array
+    """L_R (w, w)."""
+    whitened: Array
+    """(L_R^-1 [A, y])' (m + p, w)."""
+
+
+@dataclass(frozen=True)
+class LMA:
+    """Settings of the low-rank-cum-Markov approximation.
+
+    Parameters
+    ----------
+    markov_order : int
+        Blocks on either side that ``prediction="paper"`` conditions on; a summary is conditioned
+        on whatever blocks it is given.
+    prediction : {"consistent", "paper"}
+        "consistent": the exact covariance of the residual with all rows that are given, which is
+        a joint distribution whatever they are.  "paper": [LMA] eq. 1 extended to test inputs,
+        whose variance can come out negative.
+    jitter : float
+        Added to the diagonal of K(S, S), relative to its mean; raised, with a logged warning,
+        when the factorisation fails.
+    """
+
+    markov_order: int = 1
+    prediction: Literal["consistent", "paper"] = "consistent"
+    jitter: float = 1e-8
+
+    name: ClassVar[str] = "lma"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = True
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Cholesky factor of K(S, S)."""
+        return inducing.prepare(theta, self.jitter)
+
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
+        """Summary of a block given those near it: [LMA] Definition 1."""
+        window = _window(prepared, block, near)
+        own = window.whitened[:, window.c :]
+        m = len(own) - block.y.shape[1]
+        E, e = own[:m], own[m:]
+        logdet = 2.0 * float(np.log(to_host(window.factor.diagonal()[window.c :])).sum())
+        return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
+
+    def combine(self, a: Stats, b: Stats) -> Stats:
+        """Statistics of both sets of blocks."""
+        return add(a, b)
+
+    def objective(self, prepared: Prepared, total: Stats) -> Objective:
+        """Log evidence of all targets and its derivative by the sums.
+
+        It depends on the hyper-parameters through the blocks alone, so its direct gradient is 0.
+        """
+        inner, beta = _inner(total)
+        n, (m, p) = total.rows, beta.shape
+        explained = float((total.projection * beta).sum())
+        value = -0.5 * (
+            float(total.square.sum())
+            - explained
+            + p * (total.logdet + linalg.logdet_factor(inner) + n * np.log(2 * np.pi))
+        )
+        moments = np.empty((m + p, m + p))
+        moments[:m, :m] = -0.5 * (beta @ beta.T + p * linalg.inverse_from_factor(inner))
+        moments[:m, m:] = 0.5 * beta
+        moments[m:, :m] = 0.5 * beta.T
+        moments[m:, m:] = -0.5 * np.eye(p)
+        inputs = inputs_of(prepared.theta)
+        kernel = prepared.theta.kernel
+        zero = ThetaBar(np.zeros(len(kernel.log_parameters)), 0.0, np.zeros(inputs.shape))
+        return Objective(float(value), zero, Cotangent(moments, -0.5 * p))
+
+    def local_vjp(
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Gradient through one block's summary.
+
+        P minimises C, so dC = H dR H' and dE = H dA - H dR[:, c] R_cc^-1 A_c; hence R_bar =
+        H' (C_bar H - [E, e]_bar U') with U' = [[A_c, y_c]' R_cc^-1, 0].
+        """
+        X, y = _rows(block, near)
+        kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
+        K, pull = kernel.pullback(X)
+        K_S, pull_S = kernel.pullback(X, Z)
+        A = linalg.whiten_rows(prepared.factor, wide(K_S))
+        window = _factored(prepared, K, A, y, len(X) - len(block.X))
+        H, E_bar, Y = _adjoint(window, cotangent)
+        m, c = A.shape[1], window.c
+        E = A[c:] + H[:, :c] @ A[:c]
+        # A_bar = H' E_bar - 2 sym(H' Y) A, all through the few rows of the block
+        A_bar = H.T @ (E_bar[:, :m] - Y @ A)
+        A_bar -= Y.T @ E
+        R_bar = H.T @ Y
+        noise = prepared.theta.noise_variance * float(R_bar.trace())
+        N = A_bar.T @ A
+        through = inducing.inputs_vjp(
+            prepared, -0.25 * linalg.between_inverses(prepared.factor, N + N.T)
+        )
+        by_S = pull_S(
+            linalg.unwhiten_rows(prepared.factor, A_bar, overwrite=True).astype(X.dtype, copy=False)
+        )
+        by_R = pull(R_bar.astype(X.dtype, copy=False), overwrite=True)
+        parameters = by_R.log_parameters + by_S.log_parameters + through.kernel
+        return ThetaBar(parameters, noise, to_host(by_S.Z + through.inputs))
+
+    def solve(self, prepared: Prepared, total: Stats) -> State:
+        """Posterior of the low-rank part, whitened by L."""
+        inner, beta = _inner(total)
+        return State(prepared.factor, inner, beta)
+
+    def condition(self, theta: Theta, state: State, own: int, blocks: Sequence[Block]) -> Near:
+        """Factor the rows that predictions in ``blocks[own]`` are conditioned on."""
+        X, y = _rows(blocks[-1], blocks[:-1])
+        Z = inputs_of(theta).astype(X.dtype)
+        A = linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
+        R = _residual(theta.kernel(X), A, theta.noise_variance)
+        if self.prediction == "paper":
+            R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)
+        L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
+        inverses = linalg.diagonal_inverses(L)
+        T = linalg.whiten_rows(L, _columns(A, y), overwrite=True, inverses=inverses)
+        m = A.shape[1]
+        rest = T[m:] - state.weights.T @ T[:m]
+        weights = linalg.unwhiten_rows(L, rest, overwrite=True, inverses=inverses).T
+        return Near(X, A, L, inverses, T[:m].copy(), weights)
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """[LMA] Theorem 2 for the rows ``near``.
+
+        With W = R(X, near) R^-1 and E = A - W A_near the mean is W y + E (I + G)^-1 g and the
+        covariance R(X, X) - W R(near, X) + E (I + G)^-1 E'.
+        """
+        kernel, Z = theta.kernel, inputs_of(theta).astype(X.dtype)
+        A = linalg.whiten_rows(state.factor, wide(kernel(X, Z)), overwrite=True)
+        R = wide(kernel(X, near.X.astype(X.dtype, copy=False)))
+        R -= A @ near.features.T
+        mean = R @ near.weights + A @ state.weights
+        if want == "mean":
+            return Moments(mean)
+        V = linalg.whiten_rows(near.factor, R, overwrite=True, inverses=near.inverses)
+        E = A - V @ near.whitened.T
+        shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
+        if want == "variance":
+            variance = wide(kernel.diag(X)) - _row_squares(A) - _row_squares(V)
+            return Moments(mean, variance=variance + _row_squares(shared))
+        covariance = wide(kernel(X)) - A @ A.T - V @ V.T + shared @ shared.T
+        return Moments(mean, covariance=covariance, shared=shared)
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[LMA, Theta]:
+        """Every block conditioned on all before it, as a single one is."""
+        return self, theta
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Tiles of the window, three of them in float64, and its features.
+
+        Operations of a value and gradient: the factor of a window twice, what is whitened by it
+        and the products of the adjoint, for each of its blocks.
+        """
+        b, m, p, w = shape.block_rows, shape.inputs, shape.targets, shape.window_rows
+        blocks = -(-shape.rows // max(b, 1))
+        stats = 8 * (m * m + m * p + p + 2)
+        tile = (shape.kernel_tiles + 1) * shape.itemsize + 3 * 8
+        once = w**3 / 3 + 2 * w * w * m + w * m * m
+        adjoint = w * w * (b + m + p) + 2 * w * w * b + 8 * w * b * m + w * m * m
+        return Footprint(
+            task=tile * w * (w + m) + 2 * stats + 8 * m * m,
+            stats=stats,
+            solve=(shape.kernel_tiles + 8) * 8 * m * m,
+            state=8 * (2 * m * m + m * p) + 8 * shape.rows * (shape.features + p),
+            operations=float(blocks * (2 * once + adjoint)),
+        )
+
+
+def _inner(total: Stats) -> tuple[Array, Array]:
+    """L_B and (I + G)^-1 g."""
+    inner, _ = linalg.cholesky(np.eye(len(total.gram)) + total.gram, jitter=0.0, overwrite=True)
+    return inner, linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
+
+
+def _rows(block: Block, near: Sequence[Block]) -> tuple[Array, Array]:
+    """Rows near a block and then its own."""
+    xp = namespace(block.X)
+    blocks = [*near, block]
+    return xp.concatenate([b.X for b in blocks]), xp.concatenate([b.y for b in blocks])
+
+
+def _columns(A: Array, y: Array) -> Array:
+    """[A, y]' (m + p, w) in C order."""
+    return namespace(A).concatenate([A.T, y.T.astype(np.float64)])
+
+
+def _residual(K: Array, A: Array, noise_variance: float) -> Array:
+    """R = K - A A' + s I, in K's memory where that is its own."""
+    R = wide(K)
+    if not R.flags.writeable:
+        R = R - A @ A.T
+    else:
+        R -= A @ A.T
+    at = namespace(R).arange(len(R))
+    R[at, at] += noise_variance
+    return R
+
+
+def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> _Window:
+    X, y = _rows(block, near)
+    kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
+    A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
+    return _factored(prepared, kernel(X), A, y, len(X) - len(block.X))
+
+
+def _factored(prepared: Prepared, K: Array, A: Array, y: Array, c: int) -> _Window:
+    R = _residual(K, A, prepared.theta.noise_variance)
+    L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
+    return _Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
+
+
+def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
+    """R with its far corners by the recursion of [LMA] eq. 1, in place.
+
+    Blocks i and j more than ``order`` apart are independent given the ``order`` after the first:
+    R_ij = R_iB R_BB^-1 R_Bj with B = i+1 .. i+order.
+    """
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    for apart in range(order + 1, len(sizes)):
+        for i in range(len(sizes) - apart):
+            own, between = slice(edges[i], edges[i + 1]), slice(edges[i + 1], edges[i + order + 1])
+            far = slice(edges[i + apart], edges[i + apart + 1])
+            L, _ = linalg.cholesky(R[between, between], jitter=0.0)
+            half = linalg.solve_lower(L, R[between, far])
+            R[own, far] = linalg.solve_lower(L, R[between, own]).T @ half
+            R[far, own] = R[own, far].T
+    return R
+
+
+def _adjoint(window: _Window, cotangent: Cotangent) -> tuple[Array, Array, Array]:
+    """H (b, w), [E, e]_bar (b, m + p) and Y = C_bar H - [E, e]_bar U' (b, w)."""
+    xp, c, L = namespace(window.factor), window.c, window.factor
+    T, L_bb = window.whitened, L[c:, c:]
+    size, b = len(T), len(L_bb)
+    # rows of H's near part and of U' at one go
+    through = linalg.unwhiten_rows(L[:c, :c], xp.concatenate([L[c:, :c], T[:, :c]]), overwrite=True)
+    H = xp.concatenate([-through[:b], xp.eye(b)], axis=1)
+    W = linalg.unwhiten_rows(L_bb, T[:, c:])  # (C^-1 [E, e])'
+    MW = cotangent.moments @ W
+    C_bar = cotangent.logdet * linalg.inverse_from_factor(L_bb) - W.T @ MW
+    E_bar = 2.0 * MW.T
+    Y = C_bar @ H
+    Y[:, :c] -= E_bar @ through[b : b + size]
+    return H, E_bar, Y
+
+
+def _row_squares(A: Array) -> Array:
+    return namespace(A).einsum("ij,ij->i", A, A)
