@@ -31,7 +31,7 @@ def unmasked(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def read(array: Any, rows: slice) -> np.ndarray:
-    """Rows of a NumPy or Zarr array, inside a task."""
+def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
+    """Rows of a NumPy or Zarr array, or of one of its planes, inside a task."""
     with _few_at_a_time:
         return np.asarray(array[rows])

@@ -63,14 +63,14 @@ def dataset_writer(
     names = {"feature_names": list(feature_names)}
     if p:
         names["target_names"] = list(target_names)
-    with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **_marks()}) as group:
+    with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **marks()}) as group:
         writer = DatasetWriter(group, len(feature_names), tail, int(block_rows))
         yield writer
         writer.finish()
         group.attrs["complete"] = True
 
 
-def _marks() -> dict[str, Any]:
+def marks() -> dict[str, Any]:
     """Attributes of a store that is being written; ``uuid`` tells it from others at its place."""
     return {"uuid": uuid.uuid4().hex, "complete": False}
 
@@ -82,9 +82,9 @@ class DatasetWriter:
         self.rows = 0
         self._step, self._held = step, 0
         self._pending: list[tuple[np.ndarray, ...]] = []
-        self._arrays = [_create(group, "X", (0, d), step, np.float64)]
+        self._arrays = [create_rows(group, "X", (0, d), step, np.float64)]
         if tail is not None:
-            self._arrays.append(_create(group, "y", (0, *tail), step, np.float64))
+            self._arrays.append(create_rows(group, "y", (0, *tail), step, np.float64))
 
     def append(self, X: np.ndarray, y: np.ndarray | None = None) -> None:
         """Add rows X (r, d) and y (r,) or (r, p), which a store without targets does not take."""
@@ -118,12 +118,12 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
     Tasks write the chunks of a dask array, one each; this process writes those of a NumPy array,
     which would have to travel to the tasks inside of the graph.
     """
-    with groups.creating(url, "temporary dataset", _marks()) as group:
+    with groups.creating(url, "temporary dataset", marks()) as group:
         targets: dict[str, Any] = {}
         for name, a in arrays.items():
             # a float holds all small integers, and a NaN for what is not written
             dtype = np.result_type(a.dtype, np.float32)
-            targets[name] = _create(group, name, a.shape, step, dtype)
+            targets[name] = create_rows(group, name, a.shape, step, dtype)
             for i in () if isinstance(a, da.Array) else range(0, len(a), step):
                 targets[name][i : i + step] = a[i : i + step]
         lazy = [name for name, a in arrays.items() if isinstance(a, da.Array)]
@@ -138,8 +138,9 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
     return targets
 
 
-def _create(
+def create_rows(
     group: zarr.Group, name: str, shape: tuple[int, ...], step: int, dtype: Any
 ) -> zarr.Array:
+    """An array (n, ...) in chunks of ``step`` whole rows; what is not written reads as NaN."""
     chunks = (step, *(max(1, size) for size in shape[1:]))
     return group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=np.nan)

@@ -1,0 +1,170 @@
+"""Dataset stores whose rows are in the order of blocks, and the sorted runs they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from daskgp.errors import StoreError
+from daskgp.flow.io import groups, reading, writers
+from daskgp.flow.io.datasets import Rows, behind
+
+VERSION = 1
+BLOCKS, CUTS, CENTROIDS, RUNS = "blocks", "block_cuts", "block_centroids", "runs"
+
+
+def stored_dtype(array: Any) -> np.dtype[Any]:
+    """A float that holds the numbers of an array, and a NaN."""
+    return np.dtype(np.result_type(array.dtype, np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Sorted runs of rows with their keys on disk; a task writes whole runs."""
+
+    array: zarr.Array
+    """Bytes (runs, rows, bytes of a row), one shard a run, of which slices are read."""
+    record: np.dtype[Any]
+    """What the bytes of a row are: key, X, y."""
+
+    def put(self, index: int, keys: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
+        """Write one run of rows with their keys (r,)."""
+        _, rows, width = self.array.shape
+        whole = np.zeros((1, rows, width), np.uint8)
+        records = whole[0].reshape(-1).view(self.record)[: len(keys)]
+        records["key"], records["X"], records["y"] = keys, X, y
+        with groups.writing(str(self.array.store_path), "dataset"):
+            self.array[index : index + 1] = whole
+
+    def take(self, index: int, start: int, stop: int) -> np.ndarray:
+        """Records start to stop of a run."""
+        values = reading.read(self.array, (index, slice(start, stop)))
+        return np.ascontiguousarray(values).reshape(-1).view(self.record)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The store that rows are written to, each task whole chunks of it."""
+
+    url: str
+    group: zarr.Group
+    X: zarr.Array
+    y: zarr.Array
+    runs: Runs
+
+    def put(self, start: int, X: np.ndarray, y: np.ndarray) -> None:
+        """Write rows that are whole chunks; the last ones may be fewer."""
+        stop, step = start + len(X), self.X.chunks[0]
+        if start % step or (stop % step and stop != self.X.shape[0]):
+            raise StoreError(f"{self.url}: rows {start} to {stop} are no chunks of {step} rows")
+        with groups.writing(self.url, "dataset"):
+            self.X[start:stop] = X
+            self.y[start:stop] = y.reshape(len(y), *self.y.shape[1:])
+
+    def finish(
+        self, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
+    ) -> None:
+        """Write what blocks there are and forget the runs."""
+        groups.write_array(self.group, CUTS, cuts)
+        groups.write_array(self.group, CENTROIDS, centroids)
+        del self.group[RUNS]
+        self.group.attrs[BLOCKS] = {"version": VERSION, **attributes}
+
+
+@contextmanager
+def creating(
+    url: str, rows: Rows, n: int, step: int, runs: tuple[int, int], part: int
+) -> Iterator[Target]:
+    """A dataset store of n rows like others, to be filled; removed again if the block fails.
+
+    Parameters
+    ----------
+    url : str
+        Where; StoreError if something is there.
+    rows : Rows
+        Their columns, names and types are taken over.
+    n, step : int
+        Rows, and rows of a chunk.
+    runs : tuple of int
+        Runs and most rows of one.
+    part : int
+        Rows of a run that are read at one go.
+    """
+    names = {
+        "feature_names": list(rows.feature_names),
+        "target_names": list(rows.target_names),
+    }
+    with groups.creating(url, "dataset", {**names, **writers.marks()}) as group:
+        X, y = (
+            writers.create_rows(group, name, (n, *a.shape[1:]), step, stored_dtype(a))
+            for name, a in (("X", rows.X), ("y", rows.y))
+        )
+        yield Target(url, group, X, y, _create_runs(group, rows, runs, part))
+        group.attrs["complete"] = True
+
+
+def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int) -> Runs:
+    types = [
+        ("key", np.uint64),
+        ("X", stored_dtype(rows.X), (rows.n_features,)),
+        ("y", stored_dtype(rows.y), (rows.n_targets,)),
+    ]
+    record, most = np.dtype(types), -(-runs[1] // part) * part
+    array = group.create_array(
+        RUNS,
+        shape=(runs[0], most, record.itemsize),
+        shards=(1, most, record.itemsize),
+        chunks=(1, part, record.itemsize),
+        dtype=np.uint8,
+        compressors=None,
+    )
+    return Runs(array, record)
+
+
+class Blocks(NamedTuple):
+    """What a prepared store says of its blocks."""
+
+    url: str
+    attributes: dict[str, Any]
+    features: tuple[str, ...]
+    cuts: np.ndarray
+    centroids: np.ndarray
+
+
+def blocks_behind(X: Any) -> Blocks | None:
+    """What the store of an X says of its blocks; None for others.
+
+    Raises
+    ------
+    StoreError
+        If it says so in a way that this version does not read.
+    """
+    array = behind(X)
+    if not isinstance(array, zarr.Array):
+        return None
+    parent, _, leaf = array.path.rpartition("/")
+    if leaf != "X":
+        return None
+    try:
+        group = zarr.open_group(array.store, path=parent, mode="r")
+    except FileNotFoundError:
+        return None
+    attributes = group.attrs.asdict()
+    found = attributes.get(BLOCKS)
+    if not isinstance(found, dict):
+        return None
+    url = str(group.store_path)
+    if found.get("version") != VERSION:
+        raise StoreError(
+            f"dataset {url} has blocks of format version {found.get('version')}, this daskgp reads "
+            f"version {VERSION}: run daskgp.prepare again"
+        )
+    cuts, centroids = (np.asarray(groups.array_of(group, n)[...]) for n in (CUTS, CENTROIDS))
+    names = attributes.get("feature_names")
+    features = tuple(str(name) for name in names) if isinstance(names, list) else ()
+    return Blocks(url, found, features, cuts, centroids)

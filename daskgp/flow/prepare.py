@@ -1,0 +1,332 @@
+"""Rows rewritten in the order of blocks: an external merge sort whose memory does not grow.
+
+Each span of rows becomes a sorted run on disk, with counts at many keys.  A task of the second
+pass reads from every run the slice that holds its ranks, and writes them.  Equal keys keep the
+order of their rows, so the result is one and the same however the work is cut.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask import delayed
+
+from daskgp import ordering, scaling
+from daskgp.errors import InputError, SettingError
+from daskgp.flow import io, partition, visible
+from daskgp.flow.cluster import Executor, ShowProgress, single_blas_thread
+from daskgp.flow.io import groups, prepared
+from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
+from daskgp.flow.partition import Span
+from daskgp.flow.rounds import describe, gather_sample, map_reduce
+from daskgp.ordering import Order
+
+__all__ = ["Prepared", "arrange", "prepare"]
+
+KEY_SAMPLE, MAX_CUTS = 20_000, 4_096
+CHUNK_BYTES, RUN_BYTES = 1 << 20, 16 << 20
+OVERLAP = 32
+"""Cuts a task of the second pass: it reads about two intervals more than it writes."""
+
+
+class Prepared(NamedTuple):
+    """What `prepare` wrote: rows, rows left out, blocks, rows of a block, and the kind of order."""
+
+    rows: int
+    dropped: int
+    blocks: int
+    block_rows: int
+    order: str
+
+
+def prepare(
+    source: Any,
+    store: str,
+    order: str | Sequence[str] = "auto",
+    block_rows: int | None = None,
+    lengthscales: Sequence[float] | None = None,
+    random_state: int | None = 0,
+    progress: ShowProgress = "auto",
+) -> Prepared:
+    """Rewrite a dataset in blocks of nearby rows, out of core.
+
+    The rows are sorted along a line on which neighbours are near one another, and cut into blocks
+    of equal size.  Memory holds a few blocks a task, whatever the number of rows; the disk holds
+    the rows twice while it runs.
+
+    Parameters
+    ----------
+    source : str, path or pair (X, y)
+        URL of a dataset store, or rows of any kind that ``fit`` takes.
+    store : str or path
+        The dataset store to write: a local path or fsspec URL where nothing is yet.
+    order : str or sequence of str
+        ``"hilbert"``, a curve through the two or three leading features; ``"pca"``, their first
+        principal component; ``"kmeans"``, a chain of clusters; the name of a feature, such as the
+        time; or the names of two or three for the curve.  ``"auto"`` is the feature where there is
+        one, the curve for two or three, and the chain for more.
+    block_rows : int, optional
+        Most rows of a block, 512 by default.
+    lengthscales : sequence of d floats, optional
+        How far apart rows are still alike, for each feature in its units; the standard deviations
+        of the features by default.  Infinite for a feature that does not matter.
+    random_state : int, optional
+        Seed of the sample that the order is made from.
+    progress : bool or "auto"
+        Whether to show bars; by default where somebody sits at a terminal.
+
+    Returns
+    -------
+    Prepared
+        ``rows`` written, ``dropped`` because a value was missing, ``blocks``, ``block_rows`` and
+        the kind of ``order``.
+
+    Raises
+    ------
+    InputError
+        If the source cannot be used or a setting is none; as StoreError if the destination exists
+        or cannot be written.  Nothing is left at the destination then.
+    """
+    url, executor = str(store).rstrip("/"), Executor.current(progress)
+    groups.refuse_existing(url, "dataset")
+    X, y = _opened(source)
+    spill = f"{url}-rows-{uuid.uuid4().hex[:12]}"  # beside it, where the workers will write
+    try:
+        rows = io.rows_of(X, y, spill, executor.shares_memory)
+        for array in (rows.X, rows.y):
+            visible.check(executor, array, "the dataset", f"put it in {visible.HERE}")
+        seed = _seed(random_state)
+        layout = arrange(rows, url, order, block_rows, lengthscales, seed, executor)
+    finally:
+        io.remove(spill)
+    dropped = len(rows) - layout.rows
+    return Prepared(layout.rows, dropped, layout.n_blocks, layout.block_rows, layout.order.kind)
+
+
+def _opened(source: Any) -> tuple[Any, Any]:
+    if isinstance(source, str | os.PathLike):
+        return io.open_dataset(str(source))
+    if isinstance(source, tuple | list) and len(source) == 2:
+        return source[0], source[1]
+    raise InputError(
+        f"source is of type {type(source).__name__}: give the path or URL of a dataset store, or "
+        "a pair (X, y)"
+    )
+
+
+def _seed(random_state: int | None) -> int:
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return _whole("random_state", random_state, 0)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
+    return int(value)
+
+
+def arrange(
+    rows: io.Rows,
+    url: str,
+    order: str | Sequence[str] = "auto",
+    block_rows: int | None = None,
+    lengthscales: Sequence[float] | np.ndarray | None = None,
+    seed: int = 0,
+    executor: Executor | None = None,
+) -> Layout:
+    """Write rows to a new dataset store in the order of blocks.
+
+    Rows with missing values are left out.
+
+    Parameters
+    ----------
+    rows : Rows
+        Must be there for all tasks.
+    url : str
+        Where; StoreError if something is there.
+    order : str or sequence of str
+        As for `daskgp.ordering.make_order`.
+    block_rows : int, optional
+        Most rows of a block; DEFAULT_BLOCK_ROWS where it is not given.
+    lengthscales : sequence of d floats, optional
+        In the units of X.
+    seed : int
+        Of samples and clusters.
+    executor : Executor, optional
+        Where to run.
+
+    Returns
+    -------
+    Layout
+        The blocks, as `read_layout` finds them in the store.
+    """
+    executor = executor or Executor.current()
+    most = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
+    ordering.check_order(order, rows.feature_names, lengthscales)
+    groups.refuse_existing(url, "dataset")
+    if not len(rows):
+        raise InputError("no rows: the training data has length 0")
+    spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
+    sums = describe(rows, spans, executor)
+    scaling.check(sums, rows.feature_names, rows.target_names)
+    n, d = int(sums.rows), rows.n_features
+    wide = balanced(n, most)
+    plain = scaling.identity(d, rows.n_targets)
+    sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
+    line = ordering.make_order(
+        order,
+        sample,
+        sums.low[:d],
+        sums.high[:d],
+        rows.feature_names,
+        -(-n // wide),
+        lengthscales,
+        seed,
+    )
+    step = _chunk_rows(wide, d * prepared.stored_dtype(rows.X).itemsize)
+    pieces = _pieces(n, step)
+    longest = max(span.rows for span in spans)
+    part = int(np.clip(longest // (2 * len(pieces)), 64, 4_096))
+    with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
+        remedy = f"write it to {visible.HERE}"
+        visible.check(executor, target.X, "the prepared dataset", remedy)
+        cuts = _fine_cuts(line.keys(sample), OVERLAP * len(pieces))
+        before = _sort(rows, spans, target.runs, _Sorting(line, cuts), executor)
+        blocks = _write(pieces, before, wide, target, executor)
+        layout = Layout(line, n, wide, blocks.first[1:], blocks.centroids)
+        said = {"order": line.to_dict(), "rows": n, "block_rows": wide}
+        target.finish(layout.cuts, layout.centroids, said)
+    return layout
+
+
+def _run_rows(rows: io.Rows) -> int:
+    """Rows of a run: as a fit cuts them, more where there are very many."""
+    width = 8 * (rows.n_features + rows.n_targets + 1)
+    most = max(partition.MAX_ROWS, RUN_BYTES // width)
+    return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, most))
+
+
+def _chunk_rows(block_rows: int, row_bytes: int) -> int:
+    """Rows of a chunk: whole blocks of about CHUNK_BYTES, or one."""
+    most = min(partition.MAX_ROWS, CHUNK_BYTES // row_bytes)
+    return max(1, most // block_rows) * block_rows
+
+
+def _pieces(n: int, step: int) -> list[Span]:
+    """What tasks write: whole chunks, about as many rows as a block of a fit."""
+    wide = max(1, partition.default_block_rows(n) // step) * step
+    return [Span(i, min(i + wide, n)) for i in range(0, n, wide)]
+
+
+# -- sorted runs -----------------------------------------------------------------------------
+
+
+class _Sorting(NamedTuple):
+    """What all tasks of the first pass share: the order, and keys (K,) to count rows at."""
+
+    order: Order
+    cuts: np.ndarray
+
+
+def _fine_cuts(keys: np.ndarray, number: int) -> np.ndarray:
+    """At most ``number`` different quantiles of a sample of keys."""
+    number = min(number, MAX_CUTS, len(keys))
+    places = np.linspace(0, len(keys) - 1, number).astype(int)
+    return np.unique(np.sort(keys)[places])
+
+
+def _sort(
+    rows: io.Rows, spans: list[Span], runs: prepared.Runs, plan: _Sorting, executor: Executor
+) -> np.ndarray:
+    """Write the runs; rows of each of them before each edge (runs, 2 K + 2).
+
+    The edges are the start, before and after each of the K cuts, and the end.
+    """
+    task, shared = partial(_sort_run, rows, runs), (delayed(plan, traverse=False),)
+    found = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared)
+    return np.asarray(found)
+
+
+def _sort_run(
+    rows: io.Rows, runs: prepared.Runs, piece: tuple[int, Span], plan: _Sorting
+) -> np.ndarray:
+    with single_blas_thread():
+        index, span = piece
+        X, y = rows.read(*span)
+        keep = scaling.complete_rows(X, y)
+        X, y = X[keep], y[keep]
+        keys = plan.order.keys(X)
+        line = np.argsort(keys, kind="stable")
+        keys = keys[line]
+        runs.put(index, keys, X[line], y[line])
+    sides = [np.searchsorted(keys, plan.cuts, side) for side in ("left", "right")]
+    edges = np.stack(sides, axis=1).ravel()
+    return np.concatenate([[0], edges, [len(keys)]]).astype(np.int32)[None]
+
+
+def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b])
+
+
+def _slices(before: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray, int]:
+    """Where the rows of some ranks lie: start and stop (runs,), and how many before are read."""
+    total = before.sum(axis=0, dtype=np.int64)
+    first = int(np.searchsorted(total, span.start, side="right")) - 1
+    last = int(np.searchsorted(total, span.stop, side="left"))
+    starts, stops = before[:, first], before[:, last]
+    if first % 2:  # one key alone: equal keys are in the order of the runs
+        starts = _within(before, first, span.start - total[first])
+    if (last - 1) % 2:
+        stops = _within(before, last - 1, span.stop - total[last - 1])
+    return starts, stops, span.start - int(starts.sum(dtype=np.int64))
+
+
+def _within(before: np.ndarray, edge: int, number: int) -> np.ndarray:
+    """Rows of each run before row ``number`` of those between an edge and the next."""
+    sizes = (before[:, edge + 1] - before[:, edge]).astype(np.int64)
+    return before[:, edge] + np.clip(number - (np.cumsum(sizes) - sizes), 0, sizes)
+
+
+# -- blocks ----------------------------------------------------------------------------------
+
+
+class _Blocks(NamedTuple):
+    """First key (m,) and mean inputs (m, d) of blocks."""
+
+    first: np.ndarray
+    centroids: np.ndarray
+
+
+def _write(
+    pieces: list[Span], before: np.ndarray, wide: int, target: prepared.Target, executor: Executor
+) -> _Blocks:
+    """Write the rows in their order."""
+    task, shared = partial(_write_piece, target, wide), (delayed(before, traverse=False),)
+    found = map_reduce(task, _both, pieces, executor, "write", shared)
+    return _Blocks(*found)
+
+
+def _write_piece(target: prepared.Target, wide: int, span: Span, before: np.ndarray) -> _Blocks:
+    starts, stops, skip = _slices(before, span)
+    slices = enumerate(zip(starts.tolist(), stops.tolist(), strict=True))
+    records = np.concatenate(
+        [target.runs.take(i, *part) for i, part in slices if part[0] < part[1]]
+    )
+    line = np.argsort(records["key"], kind="stable")[skip : skip + span.rows]
+    records = records[line]
+    target.put(span.start, records["X"], records["y"])
+    first = np.arange(0, span.rows, wide)
+    rows = np.diff(first, append=span.rows)
+    sums = np.add.reduceat(records["X"].astype(np.float64), first, axis=0)
+    return _Blocks(records["key"][first], sums / rows[:, None])
+
+
+def _both(a: _Blocks, b: _Blocks) -> _Blocks:
+    return _Blocks(*(np.concatenate(parts) for parts in zip(a, b, strict=True)))

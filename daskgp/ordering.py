@@ -1,0 +1,362 @@
+"""How rows are put in a line, so that neighbours in the line are neighbours in space.
+
+Every row has a key, an unsigned integer of 64 bits, and rows are sorted by it.  The geometry is
+that of inputs divided by their lengthscales.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from daskgp.errors import SettingError
+
+KINDS = ("hilbert", "pca", "kmeans")
+MAX_LEADING, MAX_CENTROIDS = 3, 256
+BITS = {1: 63, 2: 31, 3: 21}
+"""Bits a coordinate of a Hilbert key of 1, 2 or 3 coordinates."""
+TIE_BITS = {1: 32, 2: 16, 3: 10}
+"""The same where the key has 32 bits."""
+
+_TILE = 4_096  # rows whose distances to all centroids stay in the cache
+_ARRAYS = ("low", "high", "step", "direction", "centroids")
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """A line through the rows: every row has a key.
+
+    Parameters
+    ----------
+    kind : str
+        ``"column"``, ``"hilbert"``, ``"pca"`` or ``"kmeans"``.
+    features : tuple of str
+        Names of all columns of the X that it was made for.
+    columns : tuple of int
+        The k columns that are looked at, the leading one first.
+    low, high : ndarray (k,)
+        Their ranges; values outside are clipped.
+    step : ndarray (k,)
+        What each is divided by, in its own units: its share of the side of a cube for a curve,
+        its lengthscale otherwise.
+    direction : ndarray (k,) or (0,)
+        First principal component of scaled inputs, where the kind needs it.
+    centroids : ndarray (K, k) or (0, k)
+        Centres of clusters of scaled inputs, in the order of their chain.
+    """
+
+    kind: str
+    features: tuple[str, ...]
+    columns: tuple[int, ...]
+    low: np.ndarray
+    high: np.ndarray
+    step: np.ndarray
+    direction: np.ndarray
+    centroids: np.ndarray
+
+    def keys(self, X: np.ndarray) -> np.ndarray:
+        """Keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN."""
+        keys = np.zeros(len(X), np.uint64)
+        for start in range(0, len(X), _TILE):
+            tile = np.asarray(X[start : start + _TILE], np.float64)
+            whole = np.flatnonzero(~np.isnan(tile).any(axis=1))
+            columns = tile[np.ix_(whole, np.array(self.columns))]
+            scaled = (np.clip(columns, self.low, self.high) - self.low) / self.step
+            keys[start + whole] = self._scaled_keys(np.ascontiguousarray(scaled.T))
+        return keys
+
+    def _scaled_keys(self, scaled: np.ndarray) -> np.ndarray:
+        """Keys of scaled inputs (k, n)."""
+        if self.kind == "pca":
+            return _quantised(self._projection(scaled), BITS[1])
+        if self.kind == "kmeans":
+            return self._chain_keys(scaled)
+        if self.kind == "column" and len(scaled) > 1:
+            ties = hilbert_keys(scaled[1:], TIE_BITS[len(scaled) - 1])
+            return (_quantised(scaled[0], 32) << np.uint64(32)) | ties
+        return hilbert_keys(scaled, BITS[len(scaled)])
+
+    def _projection(self, scaled: np.ndarray) -> np.ndarray:
+        """Place along the direction, from 0 to 1 over the box of the ranges."""
+        ends = self.direction * (self.high - self.low) / self.step
+        place = _dot(self.direction, scaled) - np.minimum(ends, 0.0).sum()
+        return place / (np.abs(ends).sum() or 1.0)
+
+    def _chain_keys(self, scaled: np.ndarray) -> np.ndarray:
+        """The nearest centroid of the chain and, below it, the place along the chain there."""
+        own, along = _nearest(scaled, self.centroids), self._along()
+        apart = scaled - self.centroids.T[:, own]
+        place = _dot(along.T[:, own], apart)
+        place = 0.5 + 0.5 * place / (1.0 + np.abs(place))
+        return (own.astype(np.uint64) << np.uint64(48)) | _quantised(place, 48)
+
+    def _along(self) -> np.ndarray:
+        """Direction (K, k) of the chain at each centroid, over half its length there squared."""
+        if len(self.centroids) == 1:
+            return self.direction[None]
+        padded = np.pad(self.centroids, ((1, 1), (0, 0)), mode="edge")
+        along = padded[2:] - padded[:-2]
+        length = (along**2).sum(axis=1, keepdims=True)
+        return 2.0 * along / np.where(length > 0.0, length, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON takes."""
+        plain = {"kind": self.kind, "features": list(self.features), "columns": list(self.columns)}
+        return {**plain, **{name: getattr(self, name).tolist() for name in _ARRAYS}}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Self:
+        """The order that `to_dict` wrote."""
+        columns = tuple(int(j) for j in found["columns"])
+        low, high, step, axis, chain = (np.asarray(found[name], np.float64) for name in _ARRAYS)
+        chain = chain.reshape(-1, len(columns))
+        features = tuple(str(name) for name in found["features"])
+        return cls(str(found["kind"]), features, columns, low, high, step, axis, chain)
+
+
+def _dot(weights: np.ndarray, scaled: np.ndarray) -> np.ndarray:
+    """Sum over the first axis, column by column: the same bits wherever a row stands."""
+    total = np.zeros(scaled.shape[1])
+    for weight, column in zip(weights, scaled, strict=True):
+        total += weight * column
+    return total
+
+
+def _quantised(place: np.ndarray, bits: int) -> np.ndarray:
+    """Places 0 to 1 as unsigned integers of some bits."""
+    cells = (np.clip(place, 0.0, 1.0) * 2.0**bits).astype(np.uint64)
+    return np.minimum(cells, np.uint64(2**bits - 1))
+
+
+def _nearest(scaled: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """Index (n,) of the centroid nearest to each of the scaled inputs (k, n)."""
+    near = scaled.T @ centroids.T
+    near -= 0.5 * (centroids**2).sum(axis=1)
+    return near.argmax(axis=1)
+
+
+# -- making an order -------------------------------------------------------------------------
+
+
+def make_order(
+    order: str | Sequence[str],
+    sample: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    names: Sequence[str],
+    n_blocks: int,
+    lengthscales: Sequence[float] | np.ndarray | None = None,
+    seed: int = 0,
+) -> Order:
+    """Order of rows of which a sample is at hand.
+
+    Parameters
+    ----------
+    order : str or sequence of str
+        ``"auto"``, ``"hilbert"``, ``"pca"``, ``"kmeans"``, a column, or up to three columns for
+        a Hilbert curve through them.  ``"auto"`` is the column itself where there is one, a
+        curve for two or three, and a chain of clusters for more.
+    sample : ndarray (N, d)
+        Complete rows in their own units.
+    low, high : ndarray (d,)
+        Ranges of all rows.
+    names : sequence of str
+        Names of the columns.
+    n_blocks : int
+        Blocks wanted; there are no more clusters.
+    lengthscales : sequence of d floats, optional
+        In the units of X; the standard deviations of the sample by default.  A column with
+        an infinite one does not matter and is left out.
+    seed : int
+        Of the clusters.
+
+    Raises
+    ------
+    SettingError
+        For an order that is no kind and no column, or lengthscales that are none.
+    """
+    sample, names = np.asarray(sample, np.float64), tuple(names)
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    named, spread = _named(order, names), sample.std(axis=0)
+    scale = spread if lengthscales is None else _checked(lengthscales, names)
+    matters = np.isfinite(scale) & (scale > 0.0) & (high > low)
+    scale = np.where(matters, scale, np.where(spread > 0.0, spread, 1.0))
+    extent = (high - low) / scale
+    ranked = [int(j) for j in np.argsort(-extent, kind="stable") if matters[j]]
+    ranked = ranked or list(range(len(names)))
+    kind = _kind(order, len(named), len(ranked))
+    columns = _columns(kind, named, ranked)
+    step = scale[columns]
+    if kind == "hilbert":
+        step = step * extent[columns].max()
+    elif kind == "column":
+        step[1:] *= extent[columns[1:]].max(initial=0.0)
+        step[0] *= extent[columns[0]]
+    step = np.where(step > 0.0, step, 1.0)
+    low, high, k = low[columns], high[columns], len(columns)
+    scaled = (sample[:, columns] - low) / step
+    axis = _principal(scaled) if kind in ("pca", "kmeans") else np.empty(0)
+    chain = np.empty((0, k))
+    if kind == "kmeans":
+        chain = _chain(_clusters(scaled, min(n_blocks, MAX_CENTROIDS), seed), axis)
+    return Order(kind, names, tuple(columns), low, high, step, axis, chain)
+
+
+def check_order(
+    order: str | Sequence[str],
+    names: Sequence[str],
+    lengthscales: Sequence[float] | np.ndarray | None = None,
+) -> None:
+    """Raise SettingError for what `make_order` cannot use, before there is a sample."""
+    _named(order, tuple(names))
+    if lengthscales is not None:
+        _checked(lengthscales, tuple(names))
+
+
+def _named(order: str | Sequence[str], names: tuple[str, ...]) -> list[int]:
+    """The columns that an order names; none for a kind."""
+    if isinstance(order, str) and order in ("auto", *KINDS):
+        return []
+    wanted = [order] if isinstance(order, str) else list(order)
+    if not 1 <= len(wanted) <= MAX_LEADING or len(set(wanted)) < len(wanted):
+        raise SettingError(
+            f"order={wanted!r}: name 1 to {MAX_LEADING} different columns, or one of "
+            f"{', '.join(map(repr, ('auto', *KINDS)))}"
+        )
+    for name in wanted:
+        if name not in names:
+            raise SettingError(_unknown(name, names))
+    return [names.index(name) for name in wanted]
+
+
+def _unknown(name: object, names: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(str(name), ("auto", *KINDS, *names), 1)
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return (
+        f"order {name!r} is none of {', '.join(('auto', *KINDS))} and no column{meant}; "
+        f"X has {', '.join(names[:20])}{more}"
+    )
+
+
+def _checked(lengthscales: Sequence[float] | np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """Lengthscales (d,) as numbers greater than 0."""
+    try:
+        found = np.asarray(lengthscales, np.float64)
+    except (ValueError, TypeError) as error:
+        raise SettingError(f"lengthscales={lengthscales!r}: numbers are needed") from error
+    if found.shape != (len(names),):
+        raise SettingError(
+            f"lengthscales have shape {found.shape}, one for each of the {len(names)} columns is "
+            f"needed: {', '.join(names[:20])}"
+        )
+    for name, value in zip(names, found, strict=True):
+        if not value > 0.0:
+            raise SettingError(f"lengthscale {value:g} of {name!r}: it must be greater than 0")
+    return found
+
+
+def _kind(order: str | Sequence[str], named: int, mattering: int) -> str:
+    if named or order == "auto":
+        number = named or mattering
+        return "column" if number == 1 else "hilbert" if number <= MAX_LEADING else "kmeans"
+    return str(order)
+
+
+def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:
+    """The columns looked at; those of a curve begin with the widest."""
+    if kind == "column":
+        first = named or ranked[:1]
+        return first + [j for j in ranked if j != first[0]][:MAX_LEADING]
+    if kind == "hilbert":
+        return named or ranked[:MAX_LEADING]
+    return sorted(ranked)
+
+
+def _principal(scaled: np.ndarray) -> np.ndarray:
+    """First principal component (k,) of scaled inputs (N, k); its largest entry is positive."""
+    apart = scaled - scaled.mean(axis=0)
+    found = np.linalg.eigh(apart.T @ apart)[1][:, -1]
+    return np.asarray(found * np.sign(found[np.argmax(np.abs(found))]))
+
+
+def _clusters(scaled: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Centres (K, k) of at most ``number`` clusters."""
+    number = max(1, min(number, len(np.unique(scaled, axis=0))))
+    with threadpool_limits(1):  # sums of several threads are in no fixed order
+        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(scaled).cluster_centers_
+
+
+def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
+    """Centroids in a path from an end of an axis, each time to the nearest one left."""
+    apart, left = cdist(centroids, centroids), np.ones(len(centroids), bool)
+    path = [int(np.argmin(centroids @ axis))]
+    for _ in range(len(centroids) - 1):
+        left[path[-1]] = False
+        path.append(int(np.argmin(np.where(left, apart[path[-1]], np.inf))))
+    return centroids[path]
+
+
+# -- the Hilbert curve -----------------------------------------------------------------------
+
+
+def hilbert_keys(places: np.ndarray, bits: int) -> np.ndarray:
+    """Places along the Hilbert curve through a cube of 2^bits cells a side.
+
+    Parameters
+    ----------
+    places : ndarray (k, n)
+        Coordinates from 0 to 1.
+    bits : int
+        Bits a coordinate; k times bits are at most 64.
+
+    Returns
+    -------
+    keys : ndarray (n,) of uint64
+
+    Notes
+    -----
+    The transform of Skilling, Programming the Hilbert curve (2004), on all points at once.
+
+    Examples
+    --------
+    >>> hilbert_keys(np.array([[0.2, 0.2, 0.7, 0.7], [0.2, 0.7, 0.7, 0.2]]), 1)
+    array([0, 1, 2, 3], dtype=uint64)
+    """
+    return _interleaved(_transposed(_quantised(places, bits), bits), bits)
+
+
+def _transposed(cells: np.ndarray, bits: int) -> np.ndarray:
+    """Skilling's AxesToTranspose: cells (k, n) become the key with its bits dealt out to rows."""
+    x, one = cells.copy(), np.uint64(1)
+    for shift in range(bits - 1, 0, -1):
+        at, below = np.uint64(shift), np.uint64(2**shift - 1)
+        for row in x:
+            chosen = np.uint64(0) - ((row >> at) & one)  # all bits where this one is set
+            swap = (x[0] ^ row) & below & ~chosen
+            x[0] ^= (below & chosen) ^ swap
+            row ^= swap
+    for i in range(1, len(x)):  # Gray code
+        x[i] ^= x[i - 1]
+    turn = np.zeros_like(x[0])
+    for shift in range(bits - 1, 0, -1):
+        chosen = np.uint64(0) - ((x[-1] >> np.uint64(shift)) & one)
+        turn ^= np.uint64(2**shift - 1) & chosen
+    x ^= turn
+    return x
+
+
+def _interleaved(x: np.ndarray, bits: int) -> np.ndarray:
+    """One integer from the bits of rows, the highest of each row first."""
+    key, one = np.zeros_like(x[0]), np.uint64(1)
+    for shift in range(bits - 1, -1, -1):
+        for row in x:
+            key = (key << one) | ((row >> np.uint64(shift)) & one)
+    return key
