@@ -291,7 +291,8 @@ def _clusters(scaled: np.ndarray, number: int, seed: int) -> np.ndarray:
     """Centres (K, k) of at most ``number`` clusters."""
     number = max(1, min(number, len(np.unique(scaled, axis=0))))
     with threadpool_limits(1):  # sums of several threads are in no fixed order
-        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(scaled).cluster_centers_
+        search = KMeans(number, n_init=1, max_iter=20, random_state=seed % 2**32)
+        return np.asarray(search.fit(scaled).cluster_centers_)
 
 
 def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:

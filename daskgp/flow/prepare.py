@@ -1,36 +1,34 @@
-"""Rows rewritten in the order of blocks: an external merge sort whose memory does not grow.
-
-Each span of rows becomes a sorted run on disk, with counts at many keys.  A task of the second
-pass reads from every run the slice that holds its ranks, and writes them.  Equal keys keep the
-order of their rows, so the result is one and the same however the work is cut.
-"""
+"""Datasets rewritten in blocks of nearby rows, out of core."""
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Sequence
-from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask import delayed
 
 from daskgp import ordering, scaling
 from daskgp.errors import InputError, SettingError
-from daskgp.flow import io, partition, visible
-from daskgp.flow.cluster import Executor, ShowProgress, single_blas_thread
+from daskgp.flow import io, partition, sorting, visible
+from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.io import groups, prepared
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.flow.partition import Span
-from daskgp.flow.rounds import describe, gather_sample, map_reduce
+from daskgp.flow.rounds import describe, gather_sample
 from daskgp.ordering import Order
 
 __all__ = ["Prepared", "arrange", "prepare"]
 
-KEY_SAMPLE, MAX_CUTS = 20_000, 4_096
+logger = logging.getLogger("daskgp")
+
+KEY_SAMPLE = 20_000
 CHUNK_BYTES, RUN_BYTES = 1 << 20, 16 << 20
+PART_ROWS = 64, 4_096
+"""Least and most rows of a run that are read at one go."""
 OVERLAP = 32
 """Cuts a task of the second pass: it reads about two intervals more than it writes."""
 
@@ -176,32 +174,39 @@ def arrange(
     spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
     sums = describe(rows, spans, executor)
     scaling.check(sums, rows.feature_names, rows.target_names)
+    if sums.dropped:
+        logger.warning("%d rows with missing values are left out", int(sums.dropped))
     n, d = int(sums.rows), rows.n_features
-    wide = balanced(n, most)
-    plain = scaling.identity(d, rows.n_targets)
+    wide, plain = balanced(n, most), scaling.identity(d, rows.n_targets)
     sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
-    line = ordering.make_order(
-        order,
-        sample,
-        sums.low[:d],
-        sums.high[:d],
-        rows.feature_names,
-        -(-n // wide),
-        lengthscales,
-        seed,
-    )
-    step = _chunk_rows(wide, d * prepared.stored_dtype(rows.X).itemsize)
-    pieces = _pieces(n, step)
-    longest = max(span.rows for span in spans)
-    part = int(np.clip(longest // (2 * len(pieces)), 64, 4_096))
+    low, high, names = sums.low[:d], sums.high[:d], rows.feature_names
+    blocks = -(-n // wide)
+    line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
+    return _rewrite(rows, spans, url, line, sample, n, wide, executor)
+
+
+def _rewrite(
+    rows: io.Rows,
+    spans: Sequence[Span],
+    url: str,
+    order: Order,
+    sample: np.ndarray,
+    n: int,
+    wide: int,
+    executor: Executor,
+) -> Layout:
+    """Sort, write n rows in blocks of ``wide`` and say so in the store."""
+    step = _chunk_rows(n, wide, rows.n_features * prepared.stored_dtype(rows.X).itemsize)
+    pieces, longest = _pieces(n, step), max(span.rows for span in spans)
+    part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         remedy = f"write it to {visible.HERE}"
         visible.check(executor, target.X, "the prepared dataset", remedy)
-        cuts = _fine_cuts(line.keys(sample), OVERLAP * len(pieces))
-        before = _sort(rows, spans, target.runs, _Sorting(line, cuts), executor)
-        blocks = _write(pieces, before, wide, target, executor)
-        layout = Layout(line, n, wide, blocks.first[1:], blocks.centroids)
-        said = {"order": line.to_dict(), "rows": n, "block_rows": wide}
+        cuts = sorting.fine_cuts(order.keys(sample), OVERLAP * len(pieces))
+        before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)
+        blocks = sorting.write(pieces, before, wide, target, executor)
+        layout = Layout(order, n, wide, blocks.first[1:], blocks.centroids)
+        said = {"order": order.to_dict(), "rows": n, "block_rows": wide}
         target.finish(layout.cuts, layout.centroids, said)
     return layout
 
@@ -213,120 +218,13 @@ def _run_rows(rows: io.Rows) -> int:
     return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, most))
 
 
-def _chunk_rows(block_rows: int, row_bytes: int) -> int:
+def _chunk_rows(n: int, block_rows: int, row_bytes: int) -> int:
     """Rows of a chunk: whole blocks of about CHUNK_BYTES, or one."""
     most = min(partition.MAX_ROWS, CHUNK_BYTES // row_bytes)
-    return max(1, most // block_rows) * block_rows
+    return min(max(1, most // block_rows), -(-n // block_rows)) * block_rows
 
 
 def _pieces(n: int, step: int) -> list[Span]:
     """What tasks write: whole chunks, about as many rows as a block of a fit."""
     wide = max(1, partition.default_block_rows(n) // step) * step
     return [Span(i, min(i + wide, n)) for i in range(0, n, wide)]
-
-
-# -- sorted runs -----------------------------------------------------------------------------
-
-
-class _Sorting(NamedTuple):
-    """What all tasks of the first pass share: the order, and keys (K,) to count rows at."""
-
-    order: Order
-    cuts: np.ndarray
-
-
-def _fine_cuts(keys: np.ndarray, number: int) -> np.ndarray:
-    """At most ``number`` different quantiles of a sample of keys."""
-    number = min(number, MAX_CUTS, len(keys))
-    places = np.linspace(0, len(keys) - 1, number).astype(int)
-    return np.unique(np.sort(keys)[places])
-
-
-def _sort(
-    rows: io.Rows, spans: list[Span], runs: prepared.Runs, plan: _Sorting, executor: Executor
-) -> np.ndarray:
-    """Write the runs; rows of each of them before each edge (runs, 2 K + 2).
-
-    The edges are the start, before and after each of the K cuts, and the end.
-    """
-    task, shared = partial(_sort_run, rows, runs), (delayed(plan, traverse=False),)
-    found = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared)
-    return np.asarray(found)
-
-
-def _sort_run(
-    rows: io.Rows, runs: prepared.Runs, piece: tuple[int, Span], plan: _Sorting
-) -> np.ndarray:
-    with single_blas_thread():
-        index, span = piece
-        X, y = rows.read(*span)
-        keep = scaling.complete_rows(X, y)
-        X, y = X[keep], y[keep]
-        keys = plan.order.keys(X)
-        line = np.argsort(keys, kind="stable")
-        keys = keys[line]
-        runs.put(index, keys, X[line], y[line])
-    sides = [np.searchsorted(keys, plan.cuts, side) for side in ("left", "right")]
-    edges = np.stack(sides, axis=1).ravel()
-    return np.concatenate([[0], edges, [len(keys)]]).astype(np.int32)[None]
-
-
-def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.concatenate([a, b])
-
-
-def _slices(before: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where the rows of some ranks lie: start and stop (runs,), and how many before are read."""
-    total = before.sum(axis=0, dtype=np.int64)
-    first = int(np.searchsorted(total, span.start, side="right")) - 1
-    last = int(np.searchsorted(total, span.stop, side="left"))
-    starts, stops = before[:, first], before[:, last]
-    if first % 2:  # one key alone: equal keys are in the order of the runs
-        starts = _within(before, first, span.start - total[first])
-    if (last - 1) % 2:
-        stops = _within(before, last - 1, span.stop - total[last - 1])
-    return starts, stops, span.start - int(starts.sum(dtype=np.int64))
-
-
-def _within(before: np.ndarray, edge: int, number: int) -> np.ndarray:
-    """Rows of each run before row ``number`` of those between an edge and the next."""
-    sizes = (before[:, edge + 1] - before[:, edge]).astype(np.int64)
-    return before[:, edge] + np.clip(number - (np.cumsum(sizes) - sizes), 0, sizes)
-
-
-# -- blocks ----------------------------------------------------------------------------------
-
-
-class _Blocks(NamedTuple):
-    """First key (m,) and mean inputs (m, d) of blocks."""
-
-    first: np.ndarray
-    centroids: np.ndarray
-
-
-def _write(
-    pieces: list[Span], before: np.ndarray, wide: int, target: prepared.Target, executor: Executor
-) -> _Blocks:
-    """Write the rows in their order."""
-    task, shared = partial(_write_piece, target, wide), (delayed(before, traverse=False),)
-    found = map_reduce(task, _both, pieces, executor, "write", shared)
-    return _Blocks(*found)
-
-
-def _write_piece(target: prepared.Target, wide: int, span: Span, before: np.ndarray) -> _Blocks:
-    starts, stops, skip = _slices(before, span)
-    slices = enumerate(zip(starts.tolist(), stops.tolist(), strict=True))
-    records = np.concatenate(
-        [target.runs.take(i, *part) for i, part in slices if part[0] < part[1]]
-    )
-    line = np.argsort(records["key"], kind="stable")[skip : skip + span.rows]
-    records = records[line]
-    target.put(span.start, records["X"], records["y"])
-    first = np.arange(0, span.rows, wide)
-    rows = np.diff(first, append=span.rows)
-    sums = np.add.reduceat(records["X"].astype(np.float64), first, axis=0)
-    return _Blocks(records["key"][first], sums / rows[:, None])
-
-
-def _both(a: _Blocks, b: _Blocks) -> _Blocks:
-    return _Blocks(*(np.concatenate(parts) for parts in zip(a, b, strict=True)))
