@@ -124,7 +124,7 @@ class SparseSpectrum:
 
     name: ClassVar[str] = "ssgp"
     state_type: ClassVar[Any] = State
-    reach: ClassVar[int] = 0
+    keeps_rows: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Prepared:
         """Frequencies and amplitude of the features."""
@@ -133,7 +133,7 @@ class SparseSpectrum:
         W = frequencies(theta).astype(np.float64)
         return Prepared(theta, W, float(np.sqrt(kernel.variance / len(W))))
 
-    def local(self, prepared: Prepared, block: Block, after: Sequence[Block] = ()) -> Stats:
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Sums over one block's rows: 4 n m^2 for the lower triangle of Phi' Phi."""
         X, y = block
         xp = namespace(X)
@@ -178,7 +178,7 @@ class SparseSpectrum:
         return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
 
     def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Cotangent, after: Sequence[Block] = ()
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Gradient through one block's features: 8 n m^2 for their cotangent."""
         X, y = block
@@ -205,7 +205,7 @@ class SparseSpectrum:
         return State(factor, beta / s)
 
     def predict(
-        self, theta: Theta, state: State, X: Array, near: Block | None = None, want: Want = "mean"
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
         """Mean phi' β / s and covariance phi' B^-1 phi, which no rounding makes negative."""
         xp, dtype, prepared = namespace(X), X.dtype, self.prepare(theta)
