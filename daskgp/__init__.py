@@ -3,7 +3,7 @@
 Estimators
     SGPR, ExactGP
 Data and models
-    open_dataset, convert, load, metrics
+    open_dataset, convert, prepare, load, metrics
 Before and around a fit
     plan, connect, kernels
 Errors
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daskgp.flow.cluster import connect
     from daskgp.flow.convert import convert
     from daskgp.flow.io import open_dataset
+    from daskgp.flow.prepare import prepare
 
     __version__: str
 
@@ -36,6 +37,7 @@ __all__ = [
     "metrics",
     "open_dataset",
     "plan",
+    "prepare",
 ]
 
 # A name is imported when it is first asked for: `daskgp --help` need not wait for Dask.
@@ -50,6 +52,7 @@ _HOMES = {
     "load": "daskgp.estimators",
     "open_dataset": "daskgp.flow.io",
     "plan": "daskgp.estimators",
+    "prepare": "daskgp.flow.prepare",
 }
 
 

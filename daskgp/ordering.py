@@ -61,6 +61,12 @@ class Order:
     direction: np.ndarray
     centroids: np.ndarray
 
+    @property
+    def leading(self) -> tuple[str, ...]:
+        """Names of the columns that the line follows, without those that break ties."""
+        columns = self.columns[:1] if self.kind == "column" else self.columns
+        return tuple(self.features[j] for j in columns)
+
     def keys(self, X: np.ndarray) -> np.ndarray:
         """Keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN."""
         keys = np.zeros(len(X), np.uint64)

@@ -50,6 +50,7 @@ def test_the_exports_are_those_of_the_interface():
         "ExactGP",
         "open_dataset",
         "convert",
+        "prepare",
         "load",
         "metrics",
         "plan",

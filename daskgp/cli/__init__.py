@@ -94,6 +94,42 @@ def _names(text: str) -> list[str]:
 
 
 @main.command()
+@click.argument("source")
+@click.argument("destination")
+@click.option(
+    "--order",
+    default="auto",
+    metavar="NAME",
+    help="auto, hilbert, pca, kmeans, a feature, or up to three: a,b.  [default: auto]",
+)
+@click.option(
+    "--block-rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Most rows of a block.  [default: 512]",
+)
+@cluster_options
+@verbose_option
+def prepare(
+    source: str,
+    destination: str,
+    order: str,
+    block_rows: int | None,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Rewrite the dataset store SOURCE in blocks of nearby rows as the new store DESTINATION."""
+    from daskgp.flow.prepare import prepare as run
+
+    began = time.perf_counter()
+    chosen = _names(order) if "," in order else order
+    with Workers(scheduler, workers, memory_limit).executor():
+        found = run(source, destination, order=chosen, block_rows=block_rows)
+    result(dataset=destination, **found._asdict(), seconds=_since(began))
+
+
+@main.command()
 @click.argument("data")
 @click.argument("model_store", metavar="MODEL")
 @estimator_options

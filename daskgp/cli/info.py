@@ -12,6 +12,7 @@ from rich.table import Table
 from daskgp.errors import StoreError
 from daskgp.flow import io
 from daskgp.flow.io import groups, models, predictions
+from daskgp.flow.layout import read_layout
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def _dataset(url: str, group: Any) -> None:
     else:
         table.add_row("targets", "none: inputs of a prediction")
     table.add_row("chunks", f"{X.numblocks[0]:,} of {X.chunksize[0]:,} rows")
+    layout = read_layout(X)
+    if layout is not None:
+        table.add_row("blocks", f"{layout.n_blocks:,} of {layout.block_rows:,} rows")
+        table.add_row("order", f"{layout.order.kind}: {_listed(layout.order.leading)}")
     table.add_row("type", str(X.dtype))
     table.add_row("size of X", _size(X.nbytes))
     table.add_row("complete", {True: "yes", False: "no"}.get(names.get("complete"), "not said"))
