@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, ExactGP
+    SGPR, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics
     from daskgp.errors import DaskgpError, InputError
-    from daskgp.estimators import SGPR, ExactGP, load, plan
+    from daskgp.estimators import SGPR, ExactGP, SparseSpectrumGP, load, plan
     from daskgp.flow.cluster import connect
     from daskgp.flow.convert import convert
     from daskgp.flow.io import open_dataset
@@ -29,6 +29,7 @@ __all__ = [
     "DaskgpError",
     "ExactGP",
     "InputError",
+    "SparseSpectrumGP",
     "connect",
     "convert",
     "errors",
@@ -47,6 +48,7 @@ _HOMES = {
     "DaskgpError": "daskgp.errors",
     "ExactGP": "daskgp.estimators",
     "InputError": "daskgp.errors",
+    "SparseSpectrumGP": "daskgp.estimators",
     "connect": "daskgp.flow.cluster",
     "convert": "daskgp.flow.convert",
     "load": "daskgp.estimators",

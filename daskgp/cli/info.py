@@ -123,7 +123,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
     if solved.theta.inputs is not None:
-        table.add_row("inducing inputs", f"{len(solved.theta.inputs):,}")
+        table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
     table.add_row("kernel", _kernel_text(estimator.kernel_))
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * scaling.y_scale
