@@ -104,6 +104,8 @@ def prepare(
     finally:
         io.remove(spill)
     dropped = len(rows) - layout.rows
+    if dropped:
+        logger.warning("%d rows with missing values are left out", dropped)
     return Prepared(layout.rows, dropped, layout.n_blocks, layout.block_rows, layout.order.kind)
 
 
@@ -138,6 +140,7 @@ def arrange(
     lengthscales: Sequence[float] | np.ndarray | None = None,
     seed: int = 0,
     executor: Executor | None = None,
+    sums: scaling.Sums | None = None,
 ) -> Layout:
     """Write rows to a new dataset store in the order of blocks.
 
@@ -159,6 +162,8 @@ def arrange(
         Of samples and clusters.
     executor : Executor, optional
         Where to run.
+    sums : Sums, optional
+        What `daskgp.flow.rounds.describe` found of the rows, where that is known already.
 
     Returns
     -------
@@ -172,10 +177,8 @@ def arrange(
     if not len(rows):
         raise InputError("no rows: the training data has length 0")
     spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
-    sums = describe(rows, spans, executor)
+    sums = describe(rows, spans, executor) if sums is None else sums
     scaling.check(sums, rows.feature_names, rows.target_names)
-    if sums.dropped:
-        logger.warning("%d rows with missing values are left out", int(sums.dropped))
     n, d = int(sums.rows), rows.n_features
     wide, plain = balanced(n, most), scaling.identity(d, rows.n_targets)
     sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
