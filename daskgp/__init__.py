@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics
     from daskgp.errors import DaskgpError, InputError
-    from daskgp.estimators import SGPR, ExactGP, SparseSpectrumGP, load, plan
+    from daskgp.estimators import LMA, PIC, SGPR, ExactGP, SparseSpectrumGP, load, plan
     from daskgp.flow.cluster import connect
     from daskgp.flow.convert import convert
     from daskgp.flow.io import open_dataset
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "LMA",
+    "PIC",
     "SGPR",
     "DaskgpError",
     "ExactGP",
@@ -44,6 +46,8 @@ __all__ = [
 # A name is imported when it is first asked for: `daskgp --help` need not wait for Dask.
 _MODULES = ("errors", "kernels", "metrics")
 _HOMES = {
+    "LMA": "daskgp.estimators",
+    "PIC": "daskgp.estimators",
     "SGPR": "daskgp.estimators",
     "DaskgpError": "daskgp.errors",
     "ExactGP": "daskgp.estimators",

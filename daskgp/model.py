@@ -48,13 +48,15 @@ class Moments(NamedTuple):
 
     The outputs share one kernel, so one variance serves them all; None where not wanted.
     ``shared`` (n, m) is given by a local method beside the covariance: its products with those
-    of rows predicted near other blocks are the covariances with them.
+    of rows predicted near other blocks are the covariances with them.  ``far`` (n,) marks rows
+    of which no training row says anything, where a local method gives the prior back.
     """
 
     mean: Array
     variance: Array | None = None
     covariance: Array | None = None
     shared: Array | None = None
+    far: Array | None = None
 
 
 class Shape(NamedTuple):
@@ -193,8 +195,8 @@ class Model(Protocol[Prepared, Stats, State]):
 class LocalModel(Model[Prepared, Stats, State], Protocol):
     """A method whose predictions read training rows back (``keeps_rows``)."""
 
-    def condition(self, theta: Theta, state: State, own: int, blocks: Sequence[Block]) -> Any:
-        """What predictions in block ``blocks[own]`` need of it and of those around it."""
+    def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Any:
+        """What predictions need of a block and those around it; its ``nbytes`` are known."""
 
 
 def add(a: Any, b: Any) -> Any:

@@ -38,6 +38,27 @@ def _positive_median(distances: np.ndarray) -> float:
     return float(np.median(distances)) if len(distances) else 1.0
 
 
+def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
+    """Distance along each dimension (d,) at which the correlation first falls below one half.
+
+    Infinite where it does not within ten times the ranges ``spread`` (d,), as for a column that
+    the kernel does not see.  So distances can be measured alike for every kernel.
+    """
+    spread = np.asarray(spread, np.float64)
+    steps, origin = np.geomspace(1e-5, 10.0, 241), np.zeros((1, len(spread)))
+    found = np.full(len(spread), np.inf)
+    for j, width in enumerate(spread):
+        away = np.zeros((len(steps), len(spread)))
+        away[:, j] = steps * width
+        unit = np.sqrt(kernel.diag(away) * kernel.diag(origin)[0])
+        # a kernel such as the linear one may be zero at the origin
+        with np.errstate(invalid="ignore", divide="ignore"):
+            below = np.flatnonzero(kernel(away, origin)[:, 0] / unit < 0.5)
+        if len(below) and width > 0:
+            found[j] = steps[below[0]] * width
+    return found
+
+
 def choose(
     X: np.ndarray, kernel: Kernel, number: int, how: str, rng: np.random.Generator
 ) -> np.ndarray:

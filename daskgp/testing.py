@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import dask.base
@@ -19,7 +19,7 @@ from distributed import Client
 
 from daskgp.errors import InputError
 from daskgp.kernels import Kernel
-from daskgp.model import Block, Model, Theta
+from daskgp.model import Block, LocalModel, Model, Theta
 
 STEP = 1e-5
 
@@ -111,14 +111,16 @@ def check_model(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> Non
 
 
 def check_additive(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
-    """``local(A ++ B) == combine(local(A), local(B))``, also for empty and one-row parts."""
+    """``local(A ++ B) == combine(local(A), local(B))``, also for empty and one-row parts.
+
+    B is given A as what is near it: additive methods pay no heed, and the summaries of others
+    follow the chain rule, p(A) p(B | A).
+    """
     prepared = model.prepare(theta)
     whole = model.local(prepared, Block(X, y))
     for cut in (0, 1, len(X) // 3, len(X)):
-        parts = [
-            model.local(prepared, Block(X[rows], y[rows]))
-            for rows in (slice(0, cut), slice(cut, None))
-        ]
+        A, B = (Block(X[rows], y[rows]) for rows in (slice(0, cut), slice(cut, None)))
+        parts = model.local(prepared, A), model.local(prepared, B, (A,))
         both = model.combine(*parts)
         for name, a, b in zip(whole._fields, whole, both, strict=True):
             a, b = np.asarray(a), np.asarray(b)
@@ -172,7 +174,11 @@ def check_exact_limit(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) 
     test = X[:: max(1, len(X) // 7)] + 0.01
     prepared = limit.prepare(at)
     total = limit.local(prepared, Block(X, y))
-    moments = limit.predict(at, limit.solve(prepared, total), test, None, "variance")
+    state = limit.solve(prepared, total)
+    near = None
+    if limit.keeps_rows:
+        near = cast(LocalModel[Any, Any, Any], limit).condition(at, state, [Block(X, y)])
+    moments = limit.predict(at, state, test, near, "variance")
     found = limit.objective(prepared, total).value, moments.mean, moments.variance
     for a, b in zip(found, _dense(theta, X, y, test), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)

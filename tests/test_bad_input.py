@@ -151,7 +151,10 @@ def test_zero_rows_and_fewer_than_inducing_inputs(fitted, tmp_path, scheduler):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--model", "sgrp"], "unknown model 'sgrp': did you mean 'sgpr'? Known are sgpr, exact"),
+        (
+            ["--model", "sgrp"],
+            "unknown model 'sgrp': did you mean 'ssgp'? Known are sgpr, lma, pic, ssgp",
+        ),
         (["--model", "sgpr", "--set", "kernel=matern42"], "unknown kernel 'matern42'"),
         (["--model", "sgpr", "--set", "n_inducin=9"], "did you mean 'n_inducing'?"),
         (["--model", "sgpr", "--set", "noise_variance=-0.1"], "noise_variance=-0.1"),

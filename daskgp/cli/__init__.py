@@ -163,8 +163,9 @@ def fit(
         click.echo(f"model store {model_store} {remark}", err=True)
     else:
         with models.reserve(model_store, resume) as group, cluster.executor():
-            estimator.fit(X, y, checkpoint=f"{model_store.rstrip('/')}/{models.CHECKPOINT}")
-            save_into(estimator, group)
+            place = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
+            estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
+            save_into(estimator, group, model_store)
     result(
         model=model_store,
         rows=estimator.n_rows_,

@@ -4,11 +4,24 @@ from typing import Any
 
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.persist import ESTIMATORS, load, save_into
 from daskgp.estimators.sgpr import SGPR
+from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.flow.plan import Plan
 
-__all__ = ["ESTIMATORS", "SGPR", "ExactGP", "GaussianProcess", "load", "plan", "save_into"]
+__all__ = [
+    "ESTIMATORS",
+    "LMA",
+    "PIC",
+    "SGPR",
+    "ExactGP",
+    "GaussianProcess",
+    "SparseSpectrumGP",
+    "load",
+    "plan",
+    "save_into",
+]
 
 
 def plan(estimator: GaussianProcess, X: Any, y: Any) -> Plan:

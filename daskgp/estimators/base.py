@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, ClassVar, Self
 
-import dask
 import dask.array as da
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import linalg, metrics, scaling, selection, train
+from daskgp import linalg, metrics, scaling
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators import training
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
-from daskgp.flow.io import checkpoints, grids, reading
+from daskgp.flow.io import grids, reading
+from daskgp.flow.nearby import Nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Model, Theta
 from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
-
-NOISE_BOUNDS = (1e-6, 1e2)
 
 
 class GaussianProcess(RegressorMixin, BaseEstimator):
@@ -59,7 +56,10 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     random_state: int | None
     progress: ShowProgress
 
+    train_blocks: int | None = None
+
     model_name: ClassVar[str]
+    inputs_label: ClassVar[str] = "inducing inputs"
     solved_: Solved
 
     # -- what a method says ------------------------------------------------------------------
@@ -80,9 +80,23 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _trains_inputs(self) -> bool:
         return False
 
-    def _training_spans(self, spans: tuple[partition.Span, ...]) -> tuple[partition.Span, ...]:
-        """The blocks that hyper-parameters are trained on."""
-        return spans
+    def _arranged(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> rounds.Rounds:
+        """The rounds over the rows as the method wants them; new ones are kept at ``keep``."""
+        return stage
+
+    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
+        """The rounds of the final summary, now that the hyper-parameters are known."""
+        return stage
+
+    def _near(self, stage: rounds.Rounds, theta: Theta) -> Nearby | None:
+        """Training rows that prediction reads back, of a local method."""
+        return None
+
+    def _window_rows(self, block_rows: int, n: int) -> int:
+        """Rows of a block together with those it is conditioned on."""
+        return block_rows
 
     # -- fitting -----------------------------------------------------------------------------
 
@@ -112,23 +126,34 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         PlanError
             If the work does not fit the memory of the workers.
         """
+        return self._fit(X, y, checkpoint)
+
+    def _fit(self, X: Any, y: Any, checkpoint: str | None = None, keep: str | None = None) -> Self:
+        """``fit``; rows that prediction needs are kept at the URL ``keep``, if there are any."""
         check_settings(self)
         executor = Executor.current(self.progress)
         # sizes first: what cannot fit is refused before anything is written
-        self._refuse(io.rows_of(X, y, None, executor.shares_memory, self.block_rows), executor)
+        chunk_rows = self._read_rows()
+        self._refuse(io.rows_of(X, y, None, executor.shares_memory, chunk_rows), executor)
         with self._spill() as spill:
-            rows = io.rows_of(X, y, spill, executor.shares_memory, self.block_rows)
-            self._fit_rows(rows, executor, checkpoint)
+            rows = io.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
+            self._fit_rows(rows, executor, checkpoint, keep)
         return self
 
     def plan(self, X: Any, y: Any) -> planning.Plan:
         """What ``fit(X, y)`` will need, from the sizes of the data alone."""
         check_settings(self)
         executor = Executor.current(self.progress)
-        rows = io.rows_of(X, y, None, executor.shares_memory, self.block_rows)
-        return self._plan(rows, self._spans(rows))
+        rows = io.rows_of(X, y, None, executor.shares_memory, self._read_rows())
+        return self._plan(rows)
 
-    def _fit_rows(self, rows: io.Rows, executor: Executor, checkpoint: str | None) -> None:
+    def _fit_rows(
+        self,
+        rows: io.Rows,
+        executor: Executor,
+        checkpoint: str | None,
+        keep: str | None = None,
+    ) -> None:
         for array in (rows.X, rows.y):
             remedy = f"put it in {visible.HERE}, with store= where fit writes it"
             visible.check(executor, array, "the training data", remedy)
@@ -141,75 +166,16 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         if sums.dropped:
             logger.warning("%d rows with missing values are left out", int(sums.dropped))
         scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
-        stage = rounds.Rounds(model, rows, spans, scale, executor, self.dtype, self.device)
-        theta, history = self._train(stage, self._start(stage), sums, checkpoint)
+        windows = partition.alone(spans)
+        stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
+        theta = training.start(self, stage)
+        stage = self._arranged(stage, theta, sums, keep or "")
+        theta, history = training.train_theta(self, stage, theta, sums, checkpoint)
+        stage = self._settled(stage, theta)
         state, self.objective_ = stage.solve(theta)
         self.history_ = history
         self._remember(stage, theta, state)
         self.n_rows_ = int(sums.rows)
-
-    def _start(self, stage: rounds.Rounds) -> Theta:
-        """Initial hyper-parameters, from a sample of rows."""
-        number = selection.sample_rows(self._n_inputs())
-        sample = rounds.gather_sample(
-            stage.rows, stage.spans, stage.scaling, number, self._seed(), stage.executor
-        )
-        median = selection.median_distances(sample.X)
-        # a distance over d columns is about sqrt(d) times that over one
-        per_column = median.per_column * np.sqrt(len(median.per_column))
-        kernel = self._kernel().resolve(per_column, median.euclidean)
-        return Theta(
-            kernel, float(self.noise_variance), self._choose_inputs(stage, sample.X, kernel)
-        )
-
-    def _train(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, checkpoint: str | None
-    ) -> tuple[Theta, list[dict[str, Any]]]:
-        if self.optimizer is None:
-            return theta, []
-        spans, with_inputs = self._training_spans(stage.spans), self._trains_inputs()
-        quiet = dataclasses.replace(stage.executor, show=False)
-        part = dataclasses.replace(stage, spans=spans, executor=quiet)
-
-        def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            found = part.value_and_gradient(theta.from_vector(vector))
-            return found.value, found.gradient.to_vector(with_inputs)
-
-        best, history = train.maximise(
-            evaluate,
-            theta.to_vector(with_inputs),
-            self._bounds(theta, sums, stage.scaling),
-            sum(span.rows for span in spans) * stage.rows.n_targets,
-            train.Training(self.optimizer, self.max_iter, self.tol, progress=self.progress),
-            partial(_named, theta),
-            self._tape(checkpoint, sums),
-        )
-        return theta.from_vector(best), history
-
-    def _bounds(self, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling) -> np.ndarray:
-        d = len(scale.x_scale)
-        spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
-        kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
-        # bounds of variances are for targets of variance 1
-        unit = scaling.target_variance(sums, scale, self.mean)
-        variances = ["variance" in name for name in theta.kernel.parameter_names]
-        kernel[variances] += np.log(unit)
-        bounds = np.concatenate([kernel, noise + np.log(unit)])
-        # what the user starts from is allowed
-        start = theta.to_vector(with_inputs=False)
-        bounds = np.stack(
-            [np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1
-        )
-        if not self._trains_inputs() or theta.inputs is None:
-            return bounds
-        return np.concatenate([bounds, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
-
-    def _tape(self, checkpoint: str | None, sums: scaling.Sums) -> checkpoints.Checkpoint | None:
-        if checkpoint is None:
-            return None
-        settings = {k: _identity(v) for k, v in self.get_params().items() if k != "progress"}
-        data = dask.base.tokenize(*(np.asarray(part) for part in sums))
-        return checkpoints.Checkpoint(checkpoint, {"settings": settings, "data": data})
 
     def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any) -> None:
         rows = stage.rows
@@ -224,6 +190,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
                 rows.y.ndim == 1,
                 stage.dtype,
                 stage.device,
+                self._near(stage, theta),
             )
         )
 
@@ -359,27 +326,41 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             return int(np.random.SeedSequence().generate_state(1)[0])
         return int(self.random_state)
 
-    def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
-        return tuple(partition.blocks(len(rows), rows.chunks, self.block_rows))
+    def _read_rows(self) -> int | None:
+        """Rows that a task reads of the data as they are given."""
+        return self.block_rows
 
-    def _plan(self, rows: io.Rows, spans: tuple[partition.Span, ...]) -> planning.Plan:
-        itemsize = np.dtype(self.dtype).itemsize
+    def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+        return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
+
+    def _work(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+        """The blocks that the method will work on."""
+        return self._spans(rows)
+
+    def _plan(self, rows: io.Rows) -> planning.Plan:
+        spans = self._work(rows)
+        largest = max((span.rows for span in spans), default=0)
         return planning.make_plan(
-            self._model(), self._kernel(), rows, spans, self._n_inputs(), itemsize
+            self._model(),
+            self._kernel(),
+            rows,
+            spans,
+            self._n_inputs(),
+            np.dtype(self.dtype).itemsize,
+            self._window_rows(largest, len(rows)),
         )
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
         """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
         self._refuse_few_rows(len(rows))
-        plan = self._plan(rows, self._spans(rows))
-        planning.refuse(plan, rows, executor.memory_per_task())
+        planning.refuse(self._plan(rows), rows, executor.memory_per_task())
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
             raise InputError("no rows: the training data has length 0")
         if n < self._n_inputs():
             raise InputError(
-                f"{self._n_inputs()} inducing inputs for {n} usable rows: choose at most {n}"
+                f"{self._n_inputs()} {self.inputs_label} for {n} usable rows: choose at most {n}"
             )
 
     @contextmanager
@@ -394,17 +375,3 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             yield url
         finally:
             io.remove(url)
-
-
-def _identity(setting: Any) -> str:
-    """Text that differs where a setting does; the repr of a long array leaves out its middle."""
-    plain = setting is None or isinstance(setting, str | bool | int | float | Kernel)
-    return repr(setting) if plain else str(dask.base.tokenize(setting))
-
-
-def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:
-    """Hyper-parameters of a vector by name, for the history."""
-    found = theta.from_vector(vector)
-    values = np.exp(found.kernel.log_parameters)
-    named = dict(zip(found.kernel.parameter_names, map(float, values), strict=True))
-    return {**named, "noise_variance": found.noise_variance}

@@ -12,9 +12,13 @@ from daskgp import kernels
 from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
+from daskgp.estimators.ssgp import SparseSpectrumGP
+from daskgp.flow.io import exists
 from daskgp.flow.io import models as stores
+from daskgp.flow.nearby import open_nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
@@ -26,18 +30,23 @@ if TYPE_CHECKING:
     import zarr
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
-    estimator.model_name: estimator for estimator in (SGPR, ExactGP)
+    estimator.model_name: estimator for estimator in (SGPR, LMA, PIC, SparseSpectrumGP, ExactGP)
 }
 SETTING = "setting_"
 
 
 def save(estimator: GaussianProcess, url: str) -> None:
     """Write a fitted estimator to a new model store."""
-    stores.write(str(url), _stored(estimator), _notes(estimator))
+    nearby = estimator.solved_.nearby
+    write_rows = None if nearby is None else nearby.write
+    stores.write(str(url), _stored(estimator), _notes(estimator), write_rows)
 
 
-def save_into(estimator: GaussianProcess, group: zarr.Group) -> None:
-    """Write a fitted estimator into a store reserved before the fit."""
+def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
+    """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
+    nearby, at = estimator.solved_.nearby, stores.rows_url(url)
+    if nearby is not None and not exists(at):  # those of a prepared store, or in memory
+        nearby.write(at)
     stores.fill(group, _stored(estimator), _notes(estimator))
 
 
@@ -69,7 +78,7 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
         )
     found = stores.read(str(url))
     try:
-        return _restored(found, device)
+        return _restored(found, device, str(url))
     except DaskgpError as error:
         raise StoreError(f"model store {url}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -84,6 +93,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     arrays |= {f"scaling_{k}": v for k, v in vars(solved.scaling).items()}
     if solved.theta.inputs is not None:
         arrays["inputs"] = solved.theta.inputs
+    if solved.nearby is not None:
+        arrays["around"] = solved.nearby.around
     settings: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         value = value.item() if isinstance(value, np.generic) else value
@@ -95,6 +106,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
             arrays[SETTING + name] = np.asarray(value)
     attributes = {
         "model": estimator.model_name,
+        "method": solved.model.name,
         "model_settings": vars(solved.model),
         "settings": settings,
         "kernel": solved.theta.kernel.to_dict(),
@@ -114,9 +126,13 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
     return {"history": estimator.history_}
 
 
-def _restored(found: stores.Stored, device: Device | None) -> GaussianProcess:
+def _restored(found: stores.Stored, device: Device | None, url: str) -> GaussianProcess:
     attributes, arrays = found.attributes, found.arrays
-    model_type = by_name(attributes["model"])
+    if attributes["model"] not in ESTIMATORS:
+        raise SettingError(
+            f"unknown model {attributes['model']!r}: known are {', '.join(ESTIMATORS)}"
+        )
+    model_type = by_name(attributes.get("method", attributes["model"]))
     settings = dict(attributes["settings"])
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -142,6 +158,7 @@ def _restored(found: stores.Stored, device: Device | None) -> GaussianProcess:
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
         settings["device"],
+        open_nearby(stores.rows_url(url), arrays["around"]) if model_type.keeps_rows else None,
     )
     estimator._set_solved(solved)
     estimator.objective_ = float(attributes["objective"])

@@ -21,20 +21,26 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "device": ("auto", "cpu", "gpu"),
     "standardize": (True, False),
     "progress": (True, False, "auto"),
+    "neighbours": ("nearest", "order"),
+    "prediction": ("consistent", "paper"),
+    "train_inducing": (True, False),
+    "train_support": (True, False),
+    "train_spectral": (True, False),
 }
+
+
+JITTER = {"float64": 1e-8, "float32": 1e-5}
+"""Relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
 def check_settings(estimator: GaussianProcess) -> None:
     """Raise SettingError for a common setting out of range."""
     for name, allowed in CHOICES.items():
-        value = getattr(estimator, name)
+        value = getattr(estimator, name, allowed[0])  # not every method has every one
         if not any(
             value is choice or (type(value) is str and value == choice) for choice in allowed
         ):
             raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
-    inducing = getattr(estimator, "train_inducing", False)
-    if not isinstance(inducing, bool):
-        raise SettingError(f"train_inducing={inducing!r}: choose one of True, False")
     store = estimator.store
     if store is not None and not (isinstance(store, str | os.PathLike) and str(store)):
         raise SettingError(f"store={store!r}: give the path or URL of a folder, or None")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import selection
-from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import whole
-from daskgp.flow import partition, rounds
+from daskgp.estimators.inputs import ChosenInputs, in_users_units
+from daskgp.estimators.settings import JITTER
+from daskgp.flow import rounds
 from daskgp.flow.cluster import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.models.sgpr import SGPR as CollapsedSparse
 from daskgp.typing import Device, MeanName, OptimizerName
-
-logger = logging.getLogger("daskgp")
-
-JITTER = {"float64": 1e-8, "float32": 1e-5}
-"""Relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
 class SGPR(GaussianProcess):
@@ -132,30 +125,17 @@ class SGPR(GaussianProcess):
     @property
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X."""
-        scaling, Z = self.solved_.scaling, self.solved_.theta.inputs
-        assert Z is not None
-        return Z * scaling.x_scale + scaling.x_shift
+        return in_users_units(self.solved_)
 
     def _model(self) -> CollapsedSparse:
         return CollapsedSparse(jitter=JITTER[self.dtype])
 
-    def _n_inputs(self) -> int:
-        if isinstance(self.inducing, str):
-            return whole("n_inducing", self.n_inducing, 1)
-        return len(self._given_inputs())
+    @property
+    def _chosen(self) -> ChosenInputs:
+        return ChosenInputs(self, "inducing", "n_inducing", self.inputs_label)
 
-    def _given_inputs(self) -> np.ndarray:
-        """The inducing inputs (m, d) that the setting itself holds, in the units of X."""
-        try:
-            Z = np.asarray(self.inducing, np.float64)
-        except (TypeError, ValueError) as error:
-            raise SettingError(
-                "inducing is no array of numbers: choose 'greedy', 'kmeans', 'random' or give "
-                f"inputs (m, d) ({error})"
-            ) from error
-        if Z.ndim != 2 or not len(Z) or not np.isfinite(Z).all():
-            raise SettingError(f"inducing has shape {Z.shape}: finite inputs (m, d) are needed")
-        return Z
+    def _n_inputs(self) -> int:
+        return self._chosen.count
 
     def _trains_inputs(self) -> bool:
         return self.train_inducing
@@ -163,26 +143,4 @@ class SGPR(GaussianProcess):
     def _choose_inputs(
         self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
     ) -> np.ndarray:
-        if isinstance(self.inducing, str):
-            rng = np.random.default_rng(self.random_state)
-            chosen = selection.choose(sample, kernel, self._n_inputs(), self.inducing, rng)
-            if len(chosen) < self._n_inputs():
-                logger.warning(
-                    "%d of %d inducing inputs are used: the sample has no more distinct rows",
-                    len(chosen),
-                    self._n_inputs(),
-                )
-            return chosen
-        Z = self._given_inputs()
-        if Z.shape[1] != sample.shape[1]:
-            raise InputError(
-                f"inducing has shape {Z.shape}: inputs of shape (m, {sample.shape[1]}) are needed"
-            )
-        return stage.scaling.inputs(Z)
-
-    def _training_spans(self, spans: tuple[partition.Span, ...]) -> tuple[partition.Span, ...]:
-        if self.train_blocks is None:
-            return spans
-        number = whole("train_blocks", self.train_blocks, 1)
-        rng = np.random.default_rng(self.random_state)
-        return tuple(partition.sample(list(spans), number, rng))
+        return self._chosen.choose(stage, sample, kernel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,23 @@ class Span(NamedTuple):
     def rows(self) -> int:
         """Number of rows."""
         return self.stop - self.start
+
+
+class Window(NamedTuple):
+    """A block and the blocks that it is conditioned on."""
+
+    own: Span
+    near: tuple[Span, ...] = ()
+
+
+def alone(spans: Sequence[Span]) -> tuple[Window, ...]:
+    """Each block by itself."""
+    return tuple(Window(span) for span in spans)
+
+
+def following(spans: Sequence[Span], reach: int) -> tuple[Window, ...]:
+    """Each block with the ``reach`` blocks after it, fewer at the end: D_m^B of [LMA]."""
+    return tuple(Window(span, tuple(spans[i + 1 : i + 1 + reach])) for i, span in enumerate(spans))
 
 
 def default_block_rows(n: int) -> int:
@@ -69,8 +87,9 @@ def _parts(start: int, stop: int, wanted: int) -> list[Span]:
     return [Span(*edge) for edge in itertools.pairwise(edges)]
 
 
-def sample(spans: list[Span], number: int, rng: np.random.Generator) -> list[Span]:
+def sample(windows: Sequence[Window], number: int, rng: np.random.Generator) -> tuple[Window, ...]:
     """``number`` blocks at random, in their order; all of them where there are no more."""
-    if number >= len(spans):
-        return spans
-    return [spans[i] for i in np.sort(rng.choice(len(spans), number, replace=False))]
+    if number >= len(windows):
+        return tuple(windows)
+    chosen = np.sort(rng.choice(len(windows), number, replace=False))
+    return tuple(windows[i] for i in chosen)

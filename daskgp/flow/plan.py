@@ -60,13 +60,17 @@ def make_plan(
     spans: Sequence[Span],
     n_inputs: int,
     itemsize: int,
+    window_rows: int,
 ) -> Plan:
-    """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs."""
+    """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs.
+
+    ``window_rows`` are those of a block and of the blocks it is conditioned on.
+    """
     largest = max((span.rows for span in spans), default=0)
     d, p = rows.n_features, rows.n_targets
-    shape = Shape(len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles)
+    shape = Shape(len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles, window_rows)
     need = model.footprint(shape)
-    task = _raw_bytes(rows, largest) + _chunk_bytes(rows, largest) + need.task
+    task = _raw_bytes(rows, window_rows) + _chunk_bytes(rows, largest) + need.task
     worker = max(task, (FAN_IN + 1) * need.stats) + PROCESS
     return Plan(
         rows=len(rows),

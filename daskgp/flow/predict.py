@@ -17,7 +17,8 @@ from daskgp.errors import InputError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import grids, predictions, reading
-from daskgp.flow.solved import TILE_ROWS, Solved, check_columns
+from daskgp.flow.local import TILE_ROWS
+from daskgp.flow.solved import Solved, check_columns
 
 logger = logging.getLogger("daskgp")
 
@@ -100,9 +101,14 @@ def _in_memory(
     solved: Solved, X: np.ndarray, spread: Spread, include_noise: bool
 ) -> tuple[Any, Any]:
     """Mean and spread of a NumPy array, computed by the threads of this process."""
-    mean, second = lazy(solved, da.from_array(X, chunks=(TILE_ROWS, -1)), spread, include_noise)
+    order = solved.grouped(X)
+    rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
     with single_blas_thread():
-        return dask.compute(mean, second, scheduler="threads")
+        mean, second = dask.compute(*lazy(solved, rows, spread, include_noise), scheduler="threads")
+    if order is None:
+        return mean, second
+    back = np.argsort(order)
+    return mean[back], None if second is None else second[back]
 
 
 def _node(solved: Solved) -> Any:
@@ -161,6 +167,8 @@ def write(
     notes = {"model": model, "input": source}
     remedy = f"put it in {visible.HERE}"
     visible.check(executor, io.behind(X), "the input", remedy)
+    if solved.nearby is not None:
+        visible.check(executor, solved.nearby.rows.X, "the training rows of the model", remedy)
     new = not io.exists(output)
     target = predictions.open_or_create(output, X, solved, identity, notes, resume)
     try:

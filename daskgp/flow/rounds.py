@@ -8,6 +8,7 @@ has the same shape whatever the workers, so the result has the same bits.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
@@ -24,31 +25,32 @@ from daskgp import scaling
 from daskgp.backend import resolve_device
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span
+from daskgp.flow.layout import Layout
+from daskgp.flow.partition import Span, Window
 from daskgp.model import Block, Model, Objective, Theta, ThetaBar, move
 
 FAN_IN = 8
+TASK_ROWS, MIN_TASKS = 2_048, 64
 
 
 def map_reduce(
     task: Callable[..., Any],
     combine: Callable[[Any, Any], Any],
-    spans: Sequence[Sequence[Span]],
+    pieces: Sequence[Any],
     executor: Executor,
     label: str,
     shared: Sequence[Delayed] = (),
 ) -> Any:
-    """The sum over blocks of ``task(spans of the block, *shared)``.
+    """The sum over pieces of work of ``task(piece, *shared)``.
 
     Parameters
     ----------
     task : callable
-        Pure; given a tuple of spans, the block's own and those of the blocks after it that it
-        reads, and the values of ``shared``.
+        Pure; given a piece and the values of ``shared``.
     combine : callable
-        Associative; sums neighbours, FAN_IN at a time, in the order of the blocks.
-    spans : sequence
-        The blocks.
+        Associative; sums neighbours, FAN_IN at a time, in the order of the pieces.
+    pieces : sequence
+        Small values that say what a task works on, such as the span of its rows.
     executor : Executor
         Where to run.
     label : str
@@ -59,8 +61,7 @@ def map_reduce(
     tag = uuid.uuid4().hex[:8]  # a round is never mistaken for an earlier one
     mapped = delayed(task, pure=False, traverse=False)
     nodes = [
-        mapped(tuple(span), *shared, dask_key_name=f"{label}-{tag}-{i}")
-        for i, span in enumerate(spans)
+        mapped(piece, *shared, dask_key_name=f"{label}-{tag}-{i}") for i, piece in enumerate(pieces)
     ]
     root = _tree(nodes, combine, f"{label}-sum-{tag}")
     return executor.compute(root, nodes, label)
@@ -87,33 +88,38 @@ def _fold(combine: Callable[[Any, Any], Any], first: Any, *others: Any) -> Any:
     return total
 
 
-def windows(spans: Sequence[Span], reach: int) -> list[tuple[Span, ...]]:
-    """Each block with the ``reach`` blocks after it, fewer at the end."""
-    return [tuple(spans[i : i + reach + 1]) for i in range(len(spans))]
-
-
 def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.Sums:
     """One pass over the raw rows for the scaling, the ranges and what has to be reported."""
     task = partial(_describe_block, rows)
-    return map_reduce(task, scaling.combine, windows(spans, 0), executor, "describe")
+    return map_reduce(task, scaling.combine, spans, executor, "describe")
 
 
-def _describe_block(rows: Rows, spans: tuple[Span, ...]) -> scaling.Sums:
+def _describe_block(rows: Rows, span: Span) -> scaling.Sums:
     with single_blas_thread():
-        return scaling.local(*rows.read(*spans[0]))
+        return scaling.local(*rows.read(*span))
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """The rounds of one method over one set of rows."""
+    """The rounds of one method over one set of rows.
+
+    ``windows`` are the blocks and what each is conditioned on; ``layout`` says more of them where
+    the method wants rows in an order.
+    """
 
     model: Model
     rows: Rows
-    spans: tuple[Span, ...]
+    windows: tuple[Window, ...]
     scaling: scaling.Scaling
     executor: Executor
     dtype: str = "float64"
     device: str = "cpu"
+    layout: Layout | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The rows that are summarised, without those near them."""
+        return tuple(window.own for window in self.windows)
 
     def total(self, theta: Theta) -> Any:
         """The reduced summary of all blocks."""
@@ -152,9 +158,16 @@ class Rounds:
         block = _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
         task = block.local if what == "local" else block.gradient
         combine = self.model.combine if what == "local" else _add_gradients
-        spans = windows(self.spans, self.model.reach)
+        step = self._per_task()
+        pieces = [self.windows[i : i + step] for i in range(0, len(self.windows), step)]
         label = f"{self.model.name}-{what}"
-        return map_reduce(task, combine, spans, self.executor, label, shared)
+        return map_reduce(task, combine, pieces, self.executor, label, shared)
+
+    def _per_task(self) -> int:
+        """Blocks of a task: thin ones are put together as long as there are many tasks."""
+        if self.layout is None:
+            return 1
+        return max(1, min(TASK_ROWS // self.layout.block_rows, len(self.windows) // MIN_TASKS))
 
 
 def _node(name: str, value: Any) -> Delayed:
@@ -172,24 +185,36 @@ class _BlockTask:
     dtype: str
     device: str
 
-    def local(self, spans: tuple[Span, ...], prepared: Any) -> Any:
+    def local(self, windows: tuple[Window, ...], prepared: Any) -> Any:
         with single_blas_thread():
-            block, *after = self._read(spans)
-            prepared = move(prepared, self._device())
-            return move(self.model.local(prepared, block, tuple(after)), "cpu")
+            device = self._device()
+            prepared, read = move(prepared, device), self._reader()
+            parts = (
+                self.model.local(prepared, read(own), tuple(map(read, near)))
+                for own, near in windows
+            )
+            return move(functools.reduce(self.model.combine, parts), "cpu")
 
-    def gradient(self, spans: tuple[Span, ...], prepared: Any, cotangent: Any) -> ThetaBar:
+    def gradient(self, windows: tuple[Window, ...], prepared: Any, cotangent: Any) -> ThetaBar:
         with single_blas_thread():
-            block, *after = self._read(spans)
             device = self._device()
             prepared, cotangent = move(prepared, device), move(cotangent, device)
-            return self.model.local_vjp(prepared, block, cotangent, tuple(after))
+            read = self._reader()
+            parts = (
+                self.model.local_vjp(prepared, read(own), cotangent, tuple(map(read, near)))
+                for own, near in windows
+            )
+            return functools.reduce(_add_gradients, parts)
 
-    def _read(self, spans: tuple[Span, ...]) -> list[Block]:
+    def _reader(self) -> Callable[[Span], Block]:
+        """Reads and scales blocks; neighbours share those near them."""
         device = self._device()
-        return [
-            move(self.scaling.block(*self.rows.read(*span), self.dtype), device) for span in spans
-        ]
+
+        @functools.cache
+        def read(span: Span) -> Block:
+            return move(self.scaling.block(*self.rows.read(*span), self.dtype), device)
+
+        return read
 
     def _device(self) -> str:
         return resolve_device(self.device)
@@ -232,17 +257,17 @@ def gather_sample(
     """
     task = partial(_sample_block, rows, scale, number, seed)
     combine = partial(_sample_both, number)
-    found = map_reduce(task, combine, windows(spans, 0), executor, "sample")
+    found = map_reduce(task, combine, spans, executor, "sample")
     return Block(found.X, found.y)
 
 
 def _sample_block(
-    rows: Rows, scale: scaling.Scaling, number: int, seed: int, spans: tuple[Span, ...]
+    rows: Rows, scale: scaling.Scaling, number: int, seed: int, span: Span
 ) -> _Candidates:
     with single_blas_thread():
-        X, y = rows.read(*spans[0])
+        X, y = rows.read(*span)
         # one step of the generator a row
-        keys = np.random.PCG64([seed, 1]).advance(spans[0].start).random_raw(len(X))
+        keys = np.random.PCG64([seed, 1]).advance(span.start).random_raw(len(X))
         keep = scaling.complete_rows(X, y)
         few = _Candidates(keys[keep], X[keep], y[keep]).smallest(number)
         return _Candidates(few.keys, *scale.block(few.X, few.y))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from daskgp import backend
 from daskgp.errors import InputError, NumericalError
 from daskgp.flow import io
 from daskgp.flow.io.reading import unmasked
-from daskgp.model import Model, Moments, Theta, Want, move
+from daskgp.flow.local import TILE_ROWS, Local
+from daskgp.flow.nearby import Nearby
+from daskgp.model import LocalModel, Model, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
-TILE_ROWS = 4_096
 DENSE_ROWS = 20_000
 """Most rows for which a joint covariance (n, n) is made."""
 ROUNDING = 1e-6
@@ -35,6 +36,7 @@ class Solved:
     vector_target: bool
     dtype: str = "float64"
     device: str = "cpu"
+    nearby: Nearby | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -46,6 +48,8 @@ class Solved:
         arrays |= {k: np.asarray(v) for k, v in vars(self.scaling).items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
+        if self.nearby is not None:
+            arrays["around"], arrays["cuts"] = self.nearby.around, self.nearby.layout.cuts
         settings = {
             "model": [self.model.name, repr(self.model)],
             "kernel": theta.kernel.to_dict(),
@@ -66,6 +70,15 @@ class Solved:
         """Columns of the mean."""
         return len(self.target_names)
 
+    def grouped(self, X: np.ndarray) -> np.ndarray | None:
+        """The order (n,) that puts rows of one block together; None for a global method."""
+        if self.nearby is None:
+            return None
+        usable = np.isfinite(np.asarray(X, np.float64)).all(axis=1)
+        blocks = np.full(len(X), -1)
+        blocks[usable] = self.nearby.layout.blocks_of(np.asarray(X, np.float64)[usable])
+        return np.argsort(blocks, kind="stable")
+
     def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
         """Posterior at X (n, d) in the user's units; rows with a missing value give NaN.
 
@@ -81,8 +94,10 @@ class Solved:
             return self._covariance(X, include_noise)
         mean = np.empty((len(X), self.n_targets))
         variance = np.empty_like(mean) if want == "variance" else None
-        for start in range(0, len(X), TILE_ROWS):
-            rows = slice(start, start + TILE_ROWS)
+        # a local method wants all rows of a block together
+        step = TILE_ROWS if self.nearby is None else max(len(X), 1)
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
             tile = self._tile(X[rows], want, include_noise)
             mean[rows] = tile.mean
             if variance is not None:
@@ -93,7 +108,7 @@ class Solved:
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         usable = np.isfinite(scaled).all(axis=1)
         scaled[~usable] = 0.0
-        found = self._scaled_moments(scaled, want)
+        found = self._scaled_moments(X, scaled, usable, want)
         if found.variance is not None:
             variance = self._checked(found.variance, scaled)
             variance += self.theta.noise_variance if include_noise else 0.0
@@ -108,18 +123,25 @@ class Solved:
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         if not np.isfinite(scaled).all():
             raise InputError("X has missing or infinite values: a joint covariance needs none")
-        found = self._scaled_moments(scaled, "covariance")
+        everywhere = np.ones(len(X), bool)
+        found = self._scaled_moments(X, scaled, everywhere, "covariance")
         covariance = np.asarray(found.covariance, np.float64)
         at = np.diag_indices(len(X))
         covariance[at] = self._checked(covariance[at], scaled)
         covariance[at] += self.theta.noise_variance if include_noise else 0.0
         return self.scaling.moments(found._replace(covariance=covariance), scaled)
 
-    def _scaled_moments(self, scaled: np.ndarray, want: Want) -> Moments:
+    def _scaled_moments(
+        self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want
+    ) -> Moments:
         device = backend.resolve_device(self.device)
         theta, state = move(self.theta, device), move(self.state, device)
-        X = backend.to_device(scaled, device)
-        return move(self.model.predict(theta, state, X, None, want), "cpu")
+        if self.nearby is None:
+            inputs = backend.to_device(scaled, device)
+            return move(self.model.predict(theta, state, inputs, None, want), "cpu")
+        model = cast(LocalModel[Any, Any, Any], self.model)
+        local = Local(model, theta, state, self.scaling, self.nearby, self.token, device)
+        return local.moments(X, scaled, usable, want)
 
     def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
         """Clip what rounding makes negative; anything beyond is an error."""

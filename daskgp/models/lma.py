@@ -24,6 +24,9 @@ from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
 from daskgp.typing import Array
 
+FAR = 1e-3
+"""Correlation below which training rows say nothing of a place."""
+
 
 class Stats(NamedTuple):
     """Whitened statistics of blocks; sums, so they combine by adding."""
@@ -185,6 +188,8 @@ class LMA:
         )
         by_R = pull(R_bar.astype(X.dtype, copy=False), overwrite=True)
         parameters = by_R.log_parameters + by_S.log_parameters + through.kernel
+        assert by_S.Z is not None
+        assert through.inputs is not None
         return ThetaBar(parameters, noise, to_host(by_S.Z + through.inputs))
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
@@ -192,8 +197,8 @@ class LMA:
         inner, beta = _inner(total)
         return State(prepared.factor, inner, beta)
 
-    def condition(self, theta: Theta, state: State, own: int, blocks: Sequence[Block]) -> Near:
-        """Factor the rows that predictions in ``blocks[own]`` are conditioned on."""
+    def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Near:
+        """Factor the rows that predictions are conditioned on; "paper" wants them in order."""
         X, y = _rows(blocks[-1], blocks[:-1])
         Z = inputs_of(theta).astype(X.dtype)
         A = linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
@@ -219,18 +224,19 @@ class LMA:
         kernel, Z = theta.kernel, inputs_of(theta).astype(X.dtype)
         A = linalg.whiten_rows(state.factor, wide(kernel(X, Z)), overwrite=True)
         R = wide(kernel(X, near.X.astype(X.dtype, copy=False)))
+        far = _negligible(R, A, kernel.diag(X))
         R -= A @ near.features.T
         mean = R @ near.weights + A @ state.weights
         if want == "mean":
-            return Moments(mean)
+            return Moments(mean, far=far)
         V = linalg.whiten_rows(near.factor, R, overwrite=True, inverses=near.inverses)
         E = A - V @ near.whitened.T
         shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
         if want == "variance":
             variance = wide(kernel.diag(X)) - _row_squares(A) - _row_squares(V)
-            return Moments(mean, variance=variance + _row_squares(shared))
+            return Moments(mean, variance=variance + _row_squares(shared), far=far)
         covariance = wide(kernel(X)) - A @ A.T - V @ V.T + shared @ shared.T
-        return Moments(mean, covariance=covariance, shared=shared)
+        return Moments(mean, covariance=covariance, shared=shared, far=far)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[LMA, Theta]:
         """Every block conditioned on all before it, as a single one is."""
@@ -333,6 +339,13 @@ def _adjoint(window: _Window, cotangent: Cotangent) -> tuple[Array, Array, Array
     Y = C_bar @ H
     Y[:, :c] -= E_bar @ through[b : b + size]
     return H, E_bar, Y
+
+
+def _negligible(K: Array, A: Array, prior: Array) -> Array:
+    """Rows (n,) whose correlation with every training row and support input is below FAR."""
+    xp = namespace(K)
+    most = xp.maximum(K.max(axis=1), -K.min(axis=1))
+    return (most < FAR * prior) & (_row_squares(A) < FAR * prior)
 
 
 def _row_squares(A: Array) -> Array:

@@ -133,9 +133,8 @@ class SGPR:
             + p * trace_gap / s
         )
         L = prepared.factor
-        cotangent = Cotangent(
-            2 * linalg.between_inverses(L, S_bar), linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s
-        )
+        gram = 2 * linalg.between_inverses(L, S_bar)
+        cotangent = Cotangent(gram, linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s)
         direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
         return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
 

@@ -41,7 +41,7 @@ def rows_of(n, p=1):
 
 def planned(model, kernel, rows, m, itemsize=8):
     spans = partition.blocks(len(rows), None, len(rows))
-    return plan.make_plan(model, kernel, rows, spans, m, itemsize)
+    return plan.make_plan(model, kernel, rows, spans, m, itemsize, len(rows))
 
 
 def close(planned, measured):

@@ -29,13 +29,14 @@ CHUNK = 23
 S = 1.3
 
 
-def rounds_of(model, url, executor, rows=None, **settings):
+def rounds_of(model, url, executor, rows=None, reach=0, **settings):
     if rows is None:
         X, y = dataset_arrays(url)
         rows = rows_of(X, y, "memory://unused", executor.shares_memory)
     spans = tuple(partition.blocks(len(rows), rows.chunks, CHUNK))
     scale = scaling.identity(rows.n_features, rows.n_targets)
-    return rounds.Rounds(model, rows, spans, scale, executor, **settings)
+    windows = partition.following(spans, reach)
+    return rounds.Rounds(model, rows, windows, scale, executor, **settings)
 
 
 @pytest.fixture
@@ -53,20 +54,20 @@ def threaded():
     return Executor(None, False)
 
 
-@pytest.mark.parametrize("model", [toy.Sum(), toy.Window(reach=1), toy.Window(reach=2)])
+@pytest.mark.parametrize(("model", "reach"), [(toy.Sum(), 0), (toy.Near(), 1), (toy.Near(), 2)])
 @pytest.mark.parametrize("n", [1, 23, 24, 1000])
-def test_every_block_is_summed_once_with_the_blocks_after_it(model, n):
+def test_every_block_is_summed_once_with_the_blocks_near_it(model, reach, n):
     rows = in_memory(n)
-    stage = rounds_of(model, None, threaded(), rows)
+    stage = rounds_of(model, None, threaded(), rows, reach)
     total = stage.total(toy.theta(S))
-    wanted = toy.window_sums(model, rows.X, rows.y, stage.spans, S)
+    wanted = toy.window_sums(rows.X, rows.y, stage.spans, reach, S)
     np.testing.assert_allclose(total.total, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
     assert total.count == n
 
 
-@pytest.mark.parametrize("model", [toy.Sum(), toy.Window(reach=2)])
-def test_value_and_gradient_are_two_rounds_of_either_shape(model):
-    stage = rounds_of(model, None, threaded(), in_memory(300))
+@pytest.mark.parametrize(("model", "reach"), [(toy.Sum(), 0), (toy.Near(), 2)])
+def test_value_and_gradient_are_two_rounds_of_either_shape(model, reach):
+    stage = rounds_of(model, None, threaded(), in_memory(300), reach)
 
     def value(log_s):
         return stage.model.objective(None, stage.total(toy.theta(np.exp(log_s)))).value
@@ -80,9 +81,9 @@ def test_value_and_gradient_are_two_rounds_of_either_shape(model):
 
 def test_windows_are_shorter_at_the_end():
     spans = [partition.Span(i, i + 1) for i in range(4)]
-    assert [len(w) for w in rounds.windows(spans, 2)] == [3, 3, 2, 1]
-    assert [w[0] for w in rounds.windows(spans, 2)] == spans
-    assert rounds.windows(spans, 0) == [(span,) for span in spans]
+    assert [len(w.near) for w in partition.following(spans, 2)] == [2, 2, 1, 0]
+    assert [w.own for w in partition.following(spans, 2)] == spans
+    assert partition.following(spans, 0) == partition.alone(spans)
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 64, 65, 130])
@@ -141,8 +142,8 @@ def bits(value):
 def everything(url, executor):
     """All that a fit asks of the rounds, as bytes."""
     found = []
-    for model in (toy.Sum(), toy.Window(reach=2)):
-        stage = rounds_of(model, url, executor)
+    for model, reach in ((toy.Sum(), 0), (toy.Near(), 2)):
+        stage = rounds_of(model, url, executor, reach=reach)
         found += bits(stage.total(toy.theta(S)))
         objective = stage.value_and_gradient(toy.theta(S))
         found += bits([objective.value, objective.gradient.noise])
@@ -150,7 +151,8 @@ def everything(url, executor):
     scale = scaling.solve(sums, stage.rows.n_features, "linear", True)
     sample = rounds.gather_sample(stage.rows, stage.spans, scale, 200, 0, executor)
     theta = Theta(kernels.Matern32((1.0, 2.0, 0.5)), 0.1, sample.X[:30])
-    stage = rounds.Rounds(SGPR(tile_rows=7), stage.rows, stage.spans, scale, executor)
+    windows = partition.alone(stage.spans)
+    stage = rounds.Rounds(SGPR(tile_rows=7), stage.rows, windows, scale, executor)
     objective = stage.value_and_gradient(theta)
     return [
         *found,
@@ -324,10 +326,10 @@ def test_workers_that_keep_dying_are_one_plain_error(store, client):
 
 
 class Suicidal(toy.Sum):
-    def _sum(self, block, after):
+    def _sum(self, block, near):
         if block.y[0, 0] == toy.data(400)[1][0, 0]:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super()._sum(block, after)
+        return super()._sum(block, near)
 
 
 def _allow_no_failure(dask_scheduler):
@@ -372,7 +374,7 @@ def test_every_usable_row_is_as_likely_to_be_drawn():
 
 
 def test_models_and_rows_are_plain_values_that_travel(store):
-    stage = rounds_of(toy.Window(), store, threaded())
+    stage = rounds_of(toy.Near(), store, threaded())
     X, y = pickle.loads(pickle.dumps(stage.rows)).read(20, 40)
     np.testing.assert_array_equal(X, toy.data(400)[0][20:40])
     np.testing.assert_array_equal(y, toy.data(400)[1][20:40])

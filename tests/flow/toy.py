@@ -37,13 +37,13 @@ class Sum:
 
     name: ClassVar[str] = "toy-sum"
     state_type: ClassVar[type] = State
-    reach: int = 0
+    keeps_rows: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Theta:
         return theta
 
-    def local(self, prepared: Theta, block: Block, after: Sequence[Block] = ()) -> Stats:
-        return Stats(prepared.noise_variance * self._sum(block, after), float(len(block.X)))
+    def local(self, prepared: Theta, block: Block, near: Sequence[Block] = ()) -> Stats:
+        return Stats(prepared.noise_variance * self._sum(block, near), float(len(block.X)))
 
     def combine(self, a: Stats, b: Stats) -> Stats:
         return add(a, b)
@@ -56,13 +56,13 @@ class Sum:
         return Objective(0.5 * float((total.total**2).sum()), direct, total.total)
 
     def local_vjp(
-        self, prepared: Theta, block: Block, cotangent: Any, after: Sequence[Block] = ()
+        self, prepared: Theta, block: Block, cotangent: Any, near: Sequence[Block] = ()
     ) -> ThetaBar:
-        local = prepared.noise_variance * self._sum(block, after)
+        local = prepared.noise_variance * self._sum(block, near)
         return ThetaBar(np.zeros(1), float((local * cotangent).sum()), None)
 
     def predict(
-        self, theta: Theta, state: State, X: Any, near: Block | None = None, want: str = "mean"
+        self, theta: Theta, state: State, X: Any, near: Any = None, want: str = "mean"
     ) -> Moments:
         return Moments(X @ state.total)
 
@@ -72,22 +72,20 @@ class Sum:
     def footprint(self, shape: Shape) -> Footprint:
         return Footprint(0, 8, 8, 8, 1.0)
 
-    def _sum(self, block: Block, after: Sequence[Block]) -> np.ndarray:
+    def _sum(self, block: Block, near: Sequence[Block]) -> np.ndarray:
         return block.X.T @ block.y
 
 
 @dataclass(frozen=True)
-class Window(Sum):
-    """Adds to a block's own products those of its sums with the ``reach`` blocks after it."""
+class Near(Sum):
+    """Adds to a block's own products those of its sums with the blocks near it."""
 
-    name: ClassVar[str] = "toy-window"
-    reach: int = 1
+    name: ClassVar[str] = "toy-near"
 
-    def _sum(self, block: Block, after: Sequence[Block]) -> np.ndarray:
-        assert len(after) <= self.reach
+    def _sum(self, block: Block, near: Sequence[Block]) -> np.ndarray:
         own = block.X.sum(axis=0)
         total = block.X.T @ block.y
-        for lag, later in enumerate(after, start=1):
+        for lag, later in enumerate(near, start=1):
             total = total + np.outer(own, later.y.sum(axis=0)) / lag
         return total
 
@@ -98,11 +96,11 @@ class Deadly(Sum):
 
     marker: str = ""
 
-    def _sum(self, block: Block, after: Sequence[Block]) -> np.ndarray:
+    def _sum(self, block: Block, near: Sequence[Block]) -> np.ndarray:
         time.sleep(0.05)  # others are at work, and some are done
         if float(block.y[0, 0]) > 0 and claim(self.marker):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super()._sum(block, after)
+        return super()._sum(block, near)
 
 
 class Flaky:
@@ -139,14 +137,14 @@ def data(n: int = 1000, d: int = 3, p: int = 2) -> tuple[np.ndarray, np.ndarray]
 
 
 def window_sums(
-    model: Sum, X: np.ndarray, y: np.ndarray, spans: Sequence[tuple[int, int]], s: float
+    X: np.ndarray, y: np.ndarray, spans: Sequence[tuple[int, int]], reach: int, s: float
 ) -> np.ndarray:
     """What the rounds should give: every block with the blocks after it, one after another."""
     total = np.zeros((X.shape[1], y.shape[1]))
     blocks = [Block(X[a:b], y[a:b]) for a, b in spans]
     for i, block in enumerate(blocks):
         total += block.X.T @ block.y
-        for lag in range(1, model.reach + 1):
+        for lag in range(1, reach + 1):
             if i + lag < len(blocks):
                 later = blocks[i + lag].y.sum(axis=0)
                 total += np.outer(block.X.sum(axis=0), later) / lag

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from daskgp.errors import InputError, StoreError
 from daskgp.flow.io import checkpoints, groups
 
 FORMAT, VERSION = "daskgp-model", 1
+ROWS = "rows"
 CHECKPOINT = "checkpoint"
 """Where a model store that is being made keeps the evaluations of its training."""
 GOES_ON = "the same command with --resume goes on from here"
@@ -71,10 +72,25 @@ def _incomplete(url: str) -> zarr.Group:
     return group
 
 
-def write(url: str, stored: Stored, notes: Mapping[str, Any]) -> None:
-    """Write a new model store; nothing is left behind on failure."""
+def write(
+    url: str,
+    stored: Stored,
+    notes: Mapping[str, Any],
+    write_rows: Callable[[str], None] | None = None,
+) -> None:
+    """Write a new model store; nothing is left behind on failure.
+
+    ``write_rows`` puts training rows at the URL it is given.
+    """
     with groups.creating(url, "model store") as group:
+        if write_rows is not None:
+            write_rows(rows_url(url))
         fill(group, stored, notes)
+
+
+def rows_url(url: str) -> str:
+    """Where a model store keeps training rows that prediction reads back."""
+    return f"{str(url).rstrip('/')}/{ROWS}"
 
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
@@ -83,7 +99,7 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
         for name, values in stored.arrays.items():
             groups.write_array(group, name, values)
         for name in list(group.keys()):
-            if name not in stored.arrays:  # a checkpoint, useful until all else is written
+            if name not in (*stored.arrays, ROWS):  # a checkpoint, useful until all else is written
                 del group[name]
         group.attrs.update(
             {

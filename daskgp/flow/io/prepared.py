@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import dask.array as da
 import numpy as np
 import zarr
 
 from daskgp.errors import StoreError
 from daskgp.flow.io import groups, reading, writers
-from daskgp.flow.io.datasets import Rows, behind
+from daskgp.flow.io.datasets import Rows, behind, row_step
 
 VERSION = 1
 BLOCKS, CUTS, CENTROIDS, RUNS = "blocks", "block_cuts", "block_centroids", "runs"
@@ -168,3 +169,18 @@ def blocks_behind(X: Any) -> Blocks | None:
     names = attributes.get("feature_names")
     features = tuple(str(name) for name in names) if isinstance(names, list) else ()
     return Blocks(url, found, features, cuts, centroids)
+
+
+def copy(url: str, rows: Rows, cuts: np.ndarray, centroids: np.ndarray, blocks: Any) -> None:
+    """Write rows that are in the order of blocks, with the blocks, to a new dataset store."""
+    lazily = {
+        name: da.from_zarr(a) if isinstance(a, zarr.Array) else a
+        for name, a in (("X", rows.X), ("y", rows.y))
+    }
+    writers.spill(url, lazily, row_step(rows.X) if isinstance(rows.X, zarr.Array) else len(rows))
+    group = groups.open_group(url, "dataset", mode="r+")
+    groups.write_array(group, CUTS, cuts)
+    groups.write_array(group, CENTROIDS, centroids)
+    group.attrs["feature_names"] = list(rows.feature_names)
+    group.attrs["target_names"] = list(rows.target_names)
+    group.attrs[BLOCKS] = {"version": VERSION, **blocks}

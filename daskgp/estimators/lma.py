@@ -1,0 +1,382 @@
+"""LMA and PIC: methods of blocks of nearby rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import dask
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daskgp import scaling, selection
+from daskgp.errors import SettingError
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.inputs import ChosenInputs, in_users_units
+from daskgp.estimators.settings import JITTER, whole
+from daskgp.flow import io, nearby, partition, rounds
+from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
+from daskgp.flow.nearby import Nearby
+from daskgp.flow.partition import Span, Window
+from daskgp.flow.prepare import arrange
+from daskgp.kernels import Kernel
+from daskgp.model import Theta
+from daskgp.models.lma import LMA as LowRankMarkov
+from daskgp.typing import Device, MeanName, OptimizerName
+
+
+class LMA(GaussianProcess):
+    """Low-rank-cum-Markov approximation: GP regression that is local and global at once.
+
+    A low-rank part on support inputs carries what is smooth; the residual is exact within a block
+    of nearby rows and the blocks it is conditioned on ([LMA]; METHODS in the docs).  Fit and
+    prediction are linear in the number of rows, the log evidence is that of all rows, and
+    variances are those of one joint distribution.  Markov order 0 is PIC; all blocks but one is
+    the exact GP.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+    n_support : int
+        Number m of support inputs.
+    support : {"greedy", "kmeans", "random"} or array-like (m, d)
+        How they are chosen from a sample of rows, or themselves, in the units of X.
+    train_support : bool
+        Whether training moves them too.
+    markov_order : int
+        Blocks B that a block is conditioned on; fewer than there are blocks.
+    neighbours : {"nearest", "order"}
+        Whether those are the nearest blocks before it, in units of the kernel's lengthscales, or
+        the B blocks after it in the order, as in the paper.  Predictions are conditioned on a
+        place's own block and the ``predict_order`` nearest ones, or B on either side.
+    predict_order : int, optional
+        Blocks beside its own that a prediction is conditioned on where ``neighbours="nearest"``;
+        default twice ``markov_order``.
+    prediction : {"consistent", "paper"}
+        "paper" extends the paper's eq. 1 to test inputs; its variance can come out negative,
+        which is an error.  It needs ``neighbours="order"``.
+    order : str or sequence of str
+        How rows are put in a line before they are cut into blocks: "hilbert", "pca", "kmeans",
+        "auto", the name of a column, or names of up to three for a Hilbert curve through them.
+        A store that ``daskgp.prepare`` made keeps its own.
+    block_rows : int, optional
+        Rows of a block; default those of a prepared store, or 512.
+    noise_variance : float
+        Initial noise variance, in units of the standardised y.
+    train_blocks : int or None
+        Train hyper-parameters on that many blocks drawn at random, each with those it is
+        conditioned on; the posterior is always that of all rows.  None for all blocks.
+    store : str, optional
+        Folder or URL where rows in the order of blocks are kept, which prediction reads back;
+        default a temporary folder that lasts as long as the estimator.  ``save`` copies them.
+    mean, standardize, optimizer, max_iter, tol, dtype, device, random_state, progress
+        As in ``SGPR``.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    support_ : ndarray (m, d), in the units of X
+    n_blocks_ : int
+    objective_ : float, the log evidence of all standardised rows
+    history_ : list of dict, one an iteration
+    n_features_in_, feature_names_in_, n_rows_
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> y = np.sin(6 * X[:, 0])
+    >>> model = daskgp.LMA(n_support=10, block_rows=40).fit(X, y)
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-3)
+    True
+    """
+
+    model_name: ClassVar[str] = "lma"
+    inputs_label: ClassVar[str] = "support inputs"
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        n_support: int = 256,
+        support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
+        train_support: bool = False,
+        markov_order: int = 2,
+        neighbours: Literal["nearest", "order"] = "nearest",
+        predict_order: int | None = None,
+        prediction: Literal["consistent", "paper"] = "consistent",
+        order: str | Sequence[str] = "auto",
+        block_rows: int | None = None,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "l-bfgs",
+        max_iter: int = 50,
+        tol: float = 1e-5,
+        train_blocks: int | None = 32,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.n_support = n_support
+        self.support = support
+        self.train_support = train_support
+        self.markov_order = markov_order
+        self.neighbours = neighbours
+        self.predict_order = predict_order
+        self.prediction = prediction
+        self.order = order
+        self.block_rows = block_rows
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.standardize = standardize
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.tol = tol
+        self.train_blocks = train_blocks
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    @property
+    def support_(self) -> np.ndarray:
+        """Support inputs (m, d) in the units of X."""
+        return in_users_units(self.solved_)
+
+    @property
+    def n_blocks_(self) -> int:
+        """Number of blocks."""
+        assert self.solved_.nearby is not None
+        return self.solved_.nearby.layout.n_blocks
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def _model(self) -> LowRankMarkov:
+        if self.prediction == "paper" and self._neighbours() != "order":
+            raise SettingError(
+                "prediction='paper' conditions on blocks on either side in the order: choose "
+                "neighbours='order' or prediction='consistent'"
+            )
+        return LowRankMarkov(self._reach(), self.prediction, JITTER[self.dtype])
+
+    def _reach(self) -> int:
+        return whole("markov_order", self.markov_order, 0)
+
+    def _neighbours(self) -> str:
+        return self.neighbours
+
+    def _around(self) -> int:
+        """Blocks beside its own that a prediction is conditioned on."""
+        if self._neighbours() == "order" or self.predict_order is None:
+            return 2 * self._reach()
+        return whole("predict_order", self.predict_order, 0)
+
+    @property
+    def _chosen(self) -> ChosenInputs:
+        return ChosenInputs(self, "support", "n_support", self.inputs_label)
+
+    def _n_inputs(self) -> int:
+        return self._chosen.count
+
+    def _trains_inputs(self) -> bool:
+        return self.train_support
+
+    def _choose_inputs(
+        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
+    ) -> np.ndarray:
+        return self._chosen.choose(stage, sample, kernel)
+
+    # -- blocks ------------------------------------------------------------------------------
+
+    def _read_rows(self) -> int | None:
+        return None
+
+    def _work(self, rows: io.Rows) -> tuple[Span, ...]:
+        layout = read_layout(rows.X)
+        wide = self._block_rows(len(rows), layout)
+        spans = partition.blocks(len(rows), None, wide)
+        self._refuse_few_blocks(len(spans), wide)
+        return tuple(spans)
+
+    def _window_rows(self, block_rows: int, n: int) -> int:
+        return int(min(n, block_rows * (1 + max(self._reach(), self._around()))))
+
+    def _block_rows(self, n: int, layout: Layout | None) -> int:
+        if layout is None:
+            return balanced(max(n, 1), self.block_rows or DEFAULT_BLOCK_ROWS)
+        if self.block_rows is not None and layout.block_rows != balanced(n, self.block_rows):
+            raise SettingError(
+                f"block_rows={self.block_rows} but the store was prepared in blocks of "
+                f"{layout.block_rows} rows: leave block_rows out or run daskgp.prepare again"
+            )
+        return layout.block_rows
+
+    def _refuse_few_blocks(self, count: int, block_rows: int) -> None:
+        if self._reach() >= max(count, 1):
+            raise SettingError(
+                f"markov_order={self._reach()} but there are only {count} blocks of {block_rows} "
+                f"rows: choose at most {max(count - 1, 0)}, where the method is the exact GP, or a "
+                "smaller block_rows"
+            )
+
+    def _arranged(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> rounds.Rounds:
+        rows, layout = stage.rows, read_layout(stage.rows.X)
+        if layout is None:
+            rows, layout = self._rewritten(stage, theta, sums, keep)
+        self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
+        found = dataclasses.replace(stage, rows=rows, layout=layout)
+        return self._settled(found, theta)
+
+    def _rewritten(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> tuple[io.Rows, Layout]:
+        """Rows in the order of blocks: on disk, or in memory where they are so."""
+        d, scale = stage.rows.n_features, stage.scaling.x_scale
+        spread = (sums.high[:d] - sums.low[:d]) / scale
+        lengths = selection.correlation_lengths(theta.kernel, spread) * scale
+        lengthscales = lengths if np.isfinite(lengths).any() else None
+        source = str(
+            dask.base.tokenize(*map(np.asarray, sums), lengths, self.order, self.block_rows)
+        )
+        if not nearby.made_from(keep, source):  # else those of the run that is resumed
+            io.remove(keep)
+            seed, executor = self._seed(), stage.executor
+            arrange(stage.rows, keep, self.order, self.block_rows, lengthscales, seed, executor)
+            nearby.mark(keep, source)
+        rows, layout = nearby.open_blocks(keep)
+        if isinstance(stage.rows.X, np.ndarray):
+            rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...])
+            io.remove(keep)
+        return rows, layout
+
+    def _fit_rows(
+        self,
+        rows: io.Rows,
+        executor: Executor,
+        checkpoint: str | None,
+        keep: str | None = None,
+    ) -> None:
+        place = keep or self._new_place()
+        try:
+            super()._fit_rows(rows, executor, checkpoint, place)
+        except BaseException:
+            if keep is None:
+                io.remove(place)
+            raise
+
+    def _new_place(self) -> str:
+        """URL for rows that are kept as long as this estimator, or as ``store`` is."""
+        name = f"rows-{uuid.uuid4().hex[:12]}.zarr"
+        if self.store is not None:
+            return f"{str(self.store).rstrip('/')}/{name}"
+        folder = tempfile.mkdtemp(prefix="daskgp-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return f"{folder}/{name}"
+
+    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
+        """Windows for the hyper-parameters: distances are in units of the lengthscales."""
+        layout, reach = _layout(stage), self._reach()
+        windows: tuple[Window, ...]
+        if self._neighbours() == "order":
+            windows = partition.following(layout.spans, reach)
+        else:
+            windows = nearby.earlier(layout, _places(stage, theta), reach)
+        return dataclasses.replace(stage, windows=windows)
+
+    def _near(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
+        layout = _layout(stage)
+        if self._neighbours() == "order":
+            around = nearby.band(layout.n_blocks, self._reach())
+        else:
+            around = nearby.nearest(_places(stage, theta), self._around())
+        return Nearby(stage.rows, layout, around)
+
+
+class PIC(LMA):
+    """Partially independent conditional approximation: LMA of Markov order 0.
+
+    Blocks are independent given the support inputs.  Parameters as in ``LMA``.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> model = daskgp.PIC(n_support=10, block_rows=40).fit(X, np.sin(6 * X[:, 0]))
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-2)
+    True
+    """
+
+    model_name: ClassVar[str] = "pic"
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        n_support: int = 256,
+        support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
+        train_support: bool = False,
+        order: str | Sequence[str] = "auto",
+        block_rows: int | None = None,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "l-bfgs",
+        max_iter: int = 50,
+        tol: float = 1e-5,
+        train_blocks: int | None = 32,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        super().__init__(
+            kernel,
+            n_support=n_support,
+            support=support,
+            train_support=train_support,
+            markov_order=0,
+            order=order,
+            block_rows=block_rows,
+            noise_variance=noise_variance,
+            mean=mean,
+            standardize=standardize,
+            optimizer=optimizer,
+            max_iter=max_iter,
+            tol=tol,
+            train_blocks=train_blocks,
+            dtype=dtype,
+            device=device,
+            store=store,
+            random_state=random_state,
+            progress=progress,
+        )
+
+
+def _layout(stage: rounds.Rounds) -> Layout:
+    assert stage.layout is not None, "the rows are not in blocks yet"
+    return stage.layout
+
+
+def _places(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
+    """Centroids of the blocks (M, d) in units of the kernel's correlation lengths."""
+    centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
+    lengths = selection.correlation_lengths(theta.kernel, np.ptp(centroids, axis=0))
+    matters = np.isfinite(lengths)
+    if not matters.any():
+        return np.arange(len(centroids), dtype=np.float64)[:, None]
+    return centroids[:, matters] / lengths[matters]

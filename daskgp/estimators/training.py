@@ -1,0 +1,121 @@
+"""Hyper-parameters of an estimator: where they start, their bounds, and their training."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dask
+import numpy as np
+
+from daskgp import scaling, selection, train
+from daskgp.estimators.settings import whole
+from daskgp.flow import partition, rounds
+from daskgp.flow.io import checkpoints
+from daskgp.kernels import Kernel
+from daskgp.model import Theta
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+
+NOISE_BOUNDS = (1e-6, 1e2)
+
+
+def start(estimator: GaussianProcess, stage: rounds.Rounds) -> Theta:
+    """Initial hyper-parameters, from a sample of rows."""
+    number = selection.sample_rows(estimator._n_inputs())
+    sample = rounds.gather_sample(
+        stage.rows, stage.spans, stage.scaling, number, estimator._seed(), stage.executor
+    )
+    median = selection.median_distances(sample.X)
+    # a distance over d columns is about sqrt(d) times that over one
+    per_column = median.per_column * np.sqrt(len(median.per_column))
+    kernel = estimator._kernel().resolve(per_column, median.euclidean)
+    inputs = estimator._choose_inputs(stage, sample.X, kernel)
+    return Theta(kernel, float(estimator.noise_variance), inputs)
+
+
+def train_windows(
+    estimator: GaussianProcess, windows: tuple[partition.Window, ...]
+) -> tuple[partition.Window, ...]:
+    """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
+    if estimator.train_blocks is None:
+        return windows
+    number = whole("train_blocks", estimator.train_blocks, 1)
+    return partition.sample(windows, number, np.random.default_rng(estimator.random_state))
+
+
+def train_theta(
+    estimator: GaussianProcess,
+    stage: rounds.Rounds,
+    theta: Theta,
+    sums: scaling.Sums,
+    checkpoint: str | None,
+) -> tuple[Theta, list[dict[str, Any]]]:
+    """Trained hyper-parameters and the history of their training."""
+    if estimator.optimizer is None:
+        return theta, []
+    windows, with_inputs = train_windows(estimator, stage.windows), estimator._trains_inputs()
+    quiet = dataclasses.replace(stage.executor, show=False)
+    part = dataclasses.replace(stage, windows=windows, executor=quiet)
+
+    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        found = part.value_and_gradient(theta.from_vector(vector))
+        return found.value, found.gradient.to_vector(with_inputs)
+
+    best, history = train.maximise(
+        evaluate,
+        theta.to_vector(with_inputs),
+        _bounds(estimator, theta, sums, stage.scaling),
+        sum(window.own.rows for window in windows) * stage.rows.n_targets,
+        train.Training(
+            estimator.optimizer, estimator.max_iter, estimator.tol, progress=estimator.progress
+        ),
+        partial(_named, theta),
+        _tape(estimator, checkpoint, sums),
+    )
+    return theta.from_vector(best), history
+
+
+def _bounds(
+    estimator: GaussianProcess, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
+) -> np.ndarray:
+    d = len(scale.x_scale)
+    spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
+    kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
+    # bounds of variances are for targets of variance 1
+    unit = scaling.target_variance(sums, scale, estimator.mean)
+    variances = ["variance" in name for name in theta.kernel.parameter_names]
+    kernel[variances] += np.log(unit)
+    bounds = np.concatenate([kernel, noise + np.log(unit)])
+    # what the user starts from is allowed
+    given = theta.to_vector(with_inputs=False)
+    bounds = np.stack([np.minimum(bounds[:, 0], given), np.maximum(bounds[:, 1], given)], axis=1)
+    if not estimator._trains_inputs() or theta.inputs is None:
+        return bounds
+    return np.concatenate([bounds, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
+
+
+def _tape(
+    estimator: GaussianProcess, checkpoint: str | None, sums: scaling.Sums
+) -> checkpoints.Checkpoint | None:
+    if checkpoint is None:
+        return None
+    settings = {k: _identity(v) for k, v in estimator.get_params().items() if k != "progress"}
+    data = dask.base.tokenize(*(np.asarray(part) for part in sums))
+    return checkpoints.Checkpoint(checkpoint, {"settings": settings, "data": data})
+
+
+def _identity(setting: Any) -> str:
+    """Text that differs where a setting does; the repr of a long array leaves out its middle."""
+    plain = setting is None or isinstance(setting, str | bool | int | float | Kernel)
+    return repr(setting) if plain else str(dask.base.tokenize(setting))
+
+
+def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:
+    """Hyper-parameters of a vector by name, for the history."""
+    found = theta.from_vector(vector)
+    values = np.exp(found.kernel.log_parameters)
+    named = dict(zip(found.kernel.parameter_names, map(float, values), strict=True))
+    return {**named, "noise_variance": found.noise_variance}

@@ -1,0 +1,143 @@
+"""Prediction by a local method: rows are grouped by block, and factored blocks are held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Self
+
+import dask
+import numpy as np
+import zict
+from distributed import get_worker, warn
+from distributed.system import MEMORY_LIMIT
+
+from daskgp import backend
+from daskgp.flow.nearby import Nearby
+from daskgp.model import LocalModel, Moments, Theta, Want, move
+from daskgp.scaling import Scaling
+
+TILE_ROWS = 4_096
+CACHE_SHARE = 0.15
+"""Share of a process's memory for factored blocks; ``daskgp.cache-bytes`` of Dask's
+configuration sets another number of bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """A solved local method: what ``moments`` needs, on one device.
+
+    ``token`` tells it from others.
+    """
+
+    model: LocalModel
+    theta: Theta
+    state: Any
+    scaling: Scaling
+    nearby: Nearby
+    token: str
+    device: str
+
+    def moments(self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want) -> Moments:
+        """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
+
+        Each block's rows are predicted together; those that are not ``usable`` come out as 0.
+        """
+        total = _Gathered.empty(len(X), self.scaling.y_scale.size, want)
+        places = np.flatnonzero(usable)
+        for block, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
+            near = _cached((self.token, block), partial(self._condition, block))
+            step = TILE_ROWS if want != "covariance" else len(members)
+            for start in range(0, len(members), step):
+                rows = places[members[start : start + step]]
+                inputs = backend.to_device(scaled[rows], self.device)
+                found = self.model.predict(self.theta, self.state, inputs, near, want)
+                total.put(rows, move(found, "cpu"))
+        if total.far:
+            _say_far(self.token)
+        return total.moments()
+
+    def _condition(self, block: int) -> Any:
+        """What prediction in a block needs of the training rows around it."""
+        blocks = [move(self.scaling.block(X, y), self.device) for X, y in self.nearby.read(block)]
+        return self.model.condition(self.theta, self.state, blocks)
+
+
+@dataclass(eq=False)
+class _Gathered:
+    """Moments of groups of rows, put together.
+
+    Rows of different blocks are correlated through what they share alone: given the training
+    rows the residuals of different blocks are independent.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray | None
+    covariance: np.ndarray | None
+    shared: np.ndarray | None = None
+    far: int = 0
+
+    @classmethod
+    def empty(cls, n: int, p: int, want: Want) -> Self:
+        return cls(
+            np.zeros((n, p)),
+            np.zeros(n) if want == "variance" else None,
+            np.zeros((n, n)) if want == "covariance" else None,
+        )
+
+    def put(self, rows: np.ndarray, found: Moments) -> None:
+        self.mean[rows] = found.mean
+        self.far += 0 if found.far is None else int(np.count_nonzero(found.far))
+        if self.variance is not None:
+            self.variance[rows] = found.variance
+        if self.covariance is not None:
+            assert found.shared is not None
+            if self.shared is None:
+                self.shared = np.zeros((len(self.mean), found.shared.shape[1]))
+            across = found.shared @ self.shared.T
+            self.covariance[rows] = across
+            self.covariance[:, rows] = across.T
+            self.covariance[np.ix_(rows, rows)] = found.covariance
+            self.shared[rows] = found.shared
+
+    def moments(self) -> Moments:
+        return Moments(self.mean, self.variance, self.covariance)
+
+
+@cache
+def _say_far(token: str) -> None:
+    """Once a model and process; a worker's warning reaches the client."""
+    warn(
+        "some rows lie far from all training rows: the prediction there is the mean function "
+        "with the prior's variance"
+    )
+
+
+def _cached(key: tuple[str, int], make: Callable[[], Any]) -> Any:
+    """What ``make`` gives, or what it gave before in this process if that is still held."""
+    held = _held()
+    try:
+        return held[key]
+    except KeyError:
+        found = make()
+        if found.nbytes <= held.n:
+            held[key] = found
+        return found
+
+
+@cache
+def _held() -> Any:
+    """The factored blocks of this process, the least recently used of which is dropped first."""
+    return zict.LRU(_budget(), {}, weight=lambda key, value: value.nbytes)
+
+
+def _budget() -> float:
+    given = dask.config.get("daskgp.cache-bytes", None)
+    if given is not None:
+        return float(dask.utils.parse_bytes(given))
+    try:
+        limit = get_worker().memory_manager.memory_limit
+    except ValueError:  # not in a worker
+        limit = None
+    return CACHE_SHARE * float(limit or MEMORY_LIMIT)
