@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from daskgp.errors import SettingError
@@ -289,25 +287,28 @@ def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:
 def _principal(scaled: np.ndarray) -> np.ndarray:
     """First principal component (k,) of scaled inputs (N, k); its largest entry is positive."""
     apart = scaled - scaled.mean(axis=0)
-    found = np.linalg.eigh(apart.T @ apart)[1][:, -1]
+    with threadpool_limits(1):  # sums of several threads are in no fixed order
+        found = np.linalg.eigh(apart.T @ apart)[1][:, -1]
     return np.asarray(found * np.sign(found[np.argmax(np.abs(found))]))
 
 
 def _clusters(scaled: np.ndarray, number: int, seed: int) -> np.ndarray:
     """Centres (K, k) of at most ``number`` clusters."""
+    from sklearn.cluster import KMeans  # a second that workers need not wait
+
     number = max(1, min(number, len(np.unique(scaled, axis=0))))
-    with threadpool_limits(1):  # sums of several threads are in no fixed order
+    with threadpool_limits(1):
         search = KMeans(number, n_init=1, max_iter=20, random_state=seed % 2**32)
         return np.asarray(search.fit(scaled).cluster_centers_)
 
 
 def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
     """Centroids in a path from an end of an axis, each time to the nearest one left."""
-    apart, left = cdist(centroids, centroids), np.ones(len(centroids), bool)
-    path = [int(np.argmin(centroids @ axis))]
+    left, path = np.ones(len(centroids), bool), [int(np.argmin(centroids @ axis))]
     for _ in range(len(centroids) - 1):
         left[path[-1]] = False
-        path.append(int(np.argmin(np.where(left, apart[path[-1]], np.inf))))
+        away = ((centroids - centroids[path[-1]]) ** 2).sum(axis=1)
+        path.append(int(np.argmin(np.where(left, away, np.inf))))
     return centroids[path]
 
 
