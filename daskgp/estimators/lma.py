@@ -254,8 +254,16 @@ class LMA(GaussianProcess):
         )
         if not nearby.made_from(keep, source):  # else those of the run that is resumed
             io.remove(keep)
-            seed, executor = self._seed(), stage.executor
-            arrange(stage.rows, keep, self.order, self.block_rows, lengthscales, seed, executor)
+            arrange(
+                stage.rows,
+                keep,
+                self.order,
+                self.block_rows,
+                lengthscales,
+                self._seed(),
+                stage.executor,
+                sums,
+            )
             nearby.mark(keep, source)
         rows, layout = nearby.open_blocks(keep)
         if isinstance(stage.rows.X, np.ndarray):

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 import zarr
 
@@ -172,15 +171,22 @@ def blocks_behind(X: Any) -> Blocks | None:
 
 
 def copy(url: str, rows: Rows, cuts: np.ndarray, centroids: np.ndarray, blocks: Any) -> None:
-    """Write rows that are in the order of blocks, with the blocks, to a new dataset store."""
-    lazily = {
-        name: da.from_zarr(a) if isinstance(a, zarr.Array) else a
-        for name, a in (("X", rows.X), ("y", rows.y))
+    """Write rows that are in the order of blocks, with the blocks, to a new dataset store.
+
+    This process copies them chunk by chunk: it sees both stores, whatever workers see.
+    """
+    attributes = {
+        "feature_names": list(rows.feature_names),
+        "target_names": list(rows.target_names),
+        **writers.marks(),
     }
-    writers.spill(url, lazily, row_step(rows.X) if isinstance(rows.X, zarr.Array) else len(rows))
-    group = groups.open_group(url, "dataset", mode="r+")
-    groups.write_array(group, CUTS, cuts)
-    groups.write_array(group, CENTROIDS, centroids)
-    group.attrs["feature_names"] = list(rows.feature_names)
-    group.attrs["target_names"] = list(rows.target_names)
-    group.attrs[BLOCKS] = {"version": VERSION, **blocks}
+    with groups.creating(url, "dataset", attributes) as group:
+        for name, source in (("X", rows.X), ("y", rows.y)):
+            step = row_step(source) if isinstance(source, zarr.Array) else max(len(rows), 1)
+            target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
+            for start in range(0, len(rows), step):
+                target[start : start + step] = source[start : start + step]
+        groups.write_array(group, CUTS, cuts)
+        groups.write_array(group, CENTROIDS, centroids)
+        group.attrs[BLOCKS] = {"version": VERSION, **blocks}
+        group.attrs["complete"] = True
