@@ -40,3 +40,54 @@ def sparse_posterior(kernel, X, y, Z, s, T, jitter=1e-8):
     n = len(X)
     mean, covariance = posterior(Q[:n, :n], Q[n:, :n], Q[n:, n:], y, s)
     return mean, covariance + kernel(T) - Q[n:, n:]
+
+
+def residual(kernel, X, Z, noise, jitter=1e-8):
+    """R = K - Q + diag(noise), the noise (n,) or one number."""
+    return kernel(X) - nystrom(kernel, X, Z, jitter) + np.diag(np.broadcast_to(noise, len(X)))
+
+
+def markov_completion(R, blocks, order, rows=None):
+    """[LMA] eq. 1, block by block as it is written: exact in the band, the recursion outside.
+
+    ``blocks`` are the indices V_m of each block and ``rows`` those D_m among them that are
+    training rows; all of them by default.
+    """
+    rows = blocks if rows is None else rows
+    found = np.zeros_like(R)
+
+    def part(m, n, of):
+        """R-bar of the rows ``of`` of block m with all of block n > m."""
+        if n - m <= order:
+            return R[np.ix_(of[m], blocks[n])]
+        if order == 0:
+            return np.zeros((len(of[m]), len(blocks[n])))
+        between = range(m + 1, min(m + order, len(blocks) - 1) + 1)
+        D = np.concatenate([rows[k] for k in between])
+        following = np.concatenate([part(k, n, rows) for k in between])
+        return R[np.ix_(of[m], D)] @ np.linalg.solve(R[np.ix_(D, D)], following)
+
+    for m, V in enumerate(blocks):
+        found[np.ix_(V, V)] = R[np.ix_(V, V)]
+        for n in range(m + 1, len(blocks)):
+            found[np.ix_(V, blocks[n])] = part(m, n, blocks)
+            found[np.ix_(blocks[n], V)] = found[np.ix_(V, blocks[n])].T
+    return found
+
+
+def sequential_completion(R, groups, near):
+    """The covariance of groups of rows drawn one after another.
+
+    Each is drawn from its exact conditional R given the groups ``near`` it, which come before it.
+    """
+    size = len(R)
+    found, seen = np.zeros((size, size)), np.zeros(0, int)
+    for own, given in zip(groups, near, strict=True):
+        c = np.concatenate([np.zeros(0, int), *(groups[j] for j in given)])
+        P = np.linalg.solve(R[np.ix_(c, c)], R[np.ix_(c, own)]).T
+        C = R[np.ix_(own, own)] - P @ R[np.ix_(c, own)]
+        across = P @ found[np.ix_(c, seen)]
+        found[np.ix_(own, seen)], found[np.ix_(seen, own)] = across, across.T
+        found[np.ix_(own, own)] = C + P @ found[np.ix_(c, c)] @ P.T
+        seen = np.concatenate([seen, own])
+    return found
