@@ -1,0 +1,308 @@
+"""Blocks near one another, and the rows that prediction reads back."""
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskgp import LMA, kernels
+from daskgp.flow import local
+from daskgp.flow.layout import Layout
+from daskgp.flow.nearby import Nearby, band, earlier, nearest
+from daskgp.flow.partition import Span
+from daskgp.models.lma import LMA as LowRankMarkov
+from daskgp.ordering import make_order
+from daskgp.selection import correlation_lengths
+
+
+def layout_of(count, block_rows=3, last=2):
+    """Blocks along a line; the last one is ragged."""
+    n = (count - 1) * block_rows + last
+    X = np.linspace(0, 1, n)[:, None]
+    order = make_order("x0", X, X[0], X[-1], ("x0",), count)
+    cuts = order.keys(X)[block_rows::block_rows]
+    centroids = np.array([X[i : i + block_rows].mean(axis=0) for i in range(0, n, block_rows)])
+    return Layout(order, n, block_rows, cuts, centroids)
+
+
+# -- which blocks ----------------------------------------------------------------------------
+
+
+@given(
+    count=st.integers(1, 60),
+    number=st.integers(0, 70),
+    d=st.integers(1, 3),
+    kind=st.sampled_from(["random", "coincident", "away", "grid"]),
+    seed=st.integers(0, 2**16),
+)
+def test_earlier_blocks_are_the_nearest_of_those_before(count, number, d, kind, seed):
+    rng = np.random.default_rng(seed)
+    places = rng.standard_normal((count, d))
+    if kind == "coincident":
+        places[count // 3 :] = places[0]
+    elif kind == "away":  # late blocks are nearest to one another
+        places = np.cumsum(np.abs(places), axis=0) * (1 + np.arange(count))[:, None]
+        places = places[rng.permutation(count)] if seed % 2 else places[::-1]
+    elif kind == "grid":
+        places = np.round(places)
+    layout = layout_of(count)
+    windows = earlier(layout, places, number)
+    assert [window.own for window in windows] == list(layout.spans)
+    index = {span: i for i, span in enumerate(layout.spans)}
+    for i, window in enumerate(windows):
+        near = [index[span] for span in window.near]
+        assert near == sorted(set(near))
+        assert len(near) == min(number, i)
+        assert all(j < i for j in near)
+        away = np.sqrt(((places[:i] - places[i]) ** 2).sum(axis=1))
+        found, wanted = np.sort(away[near]), np.sort(away)[: len(near)]
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-300)
+    assert windows[0].near == ()
+
+
+@given(
+    count=st.integers(1, 40),
+    number=st.integers(0, 50),
+    coincident=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_nearest_blocks_hold_their_own(count, number, coincident, seed):
+    places = np.random.default_rng(seed).standard_normal((count, 2))
+    if coincident:
+        places[count // 4 :] = places[0]
+    found = nearest(places, number)
+    assert found.shape == (count, min(count, number + 1))
+    for i, near in enumerate(found):
+        assert i in near
+        assert list(near) == sorted(set(near.tolist()))
+        away = np.sqrt(((places - places[i]) ** 2).sum(axis=1))
+        np.testing.assert_allclose(np.sort(away[near]), np.sort(away)[: len(near)], atol=1e-300)
+
+
+def test_a_band_is_cut_off_at_both_ends():
+    np.testing.assert_array_equal(
+        band(4, 2),
+        [[-1, -1, 0, 1, 2], [-1, 0, 1, 2, 3], [0, 1, 2, 3, -1], [1, 2, 3, -1, -1]],
+    )
+    np.testing.assert_array_equal(band(3, 0), [[0], [1], [2]])
+    np.testing.assert_array_equal(band(1, 2), [[-1, -1, 0, -1, -1]])
+
+
+# -- rows of the blocks ----------------------------------------------------------------------
+
+
+class Reads:
+    """Rows in memory that remember what was read."""
+
+    def __init__(self, n, d=1):
+        self.X, self.seen = np.arange(float(n * d)).reshape(n, d), []
+
+    def read(self, start, stop):
+        self.seen.append(Span(start, stop))
+        return self.X[start:stop], self.X[start:stop, :1]
+
+
+def test_groups_are_all_rows_by_the_block_they_belong_to():
+    layout = layout_of(7)
+    nearby = Nearby(Reads(layout.rows), layout, band(7, 1))
+    X = np.random.default_rng(0).uniform(-0.5, 1.5, (50, 1))
+    groups = list(nearby.groups(X))
+    blocks = [block for block, _ in groups]
+    assert blocks == sorted(set(blocks))
+    np.testing.assert_array_equal(np.sort(np.concatenate([m for _, m in groups])), np.arange(50))
+    for block, members in groups:
+        np.testing.assert_array_equal(layout.blocks_of(X[members]), block)
+        assert list(members) == sorted(members)
+    assert list(nearby.groups(X[:0])) == []
+    own = np.linspace(0, 1, layout.rows)[:, None]  # the training rows are in their own blocks
+    sizes = [len(members) for _, members in nearby.groups(own)]
+    assert sizes == [3] * 6 + [2]
+
+
+def test_the_blocks_around_one_are_read_in_order_and_missing_ones_left_out():
+    layout = layout_of(4)
+    rows = Reads(layout.rows)
+    nearby = Nearby(rows, layout, band(4, 1))
+    (first, _), (second, _) = nearby.read(3)
+    assert rows.seen == [Span(6, 9), Span(9, 11)]
+    np.testing.assert_array_equal(np.concatenate([first, second]), rows.X[6:])
+
+
+# -- factored blocks are held ----------------------------------------------------------------
+
+SETTINGS = {"optimizer": None, "n_support": 5, "block_rows": 20, "markov_order": 1, "order": "x0"}
+
+
+@pytest.fixture
+def factored(monkeypatch):
+    """Blocks that were factored, by their first row; nothing is held before or after."""
+    seen, condition = [], LowRankMarkov.condition
+
+    def counting(self, theta, state, blocks):
+        found = condition(self, theta, state, blocks)
+        seen.append((float(blocks[0].X[0, 0]), found.nbytes))
+        return found
+
+    local._held.cache_clear()
+    monkeypatch.setattr(LowRankMarkov, "condition", counting)
+    yield seen
+    local._held.cache_clear()
+
+
+def data(n=200, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, d))
+    return X, np.sin(2 * X[:, 0]) + X[:, -1] + 0.1 * rng.standard_normal(n)
+
+
+def one_thread(model, X, step):
+    with dask.config.set(scheduler="sync"):
+        return dask.compute(*model.predict(da.from_array(X, (step, -1)), return_std=True))
+
+
+def blockwise(model, X, step=20):
+    """Variances of a few rows after another."""
+    parts = [X[i : i + step] for i in range(0, len(X), step)]
+    return np.concatenate([model.solved_.moments(part, "variance").variance for part in parts])
+
+
+def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
+    X, y = data()
+    model = LMA(**SETTINGS).fit(X, y)
+    assert factored == []
+    wanted = one_thread(model, X, 200)
+    assert len(factored) == model.n_blocks_ == 10
+    found = one_thread(model, X, 7)
+    assert len(factored) == 10
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+    held = local._held()
+    assert held.total_weight == sum(nbytes for _, nbytes in factored)
+
+
+def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
+    X, y = data()
+    X, y = X[np.argsort(X[:, 0])], y[np.argsort(X[:, 0])]
+    model = LMA(**SETTINGS, neighbours="order").fit(X, y)
+    with dask.config.set({"daskgp.cache-bytes": "100kB"}):
+        wanted = blockwise(model, X)
+        largest = max(nbytes for _, nbytes in factored)
+        assert 100_000 - largest < local._held().total_weight <= 100_000
+        kept = len(local._held())
+        assert 1 <= kept < 10
+        del factored[:]
+        blockwise(model, X[-20 * kept :])  # the last ones are still there
+        assert factored == []
+        blockwise(model, X[:20])
+        assert len(factored) == 1
+    local._held.cache_clear()
+    with dask.config.set({"daskgp.cache-bytes": 0}):  # nothing is held, all is right
+        del factored[:]
+        found = blockwise(model, X, 10)
+        assert len(factored) == 20
+        assert len(local._held()) == 0
+    np.testing.assert_allclose(found, wanted, rtol=1e-10)
+
+
+def test_models_do_not_share_what_they_hold(factored):
+    X, y = data()
+    first = LMA(**SETTINGS).fit(X, y)
+    second = LMA(kernels.RBF(0.5), **SETTINGS).fit(X, y)
+    third = LMA(**SETTINGS, predict_order=1).fit(X, y)
+    again = LMA(**SETTINGS).fit(X, y)
+    other = LMA(**SETTINGS).fit(X, 2 * y + np.sin(9 * X[:, 0]))
+    wanted = one_thread(first, X, 200)
+    assert len(factored) == 10
+    for model in (second, third, other):
+        del factored[:]
+        found = one_thread(model, X, 200)
+        assert len(factored) == 10
+        assert not np.allclose(found[0], wanted[0], rtol=1e-6, atol=0)
+    del factored[:]
+    for a, b in zip(one_thread(again, X, 200), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert factored == []  # the same model
+
+
+def test_the_budget_is_a_share_of_the_memory_there_is():
+    with dask.config.set({"daskgp.cache-bytes": "2 MiB"}):
+        assert local._budget() == 2 * 2**20
+    assert local._budget() == pytest.approx(local.CACHE_SHARE * local.MEMORY_LIMIT)
+
+
+# -- far rows --------------------------------------------------------------------------------
+
+
+def test_far_rows_are_the_prior_and_said_so_once():
+    X, y = data()
+    kernel = kernels.RBF(0.5)
+    model = LMA(kernel, **SETTINGS, noise_variance=0.01).fit(X, y)
+    far = np.array([[1e3, 1.0], [1.0, -1e3], [1.5, 1.5]])
+    local._say_far.cache_clear()
+    with pytest.warns(UserWarning, match="lie far from all training rows") as caught:
+        mean, std = model.predict(far, return_std=True)
+        model.predict(far)
+        one_thread(model, far, 1)
+    assert len(caught) == 1
+    np.testing.assert_allclose(mean[:2], y.mean(), rtol=1e-9)
+    unit = float(model.solved_.scaling.y_scale[0])
+    np.testing.assert_allclose(std[:2], unit, rtol=1e-6)
+    assert std[2] < 0.5 * unit
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(X)  # none is far
+
+
+# -- distances of kernels --------------------------------------------------------------------
+
+
+def test_correlation_lengths_are_those_of_the_kernel():
+    spread = np.array([1.0, 2.0])
+    half = np.sqrt(2 * np.log(2))  # exp(-r^2 / 2) = 1/2
+    step = 10 ** (6 / 240)  # places that are looked at
+    found = correlation_lengths(kernels.RBF((0.3, 0.7)), spread)
+    for a, b in zip(found, half * np.array([0.3, 0.7]), strict=True):
+        assert b <= a <= b * step
+    (matern,) = correlation_lengths(kernels.Matern12(0.3), spread[:1])
+    assert np.log(2) * 0.3 <= matern <= np.log(2) * 0.3 * step
+    scaled = correlation_lengths(7.0 * kernels.RBF((0.3, 0.7)), spread)
+    np.testing.assert_array_equal(scaled, found)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "finite"),
+    [
+        (kernels.RBF(0.3, active_dims=(1,)), [False, True]),
+        (kernels.RBF(0.3, active_dims=(1,)) * kernels.Matern32(0.2, active_dims=(0,)), [True] * 2),
+        (kernels.RBF((0.3, 1e6)), [True, False]),
+        (kernels.Linear(), [False, False]),
+        (kernels.Constant(), [False, False]),
+        (kernels.RBF(0.1) + kernels.Constant(5.0), [False, False]),
+        (kernels.RBF(0.1) + kernels.Linear(), [True, True]),
+        (kernels.Periodic(lengthscale=0.5, period=0.2), [True, True]),
+    ],
+    ids=str,
+)
+def test_columns_that_a_kernel_does_not_tell_apart_have_no_length(kernel, finite):
+    found = correlation_lengths(kernel, np.ones(2))
+    np.testing.assert_array_equal(np.isfinite(found), finite)
+    assert np.all(found > 0)
+
+
+def test_a_column_of_one_value_has_no_length():
+    np.testing.assert_array_equal(
+        np.isfinite(correlation_lengths(kernels.RBF(0.3), np.array([1.0, 0.0]))), [True, False]
+    )
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernels.Linear(), kernels.RBF(1.0, active_dims=(1,)), "constant() + linear()"]
+)
+def test_kernels_without_lengths_are_fitted_all_the_same(kernel):
+    X, y = data(60)
+    model = LMA(kernel, **{**SETTINGS, "order": "auto"}).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
