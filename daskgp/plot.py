@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["calibration", "history", "posterior_map"]
+__all__ = ["calibration", "history", "maps", "posterior_lines", "posterior_map", "tradeoff"]
 
 Path: TypeAlias = str | os.PathLike[str]
 
 FIELD_COLOURS = "viridis"
 STD_COLOURS = "magma"
 INK = "#35456b"
+ALARM = "#c8102e"
 GREY = "0.45"
+LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53")
+"""Colours of lines, in this order and then from the start again."""
 
 
 def posterior_map(
@@ -194,6 +197,185 @@ def calibration(
     ax.set_ylabel("share of values inside")
     ax.legend(loc="upper left", frameon=False)
     _tidy(ax)
+    return _finished(fig, title, path)
+
+
+def maps(
+    X: np.ndarray,
+    panels: Mapping[str, np.ndarray],
+    *,
+    names: tuple[str, str] = ("x", "y"),
+    label: str = "",
+    title: str = "",
+    below: float | None = None,
+    marked: np.ndarray | None = None,
+    lines: Sequence[np.ndarray] = (),
+    path: Path | None = None,
+) -> "Figure":
+    """Fields over the same places side by side, on one colour scale.
+
+    Parameters
+    ----------
+    X : array, shape (n, 2)
+        Places; the first column runs to the right.
+    panels : mapping of str to array, shape (n,)
+        Values by the title of their panel.
+    below : float, optional
+        Values below it are drawn in red and leave the colour scale; a panel's title says their
+        share.
+    marked : array, shape (k, 2), optional
+        Places to mark on every panel, such as training inputs.
+    lines : sequence of arrays, shape (k, 2)
+        Lines to draw on every panel, such as the borders of blocks.
+    names, label, title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+    """
+    X = _columns("X", X)
+    fields = {name: _values(name, v, len(X)) for name, v in panels.items()}
+    if not fields:
+        raise InputError("panels is empty: give at least one field by its title")
+    every = np.concatenate(list(fields.values()))
+    shown = every if below is None or not (every >= below).any() else every[every >= below]
+    limits, grid = _range(shown, 0, 99), _as_grid(X)
+    width, height = _map_size(X)
+    size = (width / 3 * len(fields) + 0.5, height)
+    fig, axes = _canvas(size, columns=len(fields), sharex=True, sharey=True)
+    for ax, (name, values) in zip(axes, fields.items(), strict=True):
+        drawn = _draw(ax, X, values, grid, limits, FIELD_COLOURS)
+        if below is not None:
+            drawn.set_cmap(drawn.get_cmap().with_extremes(under=ALARM))
+            name += f": {np.mean(values < below):.1%} below {below:g}"
+        ax.set_title(name)
+        ax.set_xlabel(names[0])
+        frame = ax.axis()
+        for line in lines:
+            line = _columns("lines", line)
+            ax.plot(line[:, 0], line[:, 1], color="white", linewidth=0.8)
+        if marked is not None:
+            places = _columns("marked", marked)
+            ax.scatter(
+                places[:, 0], places[:, 1], s=6, c="white", edgecolors="black", linewidths=0.4
+            )
+        ax.axis(frame)
+    axes[0].set_ylabel(names[1])
+    bar = fig.colorbar(drawn, ax=axes, extend=_extend(every, limits), **_BAR)
+    bar.set_label(label)
+    return _finished(fig, title, path)
+
+
+def posterior_lines(
+    x: np.ndarray,
+    panels: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    points: tuple[np.ndarray, np.ndarray] | None = None,
+    breaks: Sequence[float] = (),
+    names: tuple[str, str] = ("x", "y"),
+    title: str = "",
+    path: Path | None = None,
+) -> "Figure":
+    """Posteriors along one input, side by side: the mean and two standard deviations around it.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+        Places in rising order.  A place that is there twice, with two values, shows a jump.
+    panels : mapping of str to (mean, std), each of shape (n,)
+        Predictive means and standard deviations by the title of their panel.
+    points : (places, values), optional
+        Observations to draw on every panel.
+    breaks : sequence of float
+        Places of dotted vertical lines, such as the borders of blocks.
+    names : pair of str
+        What runs along the axes, with units.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+    """
+    x = np.asarray(x, np.float64)
+    if x.ndim != 1 or not len(panels):
+        raise InputError(f"x has shape {x.shape}, of {len(panels)} panels: give (n,) and one panel")
+    fig, axes = _canvas((5.2 * len(panels), 3.6), len(panels), sharex=True, sharey=True)
+    for ax, (name, pair) in zip(axes, panels.items(), strict=True):
+        mean, std = (_values(name, values, len(x)) for values in pair)
+        for place in breaks:
+            ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":")
+        if points is not None:
+            ax.plot(*points, linestyle="", marker=".", markersize=3, color="0.6")
+        ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=INK, alpha=0.18, linewidth=0)
+        ax.plot(x, mean, color=INK, linewidth=1.4)
+        ax.set_title(name)
+        ax.set_xlabel(names[0])
+        _tidy(ax)
+    axes[0].set_ylabel(names[1])
+    return _finished(fig, title, path)
+
+
+def tradeoff(
+    settings: Sequence[float],
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    name: str = "setting",
+    reference: Mapping[str, float] | None = None,
+    title: str = "",
+    path: Path | None = None,
+) -> "Figure":
+    """What a setting does, such as to error and time: a panel each, with a logarithmic scale.
+
+    Parameters
+    ----------
+    settings : sequence of k floats
+        Values of the setting, at equal distances along the horizontal axis.
+    panels : mapping of str to mapping of str to array, shape (k,)
+        By the label of a panel its lines, by their names.
+    name : str
+        What the setting is.
+    reference : mapping of str to float, optional
+        By the label of a panel a value to draw as a dashed line.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+    """
+    if not len(panels):
+        raise InputError("panels is empty: give at least one by its label")
+    along = np.arange(len(settings))
+    fig, axes = _canvas((4.6 * len(panels), 3.6), len(panels))
+    for ax, (label, rows) in zip(axes, panels.items(), strict=True):
+        for i, (row, values) in enumerate(rows.items()):
+            values, colour = _values(row, values, len(along)), LINES[i % len(LINES)]
+            ax.plot(along, values, color=colour, marker="o", markersize=4, linewidth=1.4, label=row)
+        if reference and label in reference:
+            ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
+        ax.set_yscale("log")
+        ax.set_xticks(along, [f"{value:g}" for value in settings])
+        ax.set_xlabel(name)
+        ax.set_ylabel(label)
+        _tidy(ax)
+    axes[0].legend(frameon=False)
     return _finished(fig, title, path)
 
 

@@ -130,19 +130,20 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     choices = [option for option in options if isinstance(option, str)]
     if value in choices:
         return value
-    if np.ndarray in options and isinstance(value, list):
-        return _array(name, value)
+    if isinstance(value, list) and {np.ndarray, NAMES} & set(options):
+        return _array(name, value) if np.ndarray in options else [str(part) for part in value]
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if int in options and number and float(value).is_integer():
         return int(value)
     if float in options and number:
         return float(value)
     if str in options and isinstance(text, str):
-        return text
+        return _names(text) if NAMES in options else text
     raise SettingError(f"setting {name}={text!r}: {_wanted(options)} is needed")
 
 
-_PLAIN = (NoneType, kernels.Kernel, bool, int, float, str)
+NAMES = Sequence[str]
+_PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
 
 
 def _options(hint: Any) -> list[Any]:
@@ -162,6 +163,12 @@ def _parts(hint: Any) -> list[Any]:
     return [hint]
 
 
+def _names(text: str) -> str | list[str]:
+    """One name, or several with commas between them."""
+    names = [part.strip() for part in text.split(",")]
+    return names if len(names) > 1 else names[0]
+
+
 def _array(name: str, value: list[Any]) -> np.ndarray:
     try:
         return np.array(value, dtype=np.float64)
@@ -175,6 +182,8 @@ def _wanted(options: Sequence[Any]) -> str:
         return f"one of {', '.join(choices)} or a list of rows"
     if kernels.Kernel in options:
         return "a kernel such as 'matern32(ard=true)'"
+    if NAMES in options:
+        return "a name or several: a,b"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     names |= {NoneType: "none"}
     words = [names[option] for option in names if option in options]

@@ -14,7 +14,7 @@ import dask
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import scaling, selection
+from daskgp import ordering, scaling, selection
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
@@ -205,6 +205,8 @@ class LMA(GaussianProcess):
 
     def _work(self, rows: io.Rows) -> tuple[Span, ...]:
         layout = read_layout(rows.X)
+        if layout is None:
+            ordering.check_order(self.order, rows.feature_names, None)
         wide = self._block_rows(len(rows), layout)
         spans = partition.blocks(len(rows), None, wide)
         self._refuse_few_blocks(len(spans), wide)
@@ -278,22 +280,17 @@ class LMA(GaussianProcess):
         checkpoint: str | None,
         keep: str | None = None,
     ) -> None:
-        place = keep or self._new_place()
+        folder = None if keep or self.store else tempfile.mkdtemp(prefix="daskgp-")
+        name = f"rows-{uuid.uuid4().hex[:12]}.zarr"
+        place = keep or f"{str(folder or self.store).rstrip('/')}/{name}"
         try:
             super()._fit_rows(rows, executor, checkpoint, place)
         except BaseException:
             if keep is None:
-                io.remove(place)
+                io.remove(folder or place)
             raise
-
-    def _new_place(self) -> str:
-        """URL for rows that are kept as long as this estimator, or as ``store`` is."""
-        name = f"rows-{uuid.uuid4().hex[:12]}.zarr"
-        if self.store is not None:
-            return f"{str(self.store).rstrip('/')}/{name}"
-        folder = tempfile.mkdtemp(prefix="daskgp-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return f"{folder}/{name}"
+        if folder:  # lazy predictions hold the rows too, and may outlive this estimator
+            weakref.finalize(self.solved_.nearby, shutil.rmtree, folder, ignore_errors=True)
 
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
         """Windows for the hyper-parameters: distances are in units of the lengthscales."""
@@ -307,11 +304,11 @@ class LMA(GaussianProcess):
 
     def _near(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
         layout = _layout(stage)
-        if self._neighbours() == "order":
-            around = nearby.band(layout.n_blocks, self._reach())
-        else:
-            around = nearby.nearest(_places(stage, theta), self._around())
-        return Nearby(stage.rows, layout, around)
+        if self._neighbours() == "order" or self._around() == 0:
+            return Nearby(stage.rows, layout, nearby.Band(self._around() // 2))
+        lengths = _lengths(stage, theta) * stage.scaling.x_scale
+        landmarks = rounds.landmarks(stage.rows, layout.spans, nearby.LANDMARKS, stage.executor)
+        return Nearby(stage.rows, layout, nearby.Nearest(1 + self._around(), lengths, landmarks))
 
 
 class PIC(LMA):
@@ -383,8 +380,15 @@ def _layout(stage: rounds.Rounds) -> Layout:
 def _places(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
     """Centroids of the blocks (M, d) in units of the kernel's correlation lengths."""
     centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
-    lengths = selection.correlation_lengths(theta.kernel, np.ptp(centroids, axis=0))
+    lengths = _lengths(stage, theta)
     matters = np.isfinite(lengths)
     if not matters.any():
         return np.arange(len(centroids), dtype=np.float64)[:, None]
     return centroids[:, matters] / lengths[matters]
+
+
+def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
+    """Correlation lengths (d,) of the kernel in scaled units."""
+    centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
+    spread = np.ptp(centroids, axis=0)
+    return selection.correlation_lengths(theta.kernel, np.where(spread > 0, spread, 1.0))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
     estimator.model_name: estimator for estimator in (SGPR, LMA, PIC, SparseSpectrumGP, ExactGP)
 }
-SETTING = "setting_"
+SETTING, NEAR = "setting_", "near_"
 
 
 def save(estimator: GaussianProcess, url: str) -> None:
@@ -94,7 +94,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     if solved.theta.inputs is not None:
         arrays["inputs"] = solved.theta.inputs
     if solved.nearby is not None:
-        arrays["around"] = solved.nearby.around
+        arrays |= {NEAR + name: values for name, values in solved.nearby.around.arrays().items()}
     settings: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         value = value.item() if isinstance(value, np.generic) else value
@@ -102,6 +102,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
             settings[name] = value
         elif isinstance(value, Kernel):
             settings[name] = {"kernel": value.to_dict()}
+        elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+            settings[name] = list(value)
         else:
             arrays[SETTING + name] = np.asarray(value)
     attributes = {
@@ -137,9 +139,7 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     for name, value in settings.items():
         if isinstance(value, dict):
             settings[name] = kernels.from_dict(value["kernel"])
-    for name in arrays:
-        if name.startswith(SETTING):
-            settings[name.removeprefix(SETTING)] = arrays[name]
+    settings |= _part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
     theta = Theta(
@@ -158,10 +158,16 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
         settings["device"],
-        open_nearby(stores.rows_url(url), arrays["around"]) if model_type.keeps_rows else None,
+        open_nearby(stores.rows_url(url), _part(arrays, NEAR)) if model_type.keeps_rows else None,
     )
     estimator._set_solved(solved)
     estimator.objective_ = float(attributes["objective"])
     estimator.n_rows_ = int(attributes["n_rows"])
     estimator.history_ = list(found.notes.get("history", []))
     return estimator
+
+
+def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    found = arrays.items()
+    return {name.removeprefix(prefix): a for name, a in found if name.startswith(prefix)}

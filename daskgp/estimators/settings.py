@@ -51,6 +51,8 @@ def check_settings(estimator: GaussianProcess) -> None:
         whole("random_state", estimator.random_state, 0)
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
+    if estimator.train_blocks is not None:
+        whole("train_blocks", estimator.train_blocks, 1)
     kernel_of(estimator.kernel)
 
 

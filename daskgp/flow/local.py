@@ -1,4 +1,4 @@
-"""Prediction by a local method: rows are grouped by block, and factored blocks are held."""
+"""Prediction by a local method: rows are grouped by the blocks near them, which are held."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ class Local:
     def moments(self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want) -> Moments:
         """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
 
-        Each block's rows are predicted together; those that are not ``usable`` come out as 0.
+        Rows conditioned on the same blocks are predicted together; those that are not ``usable``
+        come out as 0.
         """
         total = _Gathered.empty(len(X), self.scaling.y_scale.size, want)
         places = np.flatnonzero(usable)
-        for block, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
-            near = _cached((self.token, block), partial(self._condition, block))
+        for blocks, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
+            near = _cached((self.token, blocks), partial(self._condition, blocks))
             step = TILE_ROWS if want != "covariance" else len(members)
             for start in range(0, len(members), step):
                 rows = places[members[start : start + step]]
@@ -58,18 +59,18 @@ class Local:
             _say_far(self.token)
         return total.moments()
 
-    def _condition(self, block: int) -> Any:
-        """What prediction in a block needs of the training rows around it."""
-        blocks = [move(self.scaling.block(X, y), self.device) for X, y in self.nearby.read(block)]
-        return self.model.condition(self.theta, self.state, blocks)
+    def _condition(self, blocks: tuple[int, ...]) -> Any:
+        """What predictions need of the training rows of some blocks."""
+        rows = (move(self.scaling.block(*part), self.device) for part in self.nearby.read(blocks))
+        return self.model.condition(self.theta, self.state, list(rows))
 
 
 @dataclass(eq=False)
 class _Gathered:
     """Moments of groups of rows, put together.
 
-    Rows of different blocks are correlated through what they share alone: given the training
-    rows the residuals of different blocks are independent.
+    Rows conditioned on different blocks are correlated through what they share alone: given the
+    training rows their residuals are independent.
     """
 
     mean: np.ndarray
@@ -114,7 +115,7 @@ def _say_far(token: str) -> None:
     )
 
 
-def _cached(key: tuple[str, int], make: Callable[[], Any]) -> Any:
+def _cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any]) -> Any:
     """What ``make`` gives, or what it gave before in this process if that is still held."""
     held = _held()
     try:

@@ -1,9 +1,16 @@
-"""Which blocks a block is conditioned on, and training rows that prediction reads back."""
+"""Which blocks a block is conditioned on, and training rows that prediction reads back.
+
+Where a prediction is conditioned on the nearest blocks, the box of the training inputs is cut
+into cells and the blocks nearest to the middle of a cell serve all places in it.  So a prediction
+depends on its place alone, not on what else is asked, and many places share one factor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -16,6 +23,10 @@ from daskgp.flow.partition import Window
 SOURCE = "made_from"
 MORE = 4
 """Candidates that are looked at for each earlier block that is wanted."""
+LANDMARKS = 16
+"""Rows of a block that stand for it when distances to it are measured."""
+CELL_DIMENSIONS = 4
+"""Most dimensions that are cut into cells; beyond, a cell would hold no more than a place."""
 
 
 def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ...]:
@@ -39,21 +50,129 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ..
     return tuple(windows)
 
 
-def nearest(places: np.ndarray, number: int) -> np.ndarray:
-    """Each block and the ``number`` blocks nearest to it, (M, number + 1), in their order."""
-    k = min(len(places), number + 1)
-    _, found = cKDTree(places).query(places, k=k)
-    found = found.reshape(len(places), k)
-    own = np.arange(len(places))
-    missing = ~(found == own[:, None]).any(axis=1)  # more coincident centroids than k
-    found[missing, -1] = own[missing]
-    return np.sort(found, axis=1)
+class Around(Protocol):
+    """Says which blocks predictions are conditioned on."""
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """Blocks in their order and the rows of X (n, d), in the user's units, they serve."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps of it."""
 
 
-def band(count: int, reach: int) -> np.ndarray:
-    """Each block with ``reach`` blocks on either side (M, 2 reach + 1); -1 where there is none."""
-    found = np.arange(count)[:, None] + np.arange(-reach, reach + 1)
-    return np.where((found >= 0) & (found < count), found, -1)
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The block whose interval of keys holds a place, with ``reach`` blocks on either side."""
+
+    reach: int
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """As ``Around`` says."""
+        for own, members in _split(layout.blocks_of(X)):
+            low, high = max(0, own - self.reach), min(layout.n_blocks, own + self.reach + 1)
+            yield tuple(range(low, high)), members
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As ``Around`` says."""
+        return {"reach": np.array(self.reach)}
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The ``number`` blocks nearest to the middle of a place's cell.
+
+    Parameters
+    ----------
+    number : int
+        Blocks, a place's own among them.
+    lengths : ndarray (d,)
+        Units of distance along each column, infinite for a column that does not matter.
+    landmarks : ndarray (M, r, d)
+        Rows that stand for each block, in the units of X.
+    """
+
+    number: int
+    lengths: np.ndarray
+    landmarks: np.ndarray
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """As ``Around`` says."""
+        served: dict[tuple[int, ...], list[np.ndarray]] = {}
+        for middle, members in self._cells(layout, X):
+            served.setdefault(self._blocks(middle), []).append(members)
+        for blocks in sorted(served):
+            yield blocks, np.sort(np.concatenate(served[blocks]))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As ``Around`` says."""
+        return {
+            "number": np.array(self.number),
+            "lengths": self.lengths,
+            "landmarks": self.landmarks,
+        }
+
+    def _cells(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Middle of each cell that holds rows of X, in units of distance, and the rows."""
+        if not self._matters.any() or self._counts is None:
+            for own, members in _split(layout.blocks_of(X)):
+                yield self._points[own].mean(axis=0), members
+            return
+        low, side = self._box
+        # places outside belong to the cells at the edge
+        cells = np.clip(np.floor((self._scaled(X) - low) / side), 0, self._counts - 1)
+        flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(self._counts))
+        for cell, members in _split(flat):
+            at = np.array(np.unravel_index(cell, tuple(self._counts)), np.float64)
+            yield low + (at + 0.5) * side, members
+
+    def _blocks(self, middle: np.ndarray) -> tuple[int, ...]:
+        """The blocks with the landmarks nearest to a point."""
+        count, r = self.landmarks.shape[:2]
+        wanted, look = min(self.number, count), 2 * self.number
+        while True:
+            look = min(look * 2, count * r)
+            _, near = self._tree.query(middle, k=look)
+            blocks, first = np.unique(np.atleast_1d(near) // r, return_index=True)
+            if len(blocks) >= wanted:
+                chosen = blocks[np.argsort(first, kind="stable")[:wanted]]
+                return tuple(int(b) for b in np.sort(chosen))
+
+    @cached_property
+    def _matters(self) -> np.ndarray:
+        return np.isfinite(self.lengths)
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        if not self._matters.any():
+            return np.zeros((*X.shape[:-1], 1))
+        return X[..., self._matters] / self.lengths[self._matters]
+
+    @cached_property
+    def _points(self) -> np.ndarray:
+        return self._scaled(self.landmarks)
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self._points.reshape(-1, self._points.shape[-1]))
+
+    @cached_property
+    def _counts(self) -> np.ndarray | None:
+        """Cells along each dimension: cubes, about as many as blocks; None if there is no end."""
+        ranges = np.ptp(self._points, axis=(0, 1))
+        longest, number = np.sort(ranges)[::-1], len(self.landmarks)
+        for used in range(len(ranges), 0, -1):  # short sides are not cut
+            side = (np.prod(longest[:used]) / number) ** (1 / used)
+            if side <= longest[used - 1]:
+                break
+        if used > CELL_DIMENSIONS:
+            return None
+        return np.maximum(1, np.rint(ranges / max(side, np.finfo(float).tiny))).astype(np.int64)
+
+    @cached_property
+    def _box(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower corner and sides of the cells."""
+        low, high = self._points.min(axis=(0, 1)), self._points.max(axis=(0, 1))
+        assert self._counts is not None
+        return low, np.where(high > low, (high - low) / self._counts, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,27 +185,22 @@ class Nearby:
         In the order of the layout.
     layout : Layout
         The blocks.
-    around : ndarray (M, k)
-        Blocks that predictions in each block are conditioned on; -1 for none.
+    around : Band or Nearest
+        Which blocks predictions are conditioned on.
     """
 
     rows: Rows
     layout: Layout
-    around: np.ndarray
+    around: Around
 
-    def groups(self, X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Blocks that rows X (n, d) of the user's units belong to, with the rows of each."""
-        blocks = self.layout.blocks_of(X)
-        order = np.argsort(blocks, kind="stable")
-        edges = np.flatnonzero(np.diff(blocks[order])) + 1
-        for members in np.split(order, edges):
-            if len(members):
-                yield int(blocks[members[0]]), members
+    def groups(self, X: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """Blocks and the rows of X (n, d), in the user's units, whose predictions they serve."""
+        return self.around.groups(self.layout, X)
 
-    def read(self, block: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """X and y of the blocks around a block, in the user's units."""
+    def read(self, blocks: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """X and y of some blocks, in the user's units."""
         spans = self.layout.spans
-        return [self.rows.read(*spans[j]) for j in self.around[block] if j >= 0]
+        return [self.rows.read(*spans[j]) for j in blocks]
 
     def write(self, url: str) -> None:
         """Write the rows with their blocks to a new dataset store."""
@@ -99,12 +213,17 @@ class Nearby:
         prepared.copy(url, self.rows, layout.cuts, layout.centroids, said)
 
 
-def open_nearby(url: str, around: np.ndarray) -> Nearby:
+def around_of(arrays: dict[str, np.ndarray]) -> Around:
+    """What ``Around.arrays`` describes."""
+    if "reach" in arrays:
+        return Band(int(arrays["reach"]))
+    return Nearest(int(arrays["number"]), arrays["lengths"], arrays["landmarks"])
+
+
+def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     """The rows that ``Nearby.write`` or a fit left in a model store."""
     rows, layout = open_blocks(url)
-    if around.shape[0] != layout.n_blocks:
-        raise StoreError(f"the rows of {url} are not those of the fit: fit again")
-    return Nearby(rows, layout, around)
+    return Nearby(rows, layout, around_of(arrays))
 
 
 def open_blocks(url: str) -> tuple[Rows, Layout]:
@@ -127,3 +246,11 @@ def made_from(url: str, source: str) -> bool:
         return False
     attributes = groups.open_group(url, "dataset").attrs
     return attributes.get(SOURCE) == source and attributes.get("complete") is True
+
+
+def _split(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each label (n,) with the places where it stands."""
+    order = np.argsort(labels, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(members):
+            yield int(labels[members[0]]), members

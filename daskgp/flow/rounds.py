@@ -227,6 +227,24 @@ def _add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:
     return ThetaBar(a.kernel + b.kernel, a.noise + b.noise, inputs)
 
 
+def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:
+    """``number`` evenly spaced rows of each block (M, number, d), in the units of X."""
+    wide = max(1, TASK_ROWS // max(1, spans[0].rows))
+    pieces = [tuple(spans[i : i + wide]) for i in range(0, len(spans), wide)]
+    task = partial(_landmarks_of, rows, number)
+    return np.asarray(map_reduce(task, _one_after_another, pieces, executor, "landmarks"))
+
+
+def _landmarks_of(rows: Rows, number: int, spans: tuple[Span, ...]) -> np.ndarray:
+    X, _ = rows.read(spans[0].start, spans[-1].stop)
+    at = [np.rint(np.linspace(s.start, s.stop - 1, number)).astype(int) for s in spans]
+    return np.asarray(X[np.array(at) - spans[0].start], np.float64)
+
+
+def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b])
+
+
 class _Candidates(NamedTuple):
     """Rows with a random key each, in their order."""
 

@@ -49,7 +49,7 @@ class Solved:
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
         if self.nearby is not None:
-            arrays["around"], arrays["cuts"] = self.nearby.around, self.nearby.layout.cuts
+            arrays |= self.nearby.around.arrays() | {"cuts": self.nearby.layout.cuts}
         settings = {
             "model": [self.model.name, repr(self.model)],
             "kernel": theta.kernel.to_dict(),
@@ -71,13 +71,16 @@ class Solved:
         return len(self.target_names)
 
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
-        """The order (n,) that puts rows of one block together; None for a global method."""
+        """The order (n,) that puts rows with the same blocks near them together.
+
+        None for a global method, which wants none.
+        """
         if self.nearby is None:
             return None
         usable = np.isfinite(np.asarray(X, np.float64)).all(axis=1)
-        blocks = np.full(len(X), -1)
-        blocks[usable] = self.nearby.layout.blocks_of(np.asarray(X, np.float64)[usable])
-        return np.argsort(blocks, kind="stable")
+        places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
+        groups = self.nearby.groups(np.asarray(X, np.float64)[usable])
+        return np.concatenate([*(places[members] for _, members in groups), rest])
 
     def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
         """Posterior at X (n, d) in the user's units; rows with a missing value give NaN.
