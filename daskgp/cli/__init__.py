@@ -266,7 +266,6 @@ def plan(
     from daskgp.errors import PlanError
     from daskgp.flow.cluster import local_memory_limit
     from daskgp.flow.io import open_dataset, rows_of
-    from daskgp.flow.plan import refuse
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
@@ -278,7 +277,7 @@ def plan(
         limit = local_memory_limit(memory_limit or "auto") or None
     found, remedy = estimator.plan(X, y), None
     try:
-        refuse(found, rows_of(X, y, spill="", shared_memory=True), limit)
+        estimator._refuse_plan(found, rows_of(X, y, spill="", shared_memory=True), limit)
     except PlanError as error:
         remedy = str(error)
     if as_json:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
@@ -338,7 +339,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         return self._spans(rows)
 
     def _plan(self, rows: io.Rows) -> planning.Plan:
-        spans = self._work(rows)
+        return self._plan_blocks(rows, self._work(rows))
+
+    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         largest = max((span.rows for span in spans), default=0)
         return planning.make_plan(
             self._model(),
@@ -353,7 +356,19 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
         """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
         self._refuse_few_rows(len(rows))
-        planning.refuse(self._plan(rows), rows, executor.memory_per_task())
+        self._refuse_plan(self._plan(rows), rows, executor.memory_per_task())
+
+    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+        """Raise PlanError, with the ``block_rows`` that would fit, if a plan does not."""
+
+        def planned(wide: int) -> planning.Plan:
+            cut = rows
+            if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
+                most = max(wide, partition.default_block_rows(len(rows)))
+                cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
+            return self._plan_blocks(cut, [partition.Span(0, wide)])
+
+        planning.refuse(plan, limit, planned)
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:

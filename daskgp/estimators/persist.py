@@ -147,7 +147,11 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         float(attributes["noise_variance"]),
         arrays.get("inputs"),
     )
-    state_type = model_type.state_type
+    state_type, nearby = model_type.state_type, None
+    if model_type.keeps_rows:
+        nearby = open_nearby(stores.rows_url(url), _part(arrays, NEAR))
+        if nearby.layout.rows != attributes["n_rows"]:
+            raise StoreError("its rows are not those of the fit: fit again")
     solved = Solved(
         model_type(**attributes["model_settings"]),
         theta,
@@ -158,7 +162,7 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
         settings["device"],
-        open_nearby(stores.rows_url(url), _part(arrays, NEAR)) if model_type.keeps_rows else None,
+        nearby,
     )
     estimator._set_solved(solved)
     estimator.objective_ = float(attributes["objective"])

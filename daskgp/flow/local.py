@@ -14,6 +14,7 @@ from distributed import get_worker, warn
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import backend
+from daskgp.errors import StoreError
 from daskgp.flow.nearby import Nearby
 from daskgp.model import LocalModel, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
@@ -61,8 +62,11 @@ class Local:
 
     def _condition(self, blocks: tuple[int, ...]) -> Any:
         """What predictions need of the training rows of some blocks."""
-        rows = (move(self.scaling.block(*part), self.device) for part in self.nearby.read(blocks))
-        return self.model.condition(self.theta, self.state, list(rows))
+        read = self.nearby.read(blocks)
+        rows = [move(self.scaling.block(*part), self.device) for part in read]
+        if any(len(a.X) < len(X) for a, (X, _) in zip(rows, read, strict=True)):
+            raise StoreError("training rows that the model reads back are gone: fit again")
+        return self.model.condition(self.theta, self.state, rows)
 
 
 @dataclass(eq=False)

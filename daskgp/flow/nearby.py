@@ -68,9 +68,11 @@ class Band:
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
         """As ``Around`` says."""
+        served: dict[tuple[int, ...], list[np.ndarray]] = {}
         for own, members in _split(layout.blocks_of(X)):
             low, high = max(0, own - self.reach), min(layout.n_blocks, own + self.reach + 1)
-            yield tuple(range(low, high)), members
+            served.setdefault(tuple(range(low, high)), []).append(members)
+        yield from _together(served)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As ``Around`` says."""
@@ -100,8 +102,7 @@ class Nearest:
         served: dict[tuple[int, ...], list[np.ndarray]] = {}
         for middle, members in self._cells(layout, X):
             served.setdefault(self._blocks(middle), []).append(members)
-        for blocks in sorted(served):
-            yield blocks, np.sort(np.concatenate(served[blocks]))
+        yield from _together(served)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As ``Around`` says."""
@@ -161,7 +162,7 @@ class Nearest:
         longest, number = np.sort(ranges)[::-1], len(self.landmarks)
         for used in range(len(ranges), 0, -1):  # short sides are not cut
             side = (np.prod(longest[:used]) / number) ** (1 / used)
-            if side <= longest[used - 1]:
+            if 0 < side <= longest[used - 1]:
                 break
         if used > CELL_DIMENSIONS:
             return None
@@ -254,3 +255,11 @@ def _split(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         if len(members):
             yield int(labels[members[0]]), members
+
+
+def _together(
+    served: dict[tuple[int, ...], list[np.ndarray]],
+) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Blocks in their order with all the places that they serve."""
+    for blocks in sorted(served):
+        yield blocks, np.sort(np.concatenate(served[blocks]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distributed.system import MEMORY_LIMIT
@@ -100,8 +100,11 @@ def _raw_bytes(rows: Rows, block_rows: int) -> int:
     return COPIES * 8 * block_rows * (rows.n_features + rows.n_targets)
 
 
-def refuse(plan: Plan, rows: Rows, limit: int | None) -> None:
-    """Raise PlanError if the plan needs more than a task's memory limit or the client's memory."""
+def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> None:
+    """Raise PlanError if the plan needs more than a task's memory limit or the client's memory.
+
+    ``planned`` gives the plan for blocks of so many rows.
+    """
     if plan.bytes_client > SHARE * MEMORY_LIMIT:
         raise PlanError(
             f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, this machine has "
@@ -109,12 +112,17 @@ def refuse(plan: Plan, rows: Rows, limit: int | None) -> None:
         )
     if limit is None or plan.bytes_per_worker <= SHARE * limit:
         return
-    fixed = plan.bytes_per_worker - _raw_bytes(rows, plan.block_rows)
-    fits = int((SHARE * limit - fixed) // _raw_bytes(rows, 1))
+    fits, too_many = 0, plan.block_rows
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if planned(middle).bytes_per_worker <= SHARE * limit:
+            fits = middle
+        else:
+            too_many = middle
     if fits < 1:
         raise PlanError(
-            f"a task needs {_size(fixed)} beside its rows, a worker thread has {_size(limit)}: "
-            "give the workers more memory or choose fewer inducing inputs"
+            f"a task needs {_size(planned(1).bytes_per_worker)} with one row, a worker thread has "
+            f"{_size(limit)}: give the workers more memory or choose fewer inducing inputs"
         )
     raise PlanError(
         f"a block of {plan.block_rows} rows needs {_size(plan.bytes_per_worker)}, a worker thread "

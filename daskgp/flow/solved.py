@@ -153,9 +153,12 @@ class Solved:
         tolerance = ROUNDING * prior
         worst = float(np.min(variance, initial=0.0))
         if worst < -tolerance:
+            remedy = "dtype='float64' or a larger noise_variance"
+            if getattr(self.model, "prediction", None) == "paper":
+                remedy = "prediction='consistent'"
             raise NumericalError(
                 f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
-                f"{prior:.3g}): fit again with dtype='float64' or a larger noise_variance"
+                f"{prior:.3g}): fit again with {remedy}"
             )
         return np.maximum(variance, 0.0)
 

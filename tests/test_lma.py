@@ -1,0 +1,916 @@
+"""LMA and PIC as estimators: dense for any rows, self-contained in a store, lazy and tidy."""
+
+import gc
+import os
+import re
+import shutil
+import tempfile
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from commands import dataset, invoke, refused, rows, succeed
+from sklearn.base import clone
+
+import daskgp
+from daskgp import LMA, PIC, ExactGP, kernels, testing
+from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
+from daskgp.flow import local
+from daskgp.flow.io import rows_of
+from daskgp.flow.layout import read_layout
+from daskgp.flow.rounds import Rounds
+from tests import oracle
+
+KERNEL = kernels.Matern32(0.5, variance=1.4)
+FIXED = {
+    "kernel": KERNEL,
+    "n_support": 12,
+    "block_rows": 40,
+    "noise_variance": 0.05,
+    "optimizer": None,
+}
+QUICK = {"n_support": 8, "block_rows": 40, "max_iter": 3}
+
+
+def zarr_rows(path, X, y, step=70):
+    targets = ("y",) if y.ndim == 1 else tuple(f"y{j}" for j in range(y.shape[1]))
+    return daskgp.open_dataset(dataset(path, X, y, step=step, targets=targets))
+
+
+@pytest.fixture(scope="module")
+def table():
+    return rows(300, seed=5)
+
+
+@pytest.fixture
+def fitted(table):
+    return LMA(**FIXED).fit(*table)
+
+
+# -- the dense definition --------------------------------------------------------------------
+
+
+def blocks_near(model):
+    """What each block is conditioned on, by brute force; all columns count alike here."""
+    nearby = model.solved_.nearby
+    count = nearby.layout.n_blocks
+    if model.neighbours == "order":
+        return [tuple(range(i + 1, min(i + 1 + model.markov_order, count))) for i in range(count)]
+    places = model.solved_.scaling.inputs(nearby.layout.centroids)
+    away = ((places[:, None] - places) ** 2).sum(axis=2)
+    return [
+        tuple(np.sort(np.argsort(away[i, :i])[: model.markov_order]).tolist()) for i in range(count)
+    ]
+
+
+def dense(model, T):
+    """Evidence, and mean and covariance at T, of the joint Gaussian in the units of y."""
+    solved = model.solved_
+    scale, theta, layout = solved.scaling, solved.theta, solved.nearby.layout
+    X, y = solved.nearby.rows.read(0, layout.rows)
+    block, test = scale.block(X, np.reshape(y, (len(y), -1))), scale.inputs(T)
+    n = len(X)
+    both = np.concatenate([block.X, test])
+    noise = np.where(np.arange(len(both)) < n, theta.noise_variance, 0.0)
+    R = oracle.residual(theta.kernel, both, theta.inputs, noise)
+    own = [np.arange(*span) for span in layout.spans]
+    near, groups = blocks_near(model), list(own)
+    for blocks, members in solved.nearby.groups(T):
+        groups.append(n + members)
+        near.append(blocks)
+    line = list(range(len(groups)))
+    if model.neighbours == "order":  # the last block is drawn first
+        line = line[: len(own)][::-1] + line[len(own) :]
+        place = {b: i for i, b in enumerate(line)}
+        groups, near = [groups[b] for b in line], [tuple(place[j] for j in near[b]) for b in line]
+    S = oracle.sequential_completion(R, groups, near)
+    S += oracle.nystrom(theta.kernel, both, theta.inputs, 1e-8)
+    evidence = oracle.evidence(S[:n, :n], block.y, 0.0)
+    mean, cov = oracle.posterior(S[:n, :n], S[n:, :n], S[n:, n:], block.y, 0.0)
+    mean = mean * scale.y_scale + scale.intercept + test @ scale.slope
+    return evidence, mean, cov[:, :, None] * scale.y_scale**2
+
+
+@pytest.mark.parametrize("kind", ["numpy", "zarr", "lazy"])
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"neighbours": "order", "markov_order": 1, "mean": "linear"},
+        {"neighbours": "nearest", "markov_order": 2},
+        {"neighbours": "nearest", "markov_order": 3, "predict_order": 1},
+        {"neighbours": "nearest", "markov_order": 0},
+    ],
+    ids=["order", "nearest", "fewer to predict", "pic"],
+)
+def test_a_fit_is_the_dense_definition(kind, p, settings, table, tmp_path):
+    X, y = table
+    y = np.column_stack([y, 10 * y**2]) if p == 2 else y
+    T = rows(30, seed=1)[0]
+    if kind == "zarr":
+        given = zarr_rows(tmp_path / "t.zarr", X, y)
+    else:
+        lazily = [da.from_array(a, chunks=(70, *a.shape[1:])) for a in (X, y)]
+        given = (X, y) if kind == "numpy" else lazily
+    model = LMA(**FIXED, **settings).fit(*given)
+    evidence, mean, cov = dense(model, T)
+    assert model.objective_ == pytest.approx(evidence, rel=1e-8)
+    found = model.predict(T, return_std=True)
+    np.testing.assert_allclose(found[0].reshape(mean.shape), mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found[1].reshape(mean.shape) ** 2, np.einsum("iij->ij", cov))
+    full = model.predict(T, return_cov=True)[1].reshape(cov.shape)
+    np.testing.assert_allclose(full, cov, rtol=1e-7, atol=1e-9 * np.abs(cov).max())
+
+
+def test_rows_are_read_back_in_blocks_along_the_order(fitted, table):
+    X, y = table
+    read_X, read_y = fitted.solved_.nearby.rows.read(0, 300)
+    layout = fitted.solved_.nearby.layout
+    keys = layout.order.keys(read_X)
+    assert np.all(keys[1:] >= keys[:-1])
+    both, again = np.column_stack([X, y]), np.column_stack([read_X, read_y])
+    np.testing.assert_array_equal(again[np.lexsort(again.T)], both[np.lexsort(both.T)])
+    assert fitted.n_blocks_ == layout.n_blocks == 8
+    assert layout.block_rows == 38
+
+
+@pytest.mark.parametrize("neighbours", ["order", "nearest"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_with_all_blocks_it_is_the_exact_gp(neighbours, p):
+    X, y = rows(120)
+    y = np.column_stack([y, -3 * y]) if p == 2 else y
+    T = rows(25, seed=1)[0]
+    settings = {k: FIXED[k] for k in ("kernel", "noise_variance", "optimizer")}
+    model = LMA(**{**FIXED, "block_rows": 30}, markov_order=3, neighbours=neighbours).fit(X, y)
+    exact = ExactGP(**settings).fit(X, y)
+    assert model.n_blocks_ == 4
+    assert model.objective_ == pytest.approx(exact.objective_, rel=1e-8)
+    assert model.log_marginal_likelihood() == pytest.approx(
+        exact.log_marginal_likelihood(), rel=1e-8
+    )
+    for a, b in zip(model.predict(T, True), exact.predict(T, True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(
+        model.predict(T, return_cov=True)[1], exact.predict(T, return_cov=True)[1], atol=1e-8
+    )
+
+
+def test_pic_is_lma_of_markov_order_0(table):
+    X, y = table
+    T = rows(40, seed=1)[0]
+    made = LMA(**QUICK, markov_order=0).fit(X, y)
+    pic = PIC(**QUICK).fit(X, y)
+    assert pic.objective_ == made.objective_
+    assert pic.kernel_ == made.kernel_
+    for a, b in zip(pic.predict(T, True), made.predict(T, True), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert {len(blocks) for blocks, _ in pic.solved_.nearby.groups(T)} == {1}
+
+
+# -- training --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("train_support", [False, True])
+def test_training_raises_the_evidence(train_support, table):
+    X, y = table
+    settings = {"n_support": 8, "block_rows": 40, "train_support": train_support}
+    still = LMA(n_support=8, block_rows=40, optimizer=None).fit(X, y)
+    model = LMA(max_iter=10, **settings).fit(X, y)
+    assert model.objective_ > still.objective_ + 1.0
+    assert model.score(*rows(100, seed=1)) > 0.95
+    assert np.array_equal(model.support_, still.support_) is not train_support
+    assert model.support_.shape == (8, 2)
+    assert len(model.history_) <= 10
+
+
+def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows(table):
+    X, y = table
+    T = rows(20, seed=1)[0]
+    settings = {**QUICK, "markov_order": 1, "neighbours": "order"}
+    part, whole, every = (LMA(**settings, train_blocks=n).fit(X, y) for n in (2, None, 99))
+    assert part.kernel_ != whole.kernel_
+    assert every.objective_ == whole.objective_
+    assert part.n_rows_ == 300
+    evidence, mean, _ = dense(part, T)
+    assert part.objective_ == pytest.approx(evidence, rel=1e-8)
+    np.testing.assert_allclose(part.predict(T), mean[:, 0], rtol=1e-8)
+
+
+def test_support_inputs_may_be_given_and_are_in_the_units_of_x(table):
+    X, y = table
+    Z = X[::20] + 0.01
+    model = LMA(**{**FIXED, "support": Z}).fit(X, y)
+    np.testing.assert_allclose(model.support_, Z, rtol=1e-12)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_units_do_not_matter_when_standardized(table):
+    X, y = table
+    T = rows(20, seed=1)[0]
+    plain = LMA(**QUICK).fit(X, y).predict(T, return_std=True)
+    other = LMA(**QUICK).fit(X * [1000, 0.01] - 7, 0.01 * y + 300)
+    moved = other.predict(T * [1000, 0.01] - 7, return_std=True)
+    np.testing.assert_allclose(moved[0], 0.01 * plain[0] + 300, rtol=1e-6)
+    np.testing.assert_allclose(moved[1], 0.01 * plain[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("order", ["auto", "hilbert", "pca", "kmeans", "x1", ("x0", "x1")])
+def test_every_order_is_near_the_exact_gp(order, table):
+    X, y = table
+    T = rows(50, seed=1)[0]
+    settings = {k: FIXED[k] for k in ("kernel", "noise_variance", "optimizer")}
+    exact = ExactGP(**settings).fit(X, y).predict(T, return_std=True)
+    found = LMA(**FIXED, order=order).fit(X, y).predict(T, return_std=True)
+    assert np.sqrt(np.mean((found[0] - exact[0]) ** 2)) < 0.03
+    np.testing.assert_allclose(found[1], exact[1], rtol=0.3)
+
+
+def test_single_precision_is_close(table):
+    X, y = table
+    wide, narrow = (LMA(**QUICK, dtype=dtype).fit(X, y) for dtype in ("float64", "float32"))
+    assert narrow.objective_ == pytest.approx(wide.objective_, rel=1e-2)
+    np.testing.assert_allclose(narrow.predict(X), wide.predict(X), atol=0.05)
+
+
+# -- predictions -----------------------------------------------------------------------------
+
+
+def test_rows_in_any_order_and_chunks_are_predicted_alike(fitted):
+    T = rows(500, seed=3)[0]
+    T = T[np.argsort(fitted.solved_.nearby.layout.blocks_of(T), kind="stable")]
+    wanted = fitted.predict(T, return_std=True)
+    shuffled = np.random.default_rng(0).permutation(500)
+    back = np.argsort(shuffled)
+    found = [[a[back] for a in fitted.predict(T[shuffled], return_std=True)]]
+    for chunks in ((500, 2), (7, 2), (1, 2), ((3, 400, 97), 1)):
+        lazily = da.from_array(T[shuffled], chunks=chunks)
+        with testing.no_compute():
+            both = fitted.predict(lazily, return_std=True)
+        assert both[0].chunks == (lazily.chunks[0],)
+        found.append([a[back] for a in dask.compute(*both, scheduler="threads")])
+    for pair in found:
+        for a, b in zip(pair, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_one_chunk_may_touch_every_block(fitted):
+    T = rows(40, seed=3)[0]
+    assert len(np.unique(fitted.solved_.nearby.layout.blocks_of(T))) == 8
+    one = da.from_array(T, chunks=(40, 2))
+    each = np.concatenate([fitted.predict(row[None]) for row in T])
+    np.testing.assert_allclose(fitted.predict(one).compute(), each, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask"])
+def test_rows_with_missing_values_give_nan(fitted, kind):
+    T = rows(60, seed=3)[0]
+    wanted = fitted.predict(T, return_std=True)
+    T[[3, 17], [0, 1]] = np.nan
+    T[40] = np.inf
+    given = T if kind == "numpy" else da.from_array(T, chunks=(9, 2))
+    found = dask.compute(*fitted.predict(given, return_std=True))
+    gone = np.isin(np.arange(60), [3, 17, 40])
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(np.isnan(a), gone)
+        np.testing.assert_allclose(a[~gone], b[~gone], rtol=1e-10)
+    nothing = fitted.predict(np.full((4, 2), np.nan))
+    assert np.isnan(nothing).all()
+    assert fitted.predict(np.empty((0, 2))).shape == (0,)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_joint_covariance_over_blocks_is_one(fitted, noise):
+    T = np.concatenate([rows(60, seed=3)[0], rows(300, seed=5)[0][:5]])
+    mean, cov = fitted.predict(T, return_cov=True, include_noise=noise)
+    marginal, std = fitted.predict(T, return_std=True, include_noise=noise)
+    np.testing.assert_allclose(mean, marginal, rtol=1e-9)
+    np.testing.assert_allclose(np.diag(cov), std**2, rtol=1e-9)
+    np.testing.assert_array_equal(cov, cov.T)
+    assert np.linalg.eigvalsh(cov).min() > -1e-9 * np.trace(cov)
+    across = fitted.solved_.nearby.layout.blocks_of(T)
+    assert np.abs(cov[across[:, None] != across]).max() > 0
+
+
+def test_samples_have_the_mean_and_covariance_of_the_posterior(fitted):
+    T = rows(15, seed=3)[0]
+    mean, cov = fitted.predict(T, return_cov=True)
+    draws = fitted.sample_y(T, n_samples=4_000, random_state=1)
+    assert draws.shape == (15, 4_000)
+    std = np.sqrt(np.diag(cov))
+    assert np.all(np.abs(draws.mean(axis=1) - mean) < 5 * std / np.sqrt(4_000))
+    np.testing.assert_allclose(np.cov(draws), cov, atol=0.1 * cov.max())
+
+
+def test_variances_lie_between_the_noise_and_the_prior(fitted, table):
+    X, _ = table
+    T = np.concatenate([X, rows(200, seed=3)[0] * 1.2])
+    unit = float(fitted.solved_.scaling.y_scale[0]) ** 2
+    f = fitted.predict(T, return_std=True)[1] ** 2
+    y = fitted.predict(T, return_std=True, include_noise=True)[1] ** 2
+    assert np.all(f >= 0)
+    assert np.all(f <= unit * KERNEL.variance * (1 + 1e-9))
+    assert np.all(y >= unit * fitted.noise_variance_ * (1 - 1e-12))
+    np.testing.assert_allclose(y - f, unit * fitted.noise_variance_, rtol=1e-8)
+
+
+def snake():
+    """Rows whose paper variance is negative near where a curve turns back."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(0, 1, (30, 2))
+    settings = {"standardize": False, "mean": "zero", "optimizer": None, "order": "hilbert"}
+    support = rng.uniform(0, 1, (1, 2))
+    made = LMA(
+        kernels.Matern32(0.3),
+        support=support,
+        noise_variance=1e-2,
+        markov_order=1,
+        neighbours="order",
+        block_rows=5,
+        **settings,
+    )
+    axis = np.linspace(0, 1, 40)
+    T = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    return made, X, np.sin(6 * X.sum(axis=1)), T
+
+
+def test_a_negative_variance_of_the_paper_is_an_error_that_names_the_remedy():
+    made, X, y, T = snake()
+    paper = clone(made).set_params(prediction="paper").fit(X, y)
+    assert np.isfinite(paper.predict(T)).all()
+    with pytest.raises(NumericalError, match=r"below zero .* prediction='consistent'") as error:
+        paper.predict(T, return_std=True)
+    assert "\n" not in str(error.value)
+    assert clone(made).fit(X, y).predict(T, return_std=True)[1].min() > 0
+
+
+def test_a_fit_and_predictions_leave_the_data_alone(table):
+    X, y = (a.copy() for a in table)
+    kept = X.copy(), y.copy()
+    for a in (X, y):
+        a.flags.writeable = False
+    LMA(**QUICK).fit(X, y).predict(X, return_cov=True)
+    np.testing.assert_array_equal(X, kept[0])
+    np.testing.assert_array_equal(y, kept[1])
+
+
+def test_missing_training_rows_are_left_out(table, caplog, tmp_path):
+    X, y = (a.copy() for a in table)
+    X[5, 1], y[7] = np.nan, np.nan
+    keep = np.setdiff1d(np.arange(300), [5, 7])
+    T = rows(9, seed=1)[0]
+    wanted = LMA(**FIXED).fit(X[keep], y[keep])
+    for given in ((X, y), zarr_rows(tmp_path / "t.zarr", X, y)):
+        model = LMA(**FIXED).fit(*given)
+        assert model.n_rows_ == 298
+        assert "2 rows with missing values are left out" in caplog.text
+        np.testing.assert_allclose(model.predict(T), wanted.predict(T), atol=0.05)
+        evidence, mean, _ = dense(model, T)
+        assert model.objective_ == pytest.approx(evidence, rel=1e-8)
+        np.testing.assert_allclose(model.predict(T), mean[:, 0], rtol=1e-8)
+
+
+# -- the manners of an estimator -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "made", [LMA(**QUICK, markov_order=1, support="kmeans"), PIC(**QUICK, order="pca")]
+)
+def test_scikit_learn_finds_its_way(made, table):
+    X, y = table
+    before = made.get_params()
+    assert made.fit(X, y) is made
+    assert made.get_params() == before
+    fresh = clone(made)
+    assert fresh.get_params() == before
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+    np.testing.assert_array_equal(fresh.fit(X, y).predict(X), made.predict(X))
+    assert made.score(X, y) > 0.9
+    assert (made.n_features_in_, made.n_rows_, list(made.feature_names_in_)) == (
+        2,
+        300,
+        ["x0", "x1"],
+    )
+
+
+def test_pic_has_no_settings_that_mean_nothing():
+    names = set(PIC().get_params())
+    assert names == set(LMA().get_params()) - {
+        "markov_order",
+        "neighbours",
+        "predict_order",
+        "prediction",
+    }
+
+
+def test_a_second_fit_forgets_the_first(table, tmp_path):
+    X, y = table
+    T = rows(20, seed=1)[0]
+    other = rows(200, seed=9)
+    model = LMA(**FIXED).fit(*other)
+    first = model.predict(T)
+    model.fit(*zarr_rows(tmp_path / "t.zarr", X, y))
+    found = model.predict(T)
+    assert not np.array_equal(found, first)
+    np.testing.assert_allclose(found, LMA(**FIXED).fit(X, y).predict(T), rtol=1e-9)
+    np.testing.assert_array_equal(model.fit(*other).predict(T), first)
+
+
+# -- where the rows are ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["numpy", "zarr", "lazy"])
+def test_temporary_rows_go_with_the_estimator(kind, table, temporary, tmp_path):
+    X, y = table
+    given = zarr_rows(tmp_path / "t.zarr", X, y) if kind == "zarr" else (X, y)
+    if kind == "lazy":
+        given = da.from_array(X, chunks=(70, 2)), da.from_array(y, chunks=70)
+    model = LMA(**FIXED).fit(*given)
+    kept = [path for path in temporary.rglob("*") if path.is_file()]
+    assert bool(kept) is (kind != "numpy")
+    model.predict(X)
+    del model
+    gc.collect()
+    assert os.listdir(temporary) == []
+
+
+def test_lazy_predictions_outlive_the_estimator(table, temporary, tmp_path):
+    X, y = table
+    given = zarr_rows(tmp_path / "t.zarr", X, y)
+    wanted = LMA(**FIXED).fit(*given).predict(X)
+    local._held.cache_clear()
+    lazily = LMA(**FIXED).fit(*given).predict(da.from_array(X, chunks=(100, 2)))
+    gc.collect()
+    np.testing.assert_allclose(lazily.compute(scheduler="threads"), wanted, rtol=1e-10)
+    del lazily
+    gc.collect()
+    assert os.listdir(temporary) == []
+
+
+def test_a_second_fit_leaves_no_rows_of_the_first(table, temporary, tmp_path):
+    model = LMA(**FIXED).fit(*zarr_rows(tmp_path / "t.zarr", *table))
+    first = os.listdir(temporary)
+    model.fit(*zarr_rows(tmp_path / "u.zarr", *table))
+    gc.collect()
+    assert len(os.listdir(temporary)) == 1
+    assert os.listdir(temporary) != first
+
+
+def test_a_fit_that_fails_leaves_nothing(table, temporary, tmp_path, monkeypatch):
+    store = tmp_path / "kept"
+    given = zarr_rows(tmp_path / "t.zarr", *table)
+
+    def fail(self, theta):
+        raise RunError("workers died")
+
+    monkeypatch.setattr(Rounds, "value_and_gradient", fail)
+    for settings in ({"store": str(store)}, {}):
+        with pytest.raises(RunError, match="workers died"):
+            LMA(**QUICK, **settings).fit(*given)
+    monkeypatch.undo()
+    holes = table[0].copy(), table[1].copy()
+    holes[0][100:] = np.nan  # blocks are too few only when the holes are known
+    with pytest.raises(SettingError, match=r"markov_order=5 but there are only 3 blocks of 34"):
+        LMA(**QUICK, markov_order=5, store=str(store)).fit(*zarr_rows(tmp_path / "h.zarr", *holes))
+    gc.collect()
+    assert not [path for path in store.rglob("*") if path.is_file()]
+    assert os.listdir(temporary) == []
+
+
+def test_rows_are_kept_in_store_where_it_is_given(table, temporary, tmp_path):
+    store = tmp_path / "kept"
+    model = LMA(**FIXED, store=str(store)).fit(*zarr_rows(tmp_path / "t.zarr", *table))
+    (kept,) = store.iterdir()
+    assert read_layout(daskgp.open_dataset(str(kept))[0]).n_blocks == 8
+    assert os.listdir(temporary) == []
+    wanted = model.predict(table[0])
+    local._held.cache_clear()
+    np.testing.assert_array_equal(model.predict(table[0]), wanted)
+    LMA(**FIXED, store=str(store)).fit(*table)  # rows in memory stay there
+    assert list(store.iterdir()) == [kept]
+
+
+# -- prepared stores -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prepared(table, tmp_path):
+    url = str(tmp_path / "prepared.zarr")
+    daskgp.prepare(table, url, order="hilbert", block_rows=40, progress=False)
+    return url
+
+
+def test_a_prepared_store_is_used_as_it_is(prepared, table, temporary, monkeypatch):
+    X, y = daskgp.open_dataset(prepared)
+
+    def refuse(*_):
+        raise AssertionError("rows are written again")
+
+    monkeypatch.setattr("daskgp.estimators.lma.arrange", refuse)
+    for settings in ({}, {"block_rows": 40}, {"block_rows": None}, {"order": "pca"}):
+        model = LMA(**{**FIXED, **settings}).fit(X, y)
+        assert model.n_blocks_ == 8
+        assert not [path for path in temporary.rglob("*") if path.is_file()]
+        T = rows(20, seed=1)[0]
+        evidence, mean, _ = dense(model, T)
+        assert model.objective_ == pytest.approx(evidence, rel=1e-8)
+        np.testing.assert_allclose(model.predict(T), mean[:, 0], rtol=1e-8)
+        assert os.path.samefile(
+            os.path.dirname(str(model.solved_.nearby.rows.X.store_path).split("file://")[1]),
+            prepared,
+        )
+
+
+def test_block_rows_other_than_those_of_a_prepared_store_are_refused(prepared, monkeypatch):
+    monkeypatch.setattr("daskgp.flow.rounds.map_reduce", None)  # before any work
+    with pytest.raises(SettingError, match=r"block_rows=60 but the store was .* of 38 rows") as e:
+        LMA(**{**FIXED, "block_rows": 60}).fit(*daskgp.open_dataset(prepared))
+    assert "\n" not in str(e.value)
+
+
+def test_a_store_in_the_order_of_other_features_is_refused(prepared, monkeypatch):
+    zarr.open_group(prepared, mode="r+").attrs["feature_names"] = ["lat", "lon"]
+    monkeypatch.setattr("daskgp.flow.rounds.map_reduce", None)
+    with pytest.raises(InputError, match=r"features x0, x1 but the store has lat, lon") as error:
+        LMA(**FIXED).fit(*daskgp.open_dataset(prepared))
+    assert "\n" not in str(error.value)
+
+
+# -- model stores ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["memory", "temporary", "store", "prepared"])
+@pytest.mark.parametrize("make", [LMA, PIC])
+def test_a_saved_model_holds_all_it_needs(where, make, table, prepared, tmp_path):
+    X, y = table
+    source = str(tmp_path / "t.zarr")
+    settings = {"store": str(tmp_path / "kept")} if where == "store" else {}
+    if where == "memory":
+        given = X, y
+    elif where == "prepared":
+        given = daskgp.open_dataset(prepared)
+    else:
+        given = zarr_rows(source, X, y)
+    T = rows(60, seed=1)[0]
+    model = make(**QUICK, **settings).fit(*given)
+    wanted = model.predict(T, return_std=True)
+    cov = model.predict(T, return_cov=True)[1]
+    token, params = model.solved_.token, model.get_params()
+    model.save(tmp_path / "m.zarr")
+    before, after = tmp_path / "m.zarr", tmp_path / "elsewhere" / "moved.zarr"
+    del model
+    gc.collect()
+    for gone in (source, prepared, tmp_path / "kept"):
+        shutil.rmtree(gone, ignore_errors=True)
+    after.parent.mkdir()
+    before.rename(after)
+    local._held.cache_clear()
+    found = daskgp.load(str(after))
+    assert type(found) is make
+    assert found.solved_.token == token
+    assert found.get_params() == params
+    for a, b in zip(found.predict(T, return_std=True), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(found.predict(T, return_cov=True)[1], cov)
+    found.save(tmp_path / "again.zarr")  # and once more from a store
+    again = daskgp.load(tmp_path / "again.zarr")
+    local._held.cache_clear()
+    np.testing.assert_array_equal(again.predict(T), wanted[0])
+
+
+def test_several_targets_and_settings_come_back(table, tmp_path):
+    X, y = table
+    Z = X[:9]
+    made = LMA("rbf", support=Z, order=("x1", "x0"), block_rows=50, max_iter=2, neighbours="order")
+    model = made.fit(X, np.column_stack([y, y**2]))
+    model.save(tmp_path / "m.zarr")
+    found = daskgp.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(found.support, Z)
+    assert list(found.order) == ["x1", "x0"]
+    assert clone(found).fit(X, np.column_stack([y, y**2])).objective_ == model.objective_
+    for a, b in zip(found.predict(X, True), model.predict(X, True), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("damage", ["removed", "other rows", "no blocks"])
+def test_a_model_store_whose_rows_are_not_those_of_the_fit_is_refused(
+    damage, fitted, table, tmp_path
+):
+    fitted.save(tmp_path / "m.zarr")
+    kept = tmp_path / "m.zarr" / "rows"
+    shutil.rmtree(kept)
+    X, y = table
+    if damage == "other rows":
+        daskgp.prepare((X[:100], y[:100]), kept, block_rows=40, progress=False)
+    elif damage == "no blocks":
+        dataset(kept, X, y)
+    with pytest.raises(StoreError, match=r"m\.zarr") as error:
+        daskgp.load(tmp_path / "m.zarr")
+    assert "\n" not in str(error.value)
+
+
+def test_prediction_stores_are_written_and_resumed(fitted, tmp_path):
+    X, y = rows(400, seed=7)
+    inputs = dataset(tmp_path / "in.zarr", X, y, step=50)
+    out = str(tmp_path / "p.zarr")
+    assert fitted.predict_store(inputs, out) == (400, 0)
+    mean, std = fitted.predict(X, return_std=True, include_noise=True)
+    store = zarr.open_group(out, mode="r")
+    np.testing.assert_allclose(store["mean"][...], mean, rtol=1e-9)
+    np.testing.assert_allclose(store["variance"][...], std**2, rtol=1e-9)
+    for chunk in ("2", "5"):
+        (tmp_path / "p.zarr" / "done" / "c" / chunk).unlink()
+    wanted = store["mean"][...]
+    assert fitted.predict_store(inputs, out, resume=True) == (100, 300)
+    np.testing.assert_array_equal(zarr.open_group(out, mode="r")["mean"][...], wanted)
+    other = LMA(**{**FIXED, "markov_order": 1}).fit(*rows(300, seed=5))
+    with pytest.raises(StoreError, match="model_checksum"):
+        other.predict_store(inputs, out, resume=True)
+
+
+# -- the command -----------------------------------------------------------------------------
+
+SET = tuple(
+    part
+    for text in ("n_support=12", "block_rows=40", "max_iter=4", "tol=1e-14")
+    for part in ("--set", text)
+)
+
+
+@pytest.fixture(scope="module")
+def data(table, tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data") / "t.zarr", *table, names=["lon", "lat"])
+
+
+@pytest.mark.parametrize("name", ["lma", "pic"])
+def test_the_command_fits_predicts_scores_and_describes(name, data, table, tmp_path, scheduler):
+    X, y = table
+    at, model = ("--scheduler", scheduler), tmp_path / "m.zarr"
+    found = succeed("fit", data, model, "--model", name, *SET, *at)
+    assert found["rows"] == 300
+    here = (LMA if name == "lma" else PIC)(n_support=12, block_rows=40, max_iter=4, tol=1e-14).fit(
+        X, y
+    )
+    assert found["objective"] == pytest.approx(here.objective_, rel=1e-9)
+    assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
+    assert (model / "rows").is_dir()
+    out = tmp_path / "p.zarr"
+    assert succeed("predict", model, data, out, *at)["rows"] == 300
+    mean = daskgp.load(model).predict(X)
+    np.testing.assert_allclose(zarr.open_group(out)["mean"][...], mean, rtol=1e-9)
+    scores = succeed("score", model, data, *at)
+    assert scores["n"] == 300
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((mean - y) ** 2)), rel=1e-9)
+    described = invoke("info", model)
+    assert described.exit_code == 0
+    assert "support inputs" in described.stdout
+    assert name in described.stdout
+    planned = invoke("plan", data, "--model", name, *SET)
+    assert (planned.exit_code, planned.stderr) == (0, "")
+
+
+def test_a_stopped_fit_goes_on_with_the_rows_it_has_written(data, tmp_path, scheduler, monkeypatch):
+    stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
+    options = ("--model", "lma", *SET, "--scheduler", scheduler)
+    value_and_gradient, left = Rounds.value_and_gradient, [0, 1]
+
+    def fail(self, theta):
+        if not left:
+            raise RunError("workers died")
+        left.pop()
+        return value_and_gradient(self, theta)
+
+    monkeypatch.setattr(Rounds, "value_and_gradient", fail)
+    line = refused("fit", data, stopped, *options, code=1)
+    assert "--resume goes on" in line
+    monkeypatch.undo()
+    assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
+    kept = {p: p.stat().st_mtime_ns for p in (stopped / "rows").rglob("*") if p.is_file()}
+    assert len(kept) > 4
+    resumed = succeed("fit", data, stopped, *options, "--resume")
+    assert kept == {p: p.stat().st_mtime_ns for p in kept}
+    undisturbed = succeed("fit", data, whole, *options)
+    assert resumed["objective"] == undisturbed["objective"]
+    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (stopped, whole)}
+    assert len(checksums) == 1
+    X = daskgp.open_dataset(data)[0].compute()
+    np.testing.assert_array_equal(daskgp.load(stopped).predict(X), daskgp.load(whole).predict(X))
+    assert sorted(os.listdir(tmp_path)) == ["stopped.zarr", "whole.zarr"]
+
+
+def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler, monkeypatch):
+    model = tmp_path / "m.zarr"
+    options = ("--model", "lma", *SET, "--scheduler", scheduler)
+
+    def fail(*_):
+        raise RunError("workers died")
+
+    monkeypatch.setattr(Rounds, "solve", fail)
+    refused("fit", data, model, *options, code=1)
+    monkeypatch.undo()
+    wanted = {
+        str(p.relative_to(model)): p.read_bytes()
+        for p in (model / "rows").rglob("c/**/*")
+        if p.is_file()
+    }
+    zarr.open_group(model / "rows", mode="r+").attrs["complete"] = False
+    first = next(p for p in (model / "rows").rglob("c/**/*") if p.is_file())
+    first.unlink()
+    succeed("fit", data, model, *options, "--resume")
+    assert {name: (model / name).read_bytes() for name in wanted} == wanted
+
+
+# -- input that cannot be used ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"markov_order": 8}, r"markov_order=8 but there are only 8 blocks .* at most 7"),
+        ({"markov_order": -1}, "markov_order=-1: a whole number from 0"),
+        ({"markov_order": 1.5}, "markov_order=1.5: a whole number from 0"),
+        ({"predict_order": -1}, "predict_order=-1: a whole number from 0"),
+        ({"prediction": "paper"}, "prediction='paper' .* choose neighbours='order'"),
+        ({"neighbours": "next"}, "neighbours='next': choose one of 'nearest', 'order'"),
+        ({"prediction": "exact"}, "prediction='exact': choose one of 'consistent', 'paper'"),
+        ({"order": "hilbrt"}, r"order 'hilbrt' is none of .*\(did you mean 'hilbert'\?\)"),
+        ({"order": ("x0", "x7")}, "x7"),
+        ({"block_rows": 0}, "block_rows=0: a whole number from 1"),
+        ({"n_support": 0}, "n_support=0: a whole number from 1"),
+        ({"n_support": 301}, "301 support inputs for 300 usable rows: choose at most 300"),
+        ({"support": "best"}, "unknown selection 'best'"),
+        ({"support": np.ones((3, 5))}, r"shape \(3, 5\): .*\(m, 2\)"),
+        ({"train_support": 1}, "train_support=1: choose one of True, False"),
+        ({"train_blocks": 0}, "train_blocks=0"),
+        ({"kernel": kernels.RBF(1.0, active_dims=(2,))}, "active_dims"),
+        ({"kernel": kernels.RBF((1.0, 1.0, 1.0))}, "3 lengthscales"),
+        ({"kernel": "rbf + nonsense"}, "nonsense"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_settings_that_cannot_be_met_are_one_line(settings, says, table, temporary, tmp_path):
+    given = zarr_rows(tmp_path / "t.zarr", *table)
+    made = LMA(**{**QUICK, **settings}, store=str(tmp_path / "kept"))
+    with pytest.raises((SettingError, InputError), match=says) as error:
+        made.fit(*given)
+    assert "\n" not in str(error.value)
+    assert not [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert not [path for path in temporary.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"markov_order": 8},
+        {"prediction": "paper"},
+        {"order": "hilbrt"},
+        {"order": ("x0", "x7")},
+        {"n_support": 301},
+        {"predict_order": -1},
+        {"neighbours": "next"},
+        {"train_blocks": 0},
+    ],
+    ids=str,
+)
+def test_what_the_sizes_tell_is_said_before_any_work(settings, table, tmp_path, monkeypatch):
+    given = zarr_rows(tmp_path / "t.zarr", *table)
+
+    def refuse(*_):
+        raise AssertionError("something was computed")
+
+    monkeypatch.setattr("daskgp.flow.rounds.map_reduce", refuse)
+    with pytest.raises((SettingError, InputError)):
+        LMA(**{**QUICK, **settings}).fit(*given)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("markov_order=9",), "markov_order=9 but there are only 8 blocks of 38 rows"),
+        (("prediction=paper",), "choose neighbours='order'"),
+        (("order=hilbrt",), "order 'hilbrt' is none of"),
+        (("n_suport=3",), "did you mean 'n_support'?"),
+    ],
+)
+def test_the_command_says_so_in_one_line_and_leaves_nothing(
+    options, says, data, tmp_path, scheduler
+):
+    extra = [part for text in options for part in ("--set", text)]
+    at = ("--scheduler", scheduler)
+    line = refused("fit", data, tmp_path / "m.zarr", "--model", "lma", *SET, *extra, *at)
+    assert says in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_block_of_all_rows_takes_no_neighbours():
+    X, y = rows(30)
+    with pytest.raises(SettingError, match="markov_order=2 but there are only 1 blocks of 30"):
+        LMA(n_support=5).fit(X, y)
+    found = LMA(n_support=5, markov_order=0).fit(X, y)
+    assert found.n_blocks_ == 1
+    assert np.isfinite(found.predict(X)).all()
+    one = LMA(n_support=1, markov_order=0, optimizer=None).fit(X[:1], y[:1])
+    assert one.predict(X[:1]) == pytest.approx(y[:1])
+
+
+@pytest.mark.parametrize("neighbours", ["nearest", "order"])
+def test_rows_that_are_all_there_twice_need_noise(neighbours, caplog):
+    X, y = rows(60)
+    X, y = np.concatenate([X, X]), np.concatenate([y, y + 1e-3])
+    settings = {**FIXED, "block_rows": 20, "neighbours": neighbours}
+    for noise in (1e-3, 1e-8, 1e-300):
+        model = LMA(**{**settings, "noise_variance": noise})
+        try:
+            mean, std = model.fit(X, y).predict(X, return_std=True)
+        except NumericalError as error:
+            assert "noise variance" in str(error) or "noise_variance" in str(error)  # noqa: PT017
+            assert "\n" not in str(error)  # noqa: PT017
+            continue
+        assert np.isfinite(mean).all()
+        assert np.isfinite(std).all()
+        np.testing.assert_allclose(mean, y, atol=0.2)
+
+
+def test_one_column_few_rows_and_blocks_of_one_row():
+    X, y = rows(12, d=1)
+    model = LMA(n_support=12, block_rows=1, markov_order=3, max_iter=3).fit(X, y)
+    assert model.n_blocks_ == 12
+    mean, std = model.predict(np.linspace(-1, 4, 30)[:, None], return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+
+
+def test_a_block_too_large_for_memory_is_refused_with_one_that_fits():
+    wide = 50_000
+    X, y = da.zeros((400_000, 2), chunks=(2_000, 2)), da.zeros(400_000, chunks=2_000)
+    limit = 2**30
+    for made in (LMA(block_rows=wide), PIC(block_rows=wide), LMA(block_rows=wide, markov_order=5)):
+        found = suggested(made, X, y, limit)
+        assert 1 <= found < wide
+        assert suggested(made.set_params(block_rows=found), X, y, limit) is None
+        # and not needlessly small
+        assert suggested(made.set_params(block_rows=3 * found), X, y, limit) is not None
+
+
+def suggested(model, X, y, limit):
+    """The block_rows that a refusal names, None where there is none."""
+    try:
+        model._refuse_plan(model.plan(X, y), rows_of(X, y, None, True), limit)
+    except PlanError as error:
+        assert "\n" not in str(error)
+        (number,) = re.findall(r"block_rows to at most (\d+)", str(error))
+        return int(number)
+    return None
+
+
+def test_features_other_than_at_the_fit_are_refused(fitted, tmp_path):
+    X, y = rows(20, d=3)
+    with pytest.raises(InputError, match="X has 3 features, the model was fitted with 2"):
+        fitted.predict(X)
+    with pytest.raises(InputError, match="3 features"):
+        fitted.predict_store(dataset(tmp_path / "t.zarr", X, y), str(tmp_path / "p.zarr"))
+    assert sorted(os.listdir(tmp_path)) == ["t.zarr"]
+
+
+def test_a_plan_needs_no_work(table, tmp_path):
+    given = zarr_rows(tmp_path / "t.zarr", *table)
+    with testing.no_compute():
+        found = daskgp.plan(LMA(**FIXED), *given)
+    assert (found.rows, found.block_rows, found.tasks) == (300, 38, 8)
+    many = LMA(n_support=100)
+    X, y = da.ones((10**7, 2), chunks=(10**6, 2)), da.ones(10**7, chunks=10**6)
+    with testing.no_compute():
+        huge = daskgp.plan(many, X, y)
+    assert huge.block_rows <= 512
+    assert huge.tasks == -(-(10**7) // 512)
+    assert huge.bytes_per_task < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "wide"),
+    [
+        ({"markov_order": 2, "neighbours": "order"}, {3, 4, 5}),
+        ({"markov_order": 2}, {5}),
+        ({"markov_order": 2, "predict_order": 3}, {4}),
+        ({"markov_order": 2, "predict_order": 0}, {1}),
+        ({"markov_order": 2, "predict_order": 99}, {8}),
+        ({"markov_order": 0, "predict_order": 2}, {3}),
+        ({"markov_order": 0}, {1}),
+    ],
+    ids=str,
+)
+def test_predictions_are_conditioned_on_as_many_blocks_as_the_settings_say(settings, wide, table):
+    model = LMA(**FIXED, **settings).fit(*table)
+    found = [blocks for blocks, _ in model.solved_.nearby.groups(table[0])]
+    assert {len(blocks) for blocks in found} == wide
+    assert len(set(found)) == len(found)
