@@ -20,7 +20,13 @@ import dask.array as da
 
 import daskgp
 
-MODELS = {"sgpr": daskgp.SGPR, "exact": daskgp.ExactGP}
+MODELS = {
+    "sgpr": daskgp.SGPR,
+    "lma": daskgp.LMA,
+    "pic": daskgp.PIC,
+    "ssgp": daskgp.SparseSpectrumGP,
+    "exact": daskgp.ExactGP,
+}
 KEYS = {"train", "inputs", "model_store", "output", "model", "settings", "cluster"}
 
 
