@@ -86,7 +86,7 @@ class Nearest:
     Parameters
     ----------
     number : int
-        Blocks, a place's own among them.
+        Blocks that a place is conditioned on.
     lengths : ndarray (d,)
         Units of distance along each column, infinite for a column that does not matter.
     landmarks : ndarray (M, r, d)
@@ -100,8 +100,8 @@ class Nearest:
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
         """As ``Around`` says."""
         served: dict[tuple[int, ...], list[np.ndarray]] = {}
-        for middle, members in self._cells(layout, X):
-            served.setdefault(self._blocks(middle), []).append(members)
+        for middle, own, members in self._cells(layout, X):
+            served.setdefault(self._blocks(middle, own), []).append(members)
         yield from _together(served)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -112,11 +112,16 @@ class Nearest:
             "landmarks": self.landmarks,
         }
 
-    def _cells(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Middle of each cell that holds rows of X, in units of distance, and the rows."""
+    def _cells(
+        self, layout: Layout, X: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, int | None, np.ndarray]]:
+        """Middle of each cell that holds rows of X, in units of distance, and the rows.
+
+        Where there are no cells, the middle of a block, and the block.
+        """
         if not self._matters.any() or self._counts is None:
             for own, members in _split(layout.blocks_of(X)):
-                yield self._points[own].mean(axis=0), members
+                yield self._points[own].mean(axis=0), own, members
             return
         low, side = self._box
         # places outside belong to the cells at the edge
@@ -124,10 +129,10 @@ class Nearest:
         flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(self._counts))
         for cell, members in _split(flat):
             at = np.array(np.unravel_index(cell, tuple(self._counts)), np.float64)
-            yield low + (at + 0.5) * side, members
+            yield low + (at + 0.5) * side, None, members
 
-    def _blocks(self, middle: np.ndarray) -> tuple[int, ...]:
-        """The blocks with the landmarks nearest to a point."""
+    def _blocks(self, middle: np.ndarray, own: int | None) -> tuple[int, ...]:
+        """The blocks with the landmarks nearest to a point, one of which is ``own`` if given."""
         count, r = self.landmarks.shape[:2]
         wanted, look = min(self.number, count), 2 * self.number
         while True:
@@ -136,6 +141,8 @@ class Nearest:
             blocks, first = np.unique(np.atleast_1d(near) // r, return_index=True)
             if len(blocks) >= wanted:
                 chosen = blocks[np.argsort(first, kind="stable")[:wanted]]
+                if own is not None and own not in chosen:
+                    chosen[-1] = own
                 return tuple(int(b) for b in np.sort(chosen))
 
     @cached_property
@@ -143,12 +150,13 @@ class Nearest:
         return np.isfinite(self.lengths)
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
-        if not self._matters.any():
-            return np.zeros((*X.shape[:-1], 1))
         return X[..., self._matters] / self.lengths[self._matters]
 
     @cached_property
     def _points(self) -> np.ndarray:
+        if not self._matters.any():  # blocks are near one another in their order alone
+            places = np.arange(len(self.landmarks), dtype=np.float64)[:, None, None]
+            return np.broadcast_to(places, (*self.landmarks.shape[:2], 1))
         return self._scaled(self.landmarks)
 
     @cached_property
