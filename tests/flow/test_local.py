@@ -1,0 +1,89 @@
+"""Local methods on real clusters: the same bits wherever they run."""
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import daskgp
+from daskgp import LMA, PIC
+from daskgp.flow import local
+from daskgp.flow.cluster import single_blas_thread
+
+SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
+MADE = {
+    "nearest": LMA(**SETTINGS, markov_order=2),
+    "order": LMA(**SETTINGS, markov_order=1, neighbours="order", prediction="paper"),
+    "pic": PIC(**SETTINGS, train_support=True),
+}
+
+
+def data(n=280, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, 2))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+def bits(url, inputs, made):
+    """All that a fit and its predictions give, as bytes."""
+    local._held.cache_clear()
+    with single_blas_thread():
+        model = made.fit(*daskgp.open_dataset(url))
+        found = dask.compute(*model.predict(daskgp.open_dataset(inputs)[0], return_std=True))
+    theta = model.solved_.theta
+    parts = (model.objective_, theta.to_vector(True), model.n_blocks_, *found)
+    return [np.asarray(part).tobytes() for part in parts], found
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """A cluster of one worker."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, memory_limit="600MiB", dashboard_address=None
+    ) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_one_and_four_workers_and_threads_give_the_same_bits(
+    name, make_store, cluster, alone, tmp_path
+):
+    url = make_store(*data(), rows=90)
+    inputs = make_store(*data(200, seed=1), rows=70, url=tmp_path / "in.zarr")
+    wanted, values = bits(url, inputs, MADE[name])
+    assert all(np.isfinite(part).all() for part in values)
+    with dask.config.set(scheduler="sync"):
+        assert bits(url, inputs, MADE[name])[0] == wanted
+    for where in (cluster, alone):
+        with Client(where):
+            assert bits(url, inputs, MADE[name])[0] == wanted
+
+
+@pytest.mark.usefixtures("default_client")
+def test_predictions_are_written_by_workers_and_rows_in_memory_reach_them(make_store, tmp_path):
+    inputs = make_store(*data(200, seed=1), rows=30, url=tmp_path / "in.zarr")
+    model = MADE["nearest"].fit(*data())  # rows of this process
+    assert model.predict_store(inputs, str(tmp_path / "out.zarr")) == (200, 0)
+    mean, std = model.predict(data(200, seed=1)[0], return_std=True, include_noise=True)
+    written = daskgp.flow.io.groups.open_group(str(tmp_path / "out.zarr"), "predictions")
+    np.testing.assert_allclose(written["mean"][...], mean, rtol=1e-9)
+    np.testing.assert_allclose(written["variance"][...], std**2, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("default_client")
+def test_a_model_of_this_process_is_predicted_by_workers(make_store, tmp_path, client):
+    """A fit without workers holds its rows in memory; later it is used with some."""
+    with dask.config.set(scheduler="threads"):
+        model = LMA(**SETTINGS).fit(*data())
+    inputs = make_store(*data(150, seed=1), rows=30, url=tmp_path / "in.zarr")
+    lazily = model.predict(daskgp.open_dataset(inputs)[0])
+    np.testing.assert_allclose(lazily.compute(), model.predict(data(150, seed=1)[0]), rtol=1e-9)
+
+
+@pytest.mark.usefixtures("default_client")
+def test_workers_say_that_rows_are_far(make_store, tmp_path):
+    X = np.array([[1e6, 1e6], [1.0, 1.0]])
+    inputs = make_store(X, X[:, 0], rows=1, url=tmp_path / "in.zarr")
+    model = LMA("rbf(lengthscale=0.2)", **SETTINGS).fit(*data(seed=4))
+    with pytest.warns(UserWarning, match="lie far from all training rows"):
+        model.predict(daskgp.open_dataset(inputs)[0]).compute()
