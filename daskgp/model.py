@@ -195,6 +195,24 @@ class Model(Protocol[Prepared, Stats, State]):
 class LocalModel(Model[Prepared, Stats, State], Protocol):
     """A method whose predictions read training rows back (``keeps_rows``)."""
 
+    def local_and_window(
+        self, prepared: Prepared, block: Block, near: Sequence[Block] = ()
+    ) -> tuple[Stats, Any]:
+        """``local``, and what ``local_vjp`` takes as ``window`` to save work."""
+
+    def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
+        """Bytes of what ``local_and_window`` keeps of a block with those near it."""
+
+    def local_vjp(
+        self,
+        prepared: Prepared,
+        block: Block,
+        cotangent: Any,
+        near: Sequence[Block] = (),
+        window: Any = None,
+    ) -> ThetaBar:
+        """As for every method."""
+
     def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Any:
         """What predictions need of a block and those around it; its ``nbytes`` are known."""
 

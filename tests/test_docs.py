@@ -103,6 +103,22 @@ def test_the_table_of_memory_is_that_of_the_code():
         assert figures == [round(need / 1e6) for need in wanted]
 
 
+def test_the_table_of_local_memory_is_that_of_the_code():
+    X = da.empty((10**6, 3), chunks=(65_536, 3))
+    table = rows_after("| $b$ | $m$ |")
+    assert len(table) == 6
+    for b, m, window, task, worker, held, alone in table:
+        plan = daskgp.LMA(n_support=m, block_rows=b).plan(X, X[:, 0])
+        assert window == 5 * b
+        assert (task, worker) == (
+            round(plan.bytes_per_task / 1e6),
+            round(plan.bytes_per_worker / 1e6),
+        )
+        assert held == round(8 * window * (window + 2 * m + 3 + 1 + 128) / 1e6)
+        plan = daskgp.PIC(n_support=m, block_rows=b).plan(X, X[:, 0])
+        assert alone == round(plan.bytes_per_task / 1e6)
+
+
 def planned(m: int, block_rows: int) -> Plan:
     X = da.empty((10**6, 8), chunks=(block_rows, 8))
     return daskgp.SGPR(n_inducing=m, block_rows=block_rows).plan(X, X[:, 0])

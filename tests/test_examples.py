@@ -41,6 +41,27 @@ def test_xarray_grid_predicts_every_point(capsys):
     assert "under the cloud" in capsys.readouterr().out
 
 
+def test_local_jumps_are_those_of_a_gp_a_block_alone(tmp_path):
+    jumps = example("local_jumps").main(rows=60, path=tmp_path / "jumps.png")
+    assert jumps["a GP a block"].max() > 1e-3
+    assert jumps["LMA, B = 1"].max() < 1e-6
+    assert (tmp_path / "jumps.png").exists()
+
+
+def test_markov_order_ends_at_the_exact_gp(tmp_path):
+    sizes = {"rows": 300, "blocks": 6, "supports": (8,)}
+    (line,) = example("markov_order").main(**sizes, path=tmp_path / "order.png").values()
+    assert line[-1] < 1e-8 < line[0]
+    assert (tmp_path / "order.png").exists()
+
+
+def test_paper_variance_is_negative_and_the_consistent_one_is_not(tmp_path):
+    found = example("paper_variance").main(grid=40, path=tmp_path / "variance.png")
+    assert found["paper"].min() < -0.3
+    assert found["consistent"].min() > 0
+    assert (tmp_path / "variance.png").exists()
+
+
 def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):

@@ -2,6 +2,7 @@
 
 import sys
 
+import matplotlib.colors
 import matplotlib.image
 import numpy as np
 import pytest
@@ -81,6 +82,65 @@ def test_calibration_draws_coverage_against_level():
     line = fig.axes[0].lines[1]
     np.testing.assert_array_equal(line.get_xdata(), [0.5, 0.9])
     np.testing.assert_allclose(line.get_ydata(), [0.5, 0.9], atol=0.03)
+
+
+def test_maps_share_a_scale_and_mark_what_lies_below(tmp_path):
+    X, values = on_grid()
+    low = np.where(values > 20, -1.0, values)
+    border = np.array([[0.0, 5.5], [3.0, 5.5]])
+    path = tmp_path / "maps.png"
+    fig = plot.maps(X, {"a": values, "b": low}, below=0.0, marked=X[:3], lines=[border], path=path)
+    first, second = fig.axes[:2]
+    share = np.mean(low < 0)
+    assert first.get_title() == "a: 0.0% below 0"
+    assert second.get_title() == f"b: {share:.1%} below 0"
+    meshes = first.collections[0], second.collections[0]
+    assert meshes[0].get_clim() == meshes[1].get_clim()
+    assert meshes[0].get_clim()[0] >= 0
+    under = matplotlib.colors.to_hex(meshes[1].get_cmap()(-1))
+    assert under == plot.ALARM
+    assert path.exists()
+
+
+def test_posteriors_along_a_line_show_jumps(tmp_path):
+    x = np.array([0.0, 1.0, 1.0, 2.0])
+    panel = np.array([0.0, 0.0, 1.0, 1.0]), np.full(4, 0.1)
+    points = np.array([0.5]), np.array([0.2])
+    path = tmp_path / "lines.png"
+    fig = plot.posterior_lines(x, {"a": panel, "b": panel}, points=points, breaks=[1.0], path=path)
+    drawn, data, mean = fig.axes[1].lines
+    assert list(drawn.get_xdata()) == [1.0, 1.0]
+    assert list(data.get_xdata()) == [0.5]
+    np.testing.assert_array_equal(mean.get_ydata(), panel[0])
+    assert path.exists()
+
+
+def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
+    lines = {"few": np.array([1.0, 0.1]), "many": np.array([0.5, 0.01])}
+    path = tmp_path / "tradeoff.png"
+    panels = {"error": lines, "seconds": lines}
+    fig = plot.tradeoff([0, 8], panels, name="order", reference={"seconds": 2.0}, path=path)
+    error, seconds = fig.axes
+    assert (len(error.lines), len(seconds.lines)) == (2, 3)
+    assert error.get_yscale() == "log"
+    assert [t.get_text() for t in error.get_xticklabels()] == ["0", "8"]
+    assert [t.get_text() for t in error.get_legend().get_texts()] == ["few", "many"]
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda: plot.maps(np.zeros((3, 2)), {}), "panels is empty"),
+        (lambda: plot.maps(np.zeros((3, 2)), {"a": np.zeros(2)}), r"a has shape \(2,\)"),
+        (lambda: plot.posterior_lines(np.zeros(3), {}), "of 0 panels"),
+        (lambda: plot.tradeoff([0, 1], {}), "panels is empty"),
+        (lambda: plot.tradeoff([0, 1], {"e": {"a": np.ones(3)}}), r"a has shape \(3,\)"),
+    ],
+)
+def test_panels_that_do_not_fit_are_named(draw, words):
+    with pytest.raises(InputError, match=words):
+        draw()
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ def members():
 def test_the_exports_are_those_of_the_interface():
     assert set(daskgp.__all__) == {
         "SGPR",
+        "LMA",
+        "PIC",
         "SparseSpectrumGP",
         "ExactGP",
         "open_dataset",
@@ -79,7 +81,13 @@ def test_the_parts_of_the_interface_are_there():
         assert issubclass(getattr(kernels, name), kernels.Kernel)
     for name in ("rmse", "mae", "nmse", "nlpd", "crps", "coverage", "interval_score"):
         assert callable(getattr(metrics, name))
-    for estimator in (daskgp.SGPR, daskgp.SparseSpectrumGP, daskgp.ExactGP):
+    for estimator in (
+        daskgp.SGPR,
+        daskgp.LMA,
+        daskgp.PIC,
+        daskgp.SparseSpectrumGP,
+        daskgp.ExactGP,
+    ):
         for name in ("fit", "predict", "sample_y", "score", "log_marginal_likelihood", "save"):
             assert callable(getattr(estimator, name))
         predict = inspect.signature(estimator.predict).parameters

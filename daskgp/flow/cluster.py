@@ -181,6 +181,20 @@ class Executor:
             with counting, single_blas_thread():
                 return dask.compute(root)[0]
 
+    def persist(self, nodes: Sequence[Delayed]) -> list[Delayed]:
+        """The nodes with their values, which stay where they were made."""
+        if self.client is not None:
+            return list(self.client.persist(nodes, retries=RETRIES, optimize_graph=False))
+        with single_blas_thread():
+            return list(dask.persist(*nodes))
+
+    def memory(self) -> int:
+        """Bytes of all workers together, or of this machine."""
+        if self.client is None:
+            return int(MEMORY_LIMIT)
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return sum(int(w["memory_limit"] or 0) for w in workers)
+
     def _compute_on(
         self, client: Client, root: Delayed, watch: Sequence[Delayed], advance: Any
     ) -> Any:

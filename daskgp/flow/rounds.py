@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import operator
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from dask import delayed
@@ -27,10 +28,12 @@ from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.layout import Layout
 from daskgp.flow.partition import Span, Window
-from daskgp.model import Block, Model, Objective, Theta, ThetaBar, move
+from daskgp.model import Block, LocalModel, Model, Objective, Theta, ThetaBar, move
 
 FAN_IN = 8
 TASK_ROWS, MIN_TASKS = 2_048, 64
+KEEP_SHARE = 0.25
+"""Share of the workers' memory for factors that wait for the gradient."""
 
 
 def map_reduce(
@@ -58,12 +61,24 @@ def map_reduce(
     shared : sequence of Delayed
         Broadcast once.
     """
+    return _sum(
+        _mapped(task, [(piece, *shared) for piece in pieces], label), combine, executor, label
+    )
+
+
+def _mapped(
+    task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], label: str
+) -> list[Delayed]:
+    """A node for each tuple of arguments."""
     tag = uuid.uuid4().hex[:8]  # a round is never mistaken for an earlier one
     mapped = delayed(task, pure=False, traverse=False)
-    nodes = [
-        mapped(piece, *shared, dask_key_name=f"{label}-{tag}-{i}") for i, piece in enumerate(pieces)
-    ]
-    root = _tree(nodes, combine, f"{label}-sum-{tag}")
+    return [mapped(*given, dask_key_name=f"{label}-{tag}-{i}") for i, given in enumerate(arguments)]
+
+
+def _sum(
+    nodes: list[Delayed], combine: Callable[[Any, Any], Any], executor: Executor, label: str
+) -> Any:
+    root = _tree(nodes, combine, f"{label}-sum-{uuid.uuid4().hex[:8]}")
     return executor.compute(root, nodes, label)
 
 
@@ -128,13 +143,20 @@ class Rounds:
     def value_and_gradient(self, theta: Theta) -> Objective:
         """The objective on all rows with its whole gradient: two rounds."""
         prepared = self._prepare(theta)
-        node = _node("prepared", prepared)
-        total = self._round("local", node)
+        node, kept = _node("prepared", prepared), None
+        if self._keeps(theta):
+            kept = self._keep(node)
+            first = delayed(operator.itemgetter(0), pure=False)
+            label = f"{self.model.name}-local"
+            total = _sum([first(k) for k in kept], self.model.combine, self.executor, label)
+        else:
+            total = self._round("local", node)
         with self._solving(theta):
             objective = self.model.objective(prepared, total)
         if objective.cotangent is None:
             return objective
-        through = self._round("gradient", node, _node("cotangent", objective.cotangent))
+        cotangent = _node("cotangent", objective.cotangent)
+        through = self._round("gradient", node, cotangent, each=kept)
         gradient = _add_gradients(objective.gradient, through)
         return objective._replace(gradient=gradient, cotangent=None)
 
@@ -154,14 +176,37 @@ class Rounds:
         order = sum(s.rows for s in self.spans) if theta.inputs is None else len(theta.inputs)
         return solve_threads(order)
 
-    def _round(self, what: str, *shared: Delayed) -> Any:
-        block = _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
+    def _round(self, what: str, *shared: Delayed, each: Sequence[Delayed] | None = None) -> Any:
+        """One map with its sum; ``each`` gives every task one more argument of its own."""
+        block = self._task()
         task = block.local if what == "local" else block.gradient
         combine = self.model.combine if what == "local" else _add_gradients
+        pieces, label = self._pieces(), f"{self.model.name}-{what}"
+        own = [()] * len(pieces) if each is None else [(node,) for node in each]
+        arguments = [(piece, *shared, *more) for piece, more in zip(pieces, own, strict=True)]
+        return _sum(_mapped(task, arguments, label), combine, self.executor, label)
+
+    def _task(self) -> _BlockTask:
+        return _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
+
+    def _pieces(self) -> list[tuple[Window, ...]]:
         step = self._per_task()
-        pieces = [self.windows[i : i + step] for i in range(0, len(self.windows), step)]
-        label = f"{self.model.name}-{what}"
-        return map_reduce(task, combine, pieces, self.executor, label, shared)
+        return [self.windows[i : i + step] for i in range(0, len(self.windows), step)]
+
+    def _keep(self, prepared: Delayed) -> list[Delayed]:
+        """Summaries with their factors, which stay with the workers that made them."""
+        arguments = [(piece, prepared) for piece in self._pieces()]
+        label = f"{self.model.name}-factor"
+        return self.executor.persist(_mapped(self._task().keep, arguments, label))
+
+    def _keeps(self, theta: Theta) -> bool:
+        """Whether the factors of all blocks fit a share of the workers' memory."""
+        if not self.model.keeps_rows or theta.inputs is None:
+            return False
+        model, p = cast(LocalModel[Any, Any, Any], self.model), self.rows.n_targets
+        sizes = (sum(span.rows for span in (own, *near)) for own, near in self.windows)
+        needed = sum(model.window_bytes(rows, len(theta.inputs), p) for rows in sizes)
+        return needed <= KEEP_SHARE * self.executor.memory()
 
     def _per_task(self) -> int:
         """Blocks of a task: thin ones are put together as long as there are many tasks."""
@@ -195,14 +240,36 @@ class _BlockTask:
             )
             return move(functools.reduce(self.model.combine, parts), "cpu")
 
-    def gradient(self, windows: tuple[Window, ...], prepared: Any, cotangent: Any) -> ThetaBar:
+    def keep(self, windows: tuple[Window, ...], prepared: Any) -> tuple[Any, list[Any]]:
+        """``local``, with the factors of the blocks, on the host."""
+        model = cast(LocalModel[Any, Any, Any], self.model)
+        with single_blas_thread():
+            device = self._device()
+            prepared, read = move(prepared, device), self._reader()
+            found = (
+                model.local_and_window(prepared, read(own), tuple(map(read, near)))
+                for own, near in windows
+            )
+            stats, kept = zip(*((move(s, "cpu"), move(w, "cpu")) for s, w in found), strict=True)
+            return functools.reduce(self.model.combine, stats), list(kept)
+
+    def gradient(
+        self,
+        windows: tuple[Window, ...],
+        prepared: Any,
+        cotangent: Any,
+        kept: tuple[Any, list[Any]] | None = None,
+    ) -> ThetaBar:
         with single_blas_thread():
             device = self._device()
             prepared, cotangent = move(prepared, device), move(cotangent, device)
             read = self._reader()
+            more = [()] * len(windows) if kept is None else [(move(w, device),) for w in kept[1]]
             parts = (
-                self.model.local_vjp(prepared, read(own), cotangent, tuple(map(read, near)))
-                for own, near in windows
+                self.model.local_vjp(
+                    prepared, read(own), cotangent, tuple(map(read, near)), *window
+                )
+                for (own, near), window in zip(windows, more, strict=True)
             )
             return functools.reduce(_add_gradients, parts)
 

@@ -79,7 +79,7 @@ class Near(NamedTuple):
         return int(sum(a.nbytes for a in arrays))
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
     """A block and those near it, factored; near rows come first, ``c`` of them."""
 
     c: int
@@ -123,12 +123,23 @@ class LMA:
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Summary of a block given those near it: [LMA] Definition 1."""
+        return self.local_and_window(prepared, block, near)[0]
+
+    def local_and_window(
+        self, prepared: Prepared, block: Block, near: Sequence[Block] = ()
+    ) -> tuple[Stats, Window]:
+        """The summary, and the factor that ``local_vjp`` would otherwise make again."""
         window = _window(prepared, block, near)
         own = window.whitened[:, window.c :]
         m = len(own) - block.y.shape[1]
         E, e = own[:m], own[m:]
         logdet = 2.0 * float(np.log(to_host(window.factor.diagonal()[window.c :])).sum())
-        return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
+        stats = Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
+        return stats, window
+
+    def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
+        """Bytes of what ``local_and_window`` keeps of a window of so many rows."""
+        return 8 * rows * (rows + 2 * inputs + targets)
 
     def combine(self, a: Stats, b: Stats) -> Stats:
         """Statistics of both sets of blocks."""
@@ -158,7 +169,12 @@ class LMA:
         return Objective(float(value), zero, Cotangent(moments, -0.5 * p))
 
     def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
+        self,
+        prepared: Prepared,
+        block: Block,
+        cotangent: Cotangent,
+        near: Sequence[Block] = (),
+        window: Window | None = None,
     ) -> ThetaBar:
         """Gradient through one block's summary.
 
@@ -169,10 +185,12 @@ class LMA:
         kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
         K, pull = kernel.pullback(X)
         K_S, pull_S = kernel.pullback(X, Z)
-        A = linalg.whiten_rows(prepared.factor, wide(K_S))
-        window = _factored(prepared, K, A, y, len(X) - len(block.X))
+        if window is None:
+            A = linalg.whiten_rows(prepared.factor, wide(K_S))
+            window = _factored(prepared, K, A, y, len(X) - len(block.X))
         H, E_bar, Y = _adjoint(window, cotangent)
-        m, c = A.shape[1], window.c
+        A, c = window.features, window.c
+        m = A.shape[1]
         E = A[c:] + H[:, :c] @ A[:c]
         # A_bar = H' E_bar - 2 sym(H' Y) A, all through the few rows of the block
         A_bar = H.T @ (E_bar[:, :m] - Y @ A)
@@ -293,17 +311,17 @@ def _residual(K: Array, A: Array, noise_variance: float) -> Array:
     return R
 
 
-def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> _Window:
+def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     X, y = _rows(block, near)
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
     return _factored(prepared, kernel(X), A, y, len(X) - len(block.X))
 
 
-def _factored(prepared: Prepared, K: Array, A: Array, y: Array, c: int) -> _Window:
+def _factored(prepared: Prepared, K: Array, A: Array, y: Array, c: int) -> Window:
     R = _residual(K, A, prepared.theta.noise_variance)
     L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
-    return _Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
+    return Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
 
 
 def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
@@ -324,7 +342,7 @@ def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
     return R
 
 
-def _adjoint(window: _Window, cotangent: Cotangent) -> tuple[Array, Array, Array]:
+def _adjoint(window: Window, cotangent: Cotangent) -> tuple[Array, Array, Array]:
     """H (b, w), [E, e]_bar (b, m + p) and Y = C_bar H - [E, e]_bar U' (b, w)."""
     xp, c, L = namespace(window.factor), window.c, window.factor
     T, L_bb = window.whitened, L[c:, c:]
