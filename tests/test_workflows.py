@@ -75,3 +75,35 @@ def test_scale_benchmark_measures(tmp_path):
     printed = run(tmp_path, "benchmarks/scale.py", *sizes)
     assert "log-log slope" in printed
     assert "ratio" in printed
+
+
+def test_spatial_benchmark_measures(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    printed = run(tmp_path, "benchmarks/spatial.py", "--rows", 600, "--methods", "local")
+    row = json.loads(printed.splitlines()[0])
+    assert row["mae"] < row["rmse"]
+    assert row["peak_mib"] > 50
+
+
+def test_million_benchmark_measures(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    sizes = ("--stations", 30, "--days", 25, "--block-rows", 50, "--workers", 1)
+    printed = run(tmp_path, "benchmarks/million.py", *sizes, "--methods", "climatology,lma")
+    trend, lma = (json.loads(line) for line in printed.splitlines()[:2])
+    assert lma["rmse"] < 0.9 * trend["rmse"]
+    assert lma["seconds"] > lma["fit_s"] + lma["predict_s"]
+
+
+def test_lma_benchmark_measures_blocks(tmp_path):
+    sizes = ("--blocks", 48, "--support", 16, "--repeats", 1)
+    printed = run(tmp_path, "benchmarks/lma.py", "--only", "blocks", *sizes)
+    row = json.loads(printed.splitlines()[0])
+    assert row["window_rows"] == 3 * 48
+    assert row["gradient"]["operations"] > row["local"]["operations"] > 144**3 / 3
+
+
+@pytest.mark.slow
+def test_lma_benchmark_measures_whole_runs(tmp_path):
+    sizes = ("--rows", 20_000, "--rows", 60_000, "--support", 64)
+    printed = run(tmp_path, "benchmarks/lma.py", "--only", "scale", *sizes, timeout=600)
+    assert "log-log slopes" in printed

@@ -24,20 +24,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import common
 import numpy as np
-import psutil
 from rich.console import Console
-from rich.table import Table
 
 import daskgp
 
@@ -169,25 +166,14 @@ def with_daskgp(name: str, field: Field, threads: int) -> Outcome:
         for part, X, y in (("train", field.X, field.y), ("test", field.X_test, field.y_test)):
             np.savez(folder / f"{part}.npz", lon=X[:, 0], lat=X[:, 1], y=y)
             columns = ("--target", "y", "--features", "lon,lat")
-            command(folder, "convert", f"{part}.npz", f"{part}.zarr", *columns)
-        fit_s = command(
-            folder, "fit", "train.zarr", "model.zarr", "--model", model, *options, *workers
-        )
-        predict_s = command(folder, "predict", "model.zarr", "test.zarr", "out.zarr", *workers)
+            common.daskgp(folder, "convert", f"{part}.npz", f"{part}.zarr", *columns)
+        stores = ("train.zarr", "model.zarr")
+        fit = common.daskgp(folder, "fit", *stores, "--model", model, *options, *workers)
+        stores = ("model.zarr", "test.zarr", "out.zarr")
+        predict = common.daskgp(folder, "predict", *stores, *workers)
         out = zarr.open_group(folder / "out.zarr", mode="r")
         mean, variance = (np.ravel(np.asarray(out[name])) for name in ("mean", "variance"))
-    return Outcome(fit_s, predict_s, mean, variance)
-
-
-def command(folder: Path, *arguments: str) -> float:
-    """Seconds of one daskgp command in a folder."""
-    began = time.perf_counter()
-    words = [sys.executable, "-m", "daskgp.cli", *arguments]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"daskgp {arguments[0]}: {last_line(done.stderr)}")
-    sys.stderr.write(done.stderr)
-    return time.perf_counter() - began
+    return Outcome(fit.seconds, predict.seconds, mean, variance)
 
 
 def with_gpboost(field: Field, threads: int) -> Outcome:
@@ -353,24 +339,10 @@ def measure(name: str, path: Path, threads: int) -> dict:
     except ModuleNotFoundError as error:
         return {"remark": f"not installed ({error.name})"}
     return {
-        **scores(field.y_test, found.mean, found.variance),
+        **common.scores(field.y_test, found.mean, found.variance),
         "fit_s": found.fit_s,
         "predict_s": found.predict_s,
         "remark": found.remark,
-    }
-
-
-def scores(y: np.ndarray, mean: np.ndarray | None, variance: np.ndarray | None) -> dict:
-    """The scores of Heaton et al., none without a prediction."""
-    if mean is None or variance is None:
-        return {}
-    metrics = daskgp.metrics
-    return {
-        "mae": metrics.mae(y, mean),
-        "rmse": metrics.rmse(y, mean),
-        "crps": metrics.crps(y, mean, variance),
-        "interval": metrics.interval_score(y, mean, variance),
-        "coverage": metrics.coverage(y, mean, variance),
     }
 
 
@@ -379,95 +351,20 @@ def apart(name: str, path: Path, threads: int) -> dict:
     words = [sys.executable, __file__, f"--here={name}", f"--field={path}", f"--threads={threads}"]
     blas = 1 if name == "local" else threads  # threads only slow down matrices as small as those
     limits = {f"{library}_NUM_THREADS": str(blas) for library in ("OMP", "OPENBLAS", "MKL")}
-    began = time.perf_counter()
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | limits
-    ) as process:
-        memory = Memory(process.pid)
-        out, err = process.communicate()
-        seconds, peak = time.perf_counter() - began, memory.peak()
-    if process.returncode:
-        return {"method": name, "remark": f"failed: {last_line(err)}"}
-    found = json.loads(out.splitlines()[-1])
+    try:
+        ran = common.run(words, environment=os.environ | limits)
+    except RuntimeError as error:
+        return {"method": name, "remark": f"failed: {error}"}
+    found = ran.result
     if "fit_s" in found:
-        found |= {"seconds": seconds, "peak_mib": peak / 2**20}
+        found |= {"seconds": ran.seconds, "peak_mib": ran.peak_mib}
     return {"method": name, **found}
 
 
-class Memory:
-    """Largest resident memory of a process and its children, sampled by a thread."""
-
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self._peak, self._stop = 0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def peak(self) -> int:
-        """Stop, and the largest sum in bytes."""
-        self._stop.set()
-        self._thread.join()
-        return self._peak
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.1):
-            self._peak = max(self._peak, self._now())
-
-    def _now(self) -> int:
-        total = 0
-        try:
-            tree = [self._root, *self._root.children(recursive=True)]
-        except psutil.Error:
-            return 0
-        for process in tree:
-            try:
-                total += process.memory_info().rss
-            except psutil.Error:  # it ended since
-                continue
-        return total
-
-
-def last_line(text: str) -> str:
-    """What a failed process said last."""
-    return (text.strip().splitlines() or ["no message"])[-1]
-
-
-def report(results: list[dict], title: str) -> Table:
-    """Scores, seconds and memory of all methods."""
-    columns = {
-        "mae": ("MAE", ".3f"),
-        "rmse": ("RMSE", ".3f"),
-        "crps": ("CRPS", ".3f"),
-        "interval": ("interval score", ".2f"),
-        "coverage": ("coverage", ".3f"),
-        "fit_s": ("fit s", ".1f"),
-        "predict_s": ("predict s", ".1f"),
-        "seconds": ("total s", ".1f"),
-        "peak_mib": ("peak MiB", ",.0f"),
-    }
-    table = Table(title=title)
-    table.add_column("")
-    for heading, _ in columns.values():
-        table.add_column(heading, justify="right")
-    table.add_column("remark")
-    for row in results:
-        numbers = ((row.get(key), form) for key, (_, form) in columns.items())
-        cells = ("–" if number is None else format(number, form) for number, form in numbers)
-        table.add_row(row["method"], *cells, row.get("remark", ""))
-    return table
-
-
-def chosen(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
-    """Names of methods, separated by commas."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in METHODS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(METHODS)}")
-    return names
-
-
 @click.command()
-@click.option("--methods", default=",".join(METHODS), show_default=True, callback=chosen)
+@click.option(
+    "--methods", default=",".join(METHODS), show_default=True, callback=common.among(METHODS)
+)
 @click.option("--rows", type=click.IntRange(min=1), help="Training rows.  [default: all]")
 @click.option("--threads", default=2, show_default=True, help="Threads, or workers of daskgp.")
 @click.option("--here", type=click.Choice(list(METHODS)), hidden=True)
@@ -493,10 +390,8 @@ def main(
             results.append(apart(method, store, threads))
             print(json.dumps(results[-1]), flush=True)
     sizes = f"{len(field.y):,} rows, {len(field.y_test):,} places to predict"
-    Console(width=180).print(report(results, f"{name}: {sizes}"))
-    failed = [row["method"] for row in results if row.get("remark", "").startswith("failed")]
-    if failed:
-        raise click.ClickException(f"failed: {', '.join(failed)}")
+    Console(width=180).print(common.report(results, f"{name}: {sizes}"))
+    common.refuse_failures(results)
 
 
 if __name__ == "__main__":
