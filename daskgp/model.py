@@ -33,6 +33,8 @@ from daskgp import backend
 from daskgp.kernels import Kernel
 from daskgp.typing import Array
 
+TILE_ROWS = 4_096
+"""Most rows that are predicted at a time."""
 Want: TypeAlias = Literal["mean", "variance", "covariance"]
 
 
@@ -64,7 +66,8 @@ class Shape(NamedTuple):
 
     ``block_rows`` is the rows of the largest block, ``inputs`` the number of inducing inputs,
     ``itemsize`` the bytes of a number of a tile, ``kernel_tiles`` the tiles of the kernel's
-    pullback, ``window_rows`` the rows of a block with those it is conditioned on.
+    pullback, ``window_rows`` the rows of a block with those its summary is conditioned on,
+    ``near_rows`` those that a prediction is conditioned on.
     """
 
     rows: int
@@ -75,6 +78,7 @@ class Shape(NamedTuple):
     itemsize: int
     kernel_tiles: int
     window_rows: int
+    near_rows: int = 0
 
 
 class Footprint(NamedTuple):

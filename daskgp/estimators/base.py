@@ -95,9 +95,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """Training rows that prediction reads back, of a local method."""
         return None
 
-    def _window_rows(self, block_rows: int, n: int) -> int:
-        """Rows of a block together with those it is conditioned on."""
-        return block_rows
+    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
+        """Rows of a window, rows that a prediction is conditioned on, and blocks of a task."""
+        return block_rows, 0, 1
 
     # -- fitting -----------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             spans,
             self._n_inputs(),
             np.dtype(self.dtype).itemsize,
-            self._window_rows(largest, len(rows)),
+            *self._held_rows(largest, len(rows)),
         )
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:

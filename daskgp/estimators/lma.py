@@ -35,10 +35,9 @@ class LMA(GaussianProcess):
     """Low-rank-cum-Markov approximation: GP regression that is local and global at once.
 
     A low-rank part on support inputs carries what is smooth; the residual is exact within a block
-    of nearby rows and the blocks it is conditioned on ([LMA]; METHODS in the docs).  Fit and
-    prediction are linear in the number of rows, the log evidence is that of all rows, and
-    variances are those of one joint distribution.  Markov order 0 is PIC; all blocks but one is
-    the exact GP.
+    of nearby rows and the blocks it is conditioned on ([LMA]).  Fit and prediction are linear in
+    the number of rows, the log evidence is that of all rows, and variances are those of one joint
+    distribution.  Markov order 0 is PIC; all blocks but one is the exact GP.
 
     Parameters
     ----------
@@ -54,10 +53,11 @@ class LMA(GaussianProcess):
         Blocks B that a block is conditioned on; fewer than there are blocks.
     neighbours : {"nearest", "order"}
         Whether those are the nearest blocks before it, in units of the kernel's lengthscales, or
-        the B blocks after it in the order, as in the paper.  Predictions are conditioned on a
-        place's own block and the ``predict_order`` nearest ones, or B on either side.
+        the B blocks after it in the order, as in the paper.  Predictions are conditioned on the
+        blocks nearest to the cell of space that holds the place, or on the place's own block
+        with B on either side.
     predict_order : int, optional
-        Blocks beside its own that a prediction is conditioned on where ``neighbours="nearest"``;
+        Where ``neighbours="nearest"``, predictions are conditioned on one block more than this;
         default twice ``markov_order``.
     prediction : {"consistent", "paper"}
         "paper" extends the paper's eq. 1 to test inputs; its variance can come out negative,
@@ -67,7 +67,7 @@ class LMA(GaussianProcess):
         "auto", the name of a column, or names of up to three for a Hilbert curve through them.
         A store that ``daskgp.prepare`` made keeps its own.
     block_rows : int, optional
-        Rows of a block; default those of a prepared store, or 512.
+        Rows of a block; default those of a prepared store, or 256.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     train_blocks : int or None
@@ -108,7 +108,7 @@ class LMA(GaussianProcess):
         n_support: int = 256,
         support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
         train_support: bool = False,
-        markov_order: int = 2,
+        markov_order: int = 3,
         neighbours: Literal["nearest", "order"] = "nearest",
         predict_order: int | None = None,
         prediction: Literal["consistent", "paper"] = "consistent",
@@ -212,8 +212,9 @@ class LMA(GaussianProcess):
         self._refuse_few_blocks(len(spans), wide)
         return tuple(spans)
 
-    def _window_rows(self, block_rows: int, n: int) -> int:
-        return int(min(n, block_rows * (1 + max(self._reach(), self._around()))))
+    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
+        window, near = (min(n, block_rows * (1 + k)) for k in (self._reach(), self._around()))
+        return window, near, partition.per_task(-(-n // max(block_rows, 1)), max(block_rows, 1))
 
     def _block_rows(self, n: int, layout: Layout | None) -> int:
         if layout is None:

@@ -12,7 +12,7 @@ from daskgp.flow.io import prepared
 from daskgp.flow.partition import Span
 from daskgp.ordering import Order
 
-DEFAULT_BLOCK_ROWS = 512
+DEFAULT_BLOCK_ROWS = 256
 """Rows of a block, at most, where nothing else is wanted."""
 
 

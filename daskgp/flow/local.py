@@ -16,10 +16,9 @@ from distributed.system import MEMORY_LIMIT
 from daskgp import backend
 from daskgp.errors import StoreError
 from daskgp.flow.nearby import Nearby
-from daskgp.model import LocalModel, Moments, Theta, Want, move
+from daskgp.model import TILE_ROWS, LocalModel, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
-TILE_ROWS = 4_096
 CACHE_SHARE = 0.15
 """Share of a process's memory for factored blocks; ``daskgp.cache-bytes`` of Dask's
 configuration sets another number of bytes."""

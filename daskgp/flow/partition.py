@@ -11,6 +11,7 @@ import numpy as np
 from daskgp.errors import SettingError
 
 MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
+TASK_ROWS, MIN_TASKS = 2_048, 64
 
 
 class Span(NamedTuple):
@@ -40,6 +41,11 @@ def alone(spans: Sequence[Span]) -> tuple[Window, ...]:
 def following(spans: Sequence[Span], reach: int) -> tuple[Window, ...]:
     """Each block with the ``reach`` blocks after it, fewer at the end: D_m^B of [LMA]."""
     return tuple(Window(span, tuple(spans[i + 1 : i + 1 + reach])) for i, span in enumerate(spans))
+
+
+def per_task(count: int, block_rows: int) -> int:
+    """Blocks of a task: thin ones are put together as long as there are many tasks."""
+    return max(1, min(TASK_ROWS // block_rows, count // MIN_TASKS))
 
 
 def default_block_rows(n: int) -> int:

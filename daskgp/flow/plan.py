@@ -61,21 +61,27 @@ def make_plan(
     n_inputs: int,
     itemsize: int,
     window_rows: int,
+    near_rows: int = 0,
+    per_task: int = 1,
 ) -> Plan:
     """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs.
 
-    ``window_rows`` are those of a block and of the blocks it is conditioned on.
+    ``window_rows`` are those of a block and of the blocks its summary is conditioned on,
+    ``near_rows`` those that predictions are conditioned on, ``per_task`` the blocks of a task.
     """
     largest = max((span.rows for span in spans), default=0)
     d, p = rows.n_features, rows.n_targets
-    shape = Shape(len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles, window_rows)
+    shape = Shape(
+        len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles, window_rows, near_rows
+    )
     need = model.footprint(shape)
-    task = _raw_bytes(rows, window_rows) + _chunk_bytes(rows, largest) + need.task
+    held = max(window_rows + (per_task - 1) * largest, near_rows)
+    task = _raw_bytes(rows, held) + _chunk_bytes(rows, largest) + need.task
     worker = max(task, (FAN_IN + 1) * need.stats) + PROCESS
     return Plan(
         rows=len(rows),
         block_rows=largest,
-        tasks=len(spans),
+        tasks=-(-len(spans) // per_task),
         bytes_per_task=task,
         bytes_per_worker=worker,
         bytes_client=max(need.solve, _choice_bytes(n_inputs, len(rows), d)),

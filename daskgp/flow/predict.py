@@ -17,8 +17,8 @@ from daskgp.errors import InputError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import grids, predictions, reading
-from daskgp.flow.local import TILE_ROWS
 from daskgp.flow.solved import Solved, check_columns
+from daskgp.model import TILE_ROWS
 
 logger = logging.getLogger("daskgp")
 

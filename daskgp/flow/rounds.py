@@ -27,11 +27,10 @@ from daskgp.backend import resolve_device
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.layout import Layout
-from daskgp.flow.partition import Span, Window
+from daskgp.flow.partition import TASK_ROWS, Span, Window, per_task
 from daskgp.model import Block, LocalModel, Model, Objective, Theta, ThetaBar, move
 
 FAN_IN = 8
-TASK_ROWS, MIN_TASKS = 2_048, 64
 KEEP_SHARE = 0.25
 """Share of the workers' memory for factors that wait for the gradient."""
 
@@ -190,7 +189,8 @@ class Rounds:
         return _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
 
     def _pieces(self) -> list[tuple[Window, ...]]:
-        step = self._per_task()
+        count = len(self.windows)
+        step = 1 if self.layout is None else per_task(count, self.layout.block_rows)
         return [self.windows[i : i + step] for i in range(0, len(self.windows), step)]
 
     def _keep(self, prepared: Delayed) -> list[Delayed]:
@@ -207,12 +207,6 @@ class Rounds:
         sizes = (sum(span.rows for span in (own, *near)) for own, near in self.windows)
         needed = sum(model.window_bytes(rows, len(theta.inputs), p) for rows in sizes)
         return needed <= KEEP_SHARE * self.executor.memory()
-
-    def _per_task(self) -> int:
-        """Blocks of a task: thin ones are put together as long as there are many tasks."""
-        if self.layout is None:
-            return 1
-        return max(1, min(TASK_ROWS // self.layout.block_rows, len(self.windows) // MIN_TASKS))
 
 
 def _node(name: str, value: Any) -> Delayed:

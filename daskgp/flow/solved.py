@@ -12,9 +12,9 @@ from daskgp import backend
 from daskgp.errors import InputError, NumericalError
 from daskgp.flow import io
 from daskgp.flow.io.reading import unmasked
-from daskgp.flow.local import TILE_ROWS, Local
+from daskgp.flow.local import Local
 from daskgp.flow.nearby import Nearby
-from daskgp.model import LocalModel, Model, Moments, Theta, Want, move
+from daskgp.model import TILE_ROWS, LocalModel, Model, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
 DENSE_ROWS = 20_000

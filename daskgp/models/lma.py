@@ -21,7 +21,18 @@ import numpy as np
 from daskgp import inducing, linalg
 from daskgp.backend import namespace, to_host
 from daskgp.inducing import Prepared, inputs_of, wide
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
+from daskgp.model import (
+    TILE_ROWS,
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Shape,
+    Theta,
+    ThetaBar,
+    Want,
+    add,
+)
 from daskgp.typing import Array
 
 FAR = 1e-3
@@ -261,19 +272,22 @@ class LMA:
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Tiles of the window, three of them in float64, and its features.
+        """Tiles of a window, three of them in float64, and its features; or those of a prediction.
 
         Operations of a value and gradient: the factor of a window twice, what is whitened by it
         and the products of the adjoint, for each of its blocks.
         """
-        b, m, p, w = shape.block_rows, shape.inputs, shape.targets, shape.window_rows
+        b, m, p = shape.block_rows, shape.inputs, shape.targets
+        w, near = shape.window_rows, shape.near_rows
         blocks = -(-shape.rows // max(b, 1))
         stats = 8 * (m * m + m * p + p + 2)
         tile = (shape.kernel_tiles + 1) * shape.itemsize + 3 * 8
-        once = w**3 / 3 + 2 * w * w * m + w * m * m
+        fit = tile * w * (w + m)
+        predict = 8 * near * (3 * near + 4 * m + 2 * TILE_ROWS) if near else 0
+        once = w**3 / 3 + w * w * m + w * m * m + w * w * (m + p) + 2 * b * m * m
         adjoint = w * w * (b + m + p) + 2 * w * w * b + 8 * w * b * m + w * m * m
         return Footprint(
-            task=tile * w * (w + m) + 2 * stats + 8 * m * m,
+            task=max(fit, predict) + 2 * stats + 8 * m * m,
             stats=stats,
             solve=(shape.kernel_tiles + 8) * 8 * m * m,
             state=8 * (2 * m * m + m * p) + 8 * shape.rows * (shape.features + p),
