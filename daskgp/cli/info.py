@@ -12,7 +12,7 @@ from rich.table import Table
 from daskgp.errors import StoreError
 from daskgp.flow import io
 from daskgp.flow.io import groups, models, predictions
-from daskgp.flow.layout import read_layout
+from daskgp.flow.layout import Layout, read_layout
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def _dataset(url: str, group: Any) -> None:
     table.add_row("chunks", f"{X.numblocks[0]:,} of {X.chunksize[0]:,} rows")
     layout = read_layout(X)
     if layout is not None:
-        table.add_row("blocks", f"{layout.n_blocks:,} of {layout.block_rows:,} rows")
-        table.add_row("order", f"{layout.order.kind}: {_listed(layout.order.leading)}")
+        _add_blocks(table, layout)
     table.add_row("type", str(X.dtype))
     table.add_row("size of X", _size(X.nbytes))
     table.add_row("complete", {True: "yes", False: "no"}.get(names.get("complete"), "not said"))
@@ -124,6 +123,9 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
     if solved.theta.inputs is not None:
         table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
+    if solved.nearby is not None:
+        _add_blocks(table, solved.nearby.layout)
+        table.add_row("conditioned on", solved.nearby.around.describe())
     table.add_row("kernel", _kernel_text(estimator.kernel_))
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * scaling.y_scale
@@ -177,6 +179,11 @@ def _table(title: str) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     return table
+
+
+def _add_blocks(table: Table, layout: Layout) -> None:
+    table.add_row("blocks", f"{layout.n_blocks:,} of {layout.block_rows:,} rows")
+    table.add_row("order", f"{layout.order.kind}: {_listed(layout.order.leading)}")
 
 
 def _show(table: Table) -> None:

@@ -59,6 +59,9 @@ class Around(Protocol):
     def arrays(self) -> dict[str, np.ndarray]:
         """What a model store keeps of it."""
 
+    def describe(self) -> str:
+        """For people."""
+
 
 @dataclass(frozen=True, eq=False)
 class Band:
@@ -77,6 +80,10 @@ class Band:
     def arrays(self) -> dict[str, np.ndarray]:
         """As ``Around`` says."""
         return {"reach": np.array(self.reach)}
+
+    def describe(self) -> str:
+        """As ``Around`` says."""
+        return f"a place's own block and {self.reach} on either side"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +118,10 @@ class Nearest:
             "lengths": self.lengths,
             "landmarks": self.landmarks,
         }
+
+    def describe(self) -> str:
+        """As ``Around`` says."""
+        return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
 
     def _cells(
         self, layout: Layout, X: np.ndarray
