@@ -532,6 +532,26 @@ def test_summaries_do_not_write_to_what_they_are_given():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_window_that_is_kept_saves_work_and_changes_nothing(dtype):
+    X, y, theta = problem()
+    model, prepared = LMA(), LMA().prepare(theta)
+    own, *near = (Block(X[i].astype(dtype), y[i]) for i in cut(SIZES)[:3])
+    total, window = model.local_and_window(prepared, own, near)
+    for a, b in zip(total, model.local(prepared, own, near), strict=True):
+        np.testing.assert_array_equal(a, b)
+    arrays = [a for a in window if isinstance(a, np.ndarray)]
+    rows = sum(SIZES[:3])
+    assert model.window_bytes(rows, 5, 2) == pytest.approx(sum(a.nbytes for a in arrays), rel=0.3)
+    for a in arrays:
+        a.flags.writeable = False
+    cotangent = model.objective(prepared, total).cotangent
+    wanted = model.local_vjp(prepared, own, cotangent, near).to_vector(True)
+    for _ in range(2):  # a task may run again on what was kept
+        found = model.local_vjp(prepared, own, cotangent, near, window).to_vector(True)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
 def test_far_rows_are_marked_where_nothing_is_said_of_them():
     kernel = kernels.RBF(0.3)
     X, y, theta = problem(kernel=kernel)
