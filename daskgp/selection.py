@@ -39,10 +39,11 @@ def _positive_median(distances: np.ndarray) -> float:
 
 
 def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Distance along each dimension (d,) at which the correlation first falls below one half.
+    """Distance along each dimension (d,) at which the correlation has first fallen half-way.
 
-    Infinite where it does not within ten times the ranges ``spread`` (d,), as for a column that
-    the kernel does not see.  So distances can be measured alike for every kernel.
+    That is half-way from one to its lowest value within ten times the ranges ``spread`` (d,), so
+    that a constant part does not count; infinite for a column that the kernel does not see.  So
+    distances can be measured alike for every kernel.
     """
     spread = np.asarray(spread, np.float64)
     steps, origin = np.geomspace(1e-5, 10.0, 241), np.zeros((1, len(spread)))
@@ -53,8 +54,10 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
         unit = np.sqrt(kernel.diag(away) * kernel.diag(origin)[0])
         # a kernel such as the linear one may be zero at the origin
         with np.errstate(invalid="ignore", divide="ignore"):
-            below = np.flatnonzero(kernel(away, origin)[:, 0] / unit < 0.5)
-        if len(below) and width > 0:
+            correlation = kernel(away, origin)[:, 0] / unit
+        lowest = max(float(correlation.min()), 0.0)  # NaN is not below anything
+        below = np.flatnonzero(correlation < 0.5 * (1 + lowest))
+        if len(below) and width > 0 and lowest < 1 - 1e-6:
             found[j] = steps[below[0]] * width
     return found
 

@@ -57,11 +57,11 @@ def blocks_near(model):
     nearby = model.solved_.nearby
     count = nearby.layout.n_blocks
     if model.neighbours == "order":
-        return [tuple(range(i + 1, min(i + 1 + model.markov_order, count))) for i in range(count)]
+        return [tuple(range(i + 1, min(i + 1 + model._reach(), count))) for i in range(count)]
     places = model.solved_.scaling.inputs(nearby.layout.centroids)
     away = ((places[:, None] - places) ** 2).sum(axis=2)
     return [
-        tuple(np.sort(np.argsort(away[i, :i])[: model.markov_order]).tolist()) for i in range(count)
+        tuple(np.sort(np.argsort(away[i, :i])[: model._reach()]).tolist()) for i in range(count)
     ]
 
 
@@ -824,7 +824,7 @@ def test_the_command_says_so_in_one_line_and_leaves_nothing(
 
 def test_one_block_of_all_rows_takes_no_neighbours():
     X, y = rows(30)
-    with pytest.raises(SettingError, match="markov_order=2 but there are only 1 blocks of 30"):
+    with pytest.raises(SettingError, match="markov_order=2 but there is only 1 block of 30"):
         LMA(n_support=5, markov_order=2).fit(X, y)
     found = LMA(n_support=5, markov_order=0).fit(X, y)
     assert found.n_blocks_ == 1

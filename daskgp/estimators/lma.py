@@ -30,6 +30,8 @@ from daskgp.model import Theta
 from daskgp.models.lma import LMA as LowRankMarkov
 from daskgp.typing import Device, MeanName, OptimizerName
 
+DEFAULT_ORDER = 3
+
 
 class LMA(GaussianProcess):
     """Low-rank-cum-Markov approximation: GP regression that is local and global at once.
@@ -49,8 +51,9 @@ class LMA(GaussianProcess):
         How they are chosen from a sample of rows, or themselves, in the units of X.
     train_support : bool
         Whether training moves them too.
-    markov_order : int
-        Blocks B that a block is conditioned on; fewer than there are blocks.
+    markov_order : int, optional
+        Blocks B that a block is conditioned on; fewer than there are blocks.  Default 3, or all
+        others where there are fewer.
     neighbours : {"nearest", "order"}
         Whether those are the nearest blocks before it, in units of the kernel's lengthscales, or
         the B blocks after it in the order, as in the paper.  Predictions are conditioned on the
@@ -108,7 +111,7 @@ class LMA(GaussianProcess):
         n_support: int = 256,
         support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
         train_support: bool = False,
-        markov_order: int = 3,
+        markov_order: int | None = None,
         neighbours: Literal["nearest", "order"] = "nearest",
         predict_order: int | None = None,
         prediction: Literal["consistent", "paper"] = "consistent",
@@ -172,6 +175,8 @@ class LMA(GaussianProcess):
         return LowRankMarkov(self._reach(), self.prediction, JITTER[self.dtype])
 
     def _reach(self) -> int:
+        if self.markov_order is None:
+            return DEFAULT_ORDER
         return whole("markov_order", self.markov_order, 0)
 
     def _neighbours(self) -> str:
@@ -227,10 +232,10 @@ class LMA(GaussianProcess):
         return layout.block_rows
 
     def _refuse_few_blocks(self, count: int, block_rows: int) -> None:
-        if self._reach() >= max(count, 1):
+        if self.markov_order is not None and self._reach() >= max(count, 1):
             raise SettingError(
-                f"markov_order={self._reach()} but there are only {count} blocks of {block_rows} "
-                f"rows: choose at most {max(count - 1, 0)}, where the method is the exact GP, or a "
+                f"markov_order={self._reach()} but there {_number(count)} of {block_rows} rows: "
+                f"choose at most {max(count - 1, 0)}, where the method is the exact GP, or a "
                 "smaller block_rows"
             )
 
@@ -393,3 +398,7 @@ def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
     centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
     spread = np.ptp(centroids, axis=0)
     return selection.correlation_lengths(theta.kernel, np.where(spread > 0, spread, 1.0))
+
+
+def _number(count: int) -> str:
+    return "is only 1 block" if count == 1 else f"are only {count} blocks"

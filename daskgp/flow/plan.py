@@ -128,7 +128,7 @@ def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> Non
     if fits < 1:
         raise PlanError(
             f"a task needs {_size(planned(1).bytes_per_worker)} with one row, a worker thread has "
-            f"{_size(limit)}: give the workers more memory or choose fewer inducing inputs"
+            f"{_size(limit)}: give the workers more memory or choose fewer inputs of the method"
         )
     raise PlanError(
         f"a block of {plan.block_rows} rows needs {_size(plan.bytes_per_worker)}, a worker thread "

@@ -382,7 +382,7 @@ def test_correlation_lengths_are_those_of_the_kernel():
         (kernels.RBF((0.3, 1e6)), [True, False]),
         (kernels.Linear(), [False, False]),
         (kernels.Constant(), [False, False]),
-        (kernels.RBF(0.1) + kernels.Constant(5.0), [False, False]),
+        (kernels.RBF(0.1) + kernels.Constant(5.0), [True, True]),
         (kernels.RBF(0.1) + kernels.Linear(), [True, True]),
         (kernels.Periodic(lengthscale=0.5, period=0.2), [True, True]),
     ],
