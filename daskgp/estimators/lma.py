@@ -245,6 +245,8 @@ class LMA(GaussianProcess):
         rows, layout = stage.rows, read_layout(stage.rows.X)
         if layout is None:
             rows, layout = self._rewritten(stage, theta, sums, keep)
+        else:
+            rows = nearby.held(rows)
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
         found = dataclasses.replace(stage, rows=rows, layout=layout)
         return self._settled(found, theta)
@@ -275,7 +277,7 @@ class LMA(GaussianProcess):
             nearby.mark(keep, source)
         rows, layout = nearby.open_blocks(keep)
         if isinstance(stage.rows.X, np.ndarray):
-            rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...])
+            rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...], identity=None)
             io.remove(keep)
         return rows, layout
 

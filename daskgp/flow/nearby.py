@@ -8,7 +8,7 @@ depends on its place alone, not on what else is asked, and many places share one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -252,7 +252,13 @@ def open_blocks(url: str) -> tuple[Rows, Layout]:
     layout = read_layout(rows.X)
     if layout is None:
         raise StoreError(f"dataset {url} has no blocks: make it with daskgp.prepare")
-    return rows, layout
+    return held(rows), layout
+
+
+def held(rows: Rows) -> Rows:
+    """Rows of a finished store whose decoded chunks are held, as small blocks want."""
+    identity = prepared.identity_behind(rows.X)
+    return replace(rows, identity=identity)
 
 
 def mark(url: str, source: str) -> None:

@@ -44,10 +44,12 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
         {
             "kernel": "matern12()",
             "n_support": 256,
-            "markov_order": 1,
-            "neighbours": "nearest",
-            "block_rows": 300,
-            "train_blocks": 64,
+            "support": "kmeans",
+            "markov_order": 3,
+            "predict_order": 5,
+            "block_rows": 200,
+            "train_blocks": 128,
+            "max_iter": 20,
         },
     ),
     "pic": (

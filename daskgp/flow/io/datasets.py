@@ -31,7 +31,8 @@ class Rows:
     """Rows of X (n, d) and y (n,) or (n, p), read slice by slice.
 
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
-    whole, in order; None where any cut will do.
+    whole, in order; None where any cut will do.  With an ``identity``, that of a store which
+    does not change any more, chunks that were decoded are held for the slices that follow.
     """
 
     X: Any
@@ -39,6 +40,7 @@ class Rows:
     chunks: tuple[int, ...] | None
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
+    identity: str | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -56,7 +58,12 @@ class Rows:
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows start to stop, as X (r, d) and y (r, p)."""
         rows = slice(start, stop)
-        X, y = reading.read(self.X, rows), reading.read(self.y, rows)
+        X, y = (
+            reading.read(array, rows)
+            if self.identity is None
+            else reading.read_held(array, rows, (self.identity, name))
+            for name, array in (("X", self.X), ("y", self.y))
+        )
         return X, y.reshape(len(y), -1)
 
 

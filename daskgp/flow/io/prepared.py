@@ -126,6 +126,14 @@ def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int
     return Runs(array, record)
 
 
+def identity_behind(X: Any) -> str | None:
+    """What tells the store of an X from any other, also from one at its place before."""
+    if not isinstance(X, zarr.Array):
+        return None
+    parent = X.path.rpartition("/")[0]
+    return str(zarr.open_group(X.store, path=parent, mode="r").attrs.get("uuid", "")) or None
+
+
 class Blocks(NamedTuple):
     """What a prepared store says of its blocks."""
 

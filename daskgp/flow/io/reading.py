@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import zarr
+import zict
 
 from daskgp.flow.held import Held
 
+HELD_BYTES = 64 << 20
+"""Bytes of decoded chunks that a process holds for small slices of them."""
 CONCURRENCY = 4
 """Chunks that Zarr fetches and decodes at a time for one task; other tasks work beside it."""
 
@@ -35,3 +39,33 @@ def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
     """Rows of a NumPy or Zarr array, or of one of its planes, inside a task."""
     with _few_at_a_time:
         return np.asarray(array[rows])
+
+
+def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarray:
+    """Rows of a Zarr array that never changes, by way of its decoded chunks.
+
+    Small slices of a chunk would each pay for all of it.  ``key`` tells the array from others.
+    """
+    step = int((array.shards or array.chunks)[0])
+    found = []
+    for i in range(rows.start // step, -(-rows.stop // step)):
+        whole = _chunk(array, (*key, i), slice(i * step, min((i + 1) * step, array.shape[0])))
+        found.append(whole[max(rows.start - i * step, 0) : rows.stop - i * step])
+    return found[0] if len(found) == 1 else np.concatenate(found or [read(array, rows)])
+
+
+def _chunk(array: zarr.Array, key: tuple[str, str, int], rows: slice) -> np.ndarray:
+    held = _held()
+    try:
+        found: np.ndarray = held[key]
+    except KeyError:
+        found = read(array, rows)
+        found.flags.writeable = False
+        if found.nbytes <= held.n:
+            held[key] = found
+    return found
+
+
+@cache
+def _held() -> Any:
+    return zict.LRU(HELD_BYTES, {}, weight=lambda key, value: value.nbytes)
