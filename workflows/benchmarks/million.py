@@ -52,7 +52,7 @@ DASKGP: dict[str, dict[str, object]] = {
 """Settings of daskgp's rows."""
 
 WEATHER = {"lon": 8.0, "lat": 8.0, "elevation": 1500.0, "day": 3.0}
-PLACE = {"lon": 4.0, "lat": 4.0, "elevation": 1000.0, "day": 30.0}
+PLACE = {"lon": 0.3, "lat": 0.3, "elevation": 200.0, "day": 60.0}
 """Lengthscales that training starts from, in the units of the features that the kernel acts on."""
 
 INPUTS = ("n_inducing", "n_support")

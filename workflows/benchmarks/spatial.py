@@ -50,11 +50,18 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
             "block_rows": 200,
             "train_blocks": 128,
             "max_iter": 20,
+            "tol": 1e-4,
         },
     ),
     "pic": (
         "pic",
-        {"kernel": "matern12()", "n_support": 256, "block_rows": 300, "train_blocks": 64},
+        {
+            "kernel": "matern12()",
+            "n_support": 256,
+            "block_rows": 300,
+            "train_blocks": 64,
+            "max_iter": 20,
+        },
     ),
     "sgpr": (
         "sgpr",
