@@ -2,8 +2,11 @@
 
 import gc
 import os
+import pickle
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 
 import dask
@@ -443,40 +446,45 @@ def temporary(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["numpy", "zarr", "lazy"])
-def test_temporary_rows_go_with_the_estimator(kind, table, temporary, tmp_path):
+def test_temporary_rows_are_there_for_rows_on_disk_alone(kind, table, temporary, tmp_path):
     X, y = table
     given = zarr_rows(tmp_path / "t.zarr", X, y) if kind == "zarr" else (X, y)
     if kind == "lazy":
         given = da.from_array(X, chunks=(70, 2)), da.from_array(y, chunks=70)
-    model = LMA(**FIXED).fit(*given)
+    LMA(**FIXED).fit(*given)
     kept = [path for path in temporary.rglob("*") if path.is_file()]
     assert bool(kept) is (kind != "numpy")
-    model.predict(X)
-    del model
-    gc.collect()
-    assert os.listdir(temporary) == []
 
 
-def test_lazy_predictions_outlive_the_estimator(table, temporary, tmp_path):
+def test_temporary_rows_go_with_the_process(table, tmp_path):
+    zarr_rows(tmp_path / "t.zarr", *table)
+    (tmp_path / "temporary").mkdir()
+    code = (
+        "import daskgp, os, tempfile; X, y = daskgp.open_dataset('t.zarr')\n"
+        "daskgp.LMA('rbf', n_support=5, block_rows=40, optimizer=None).fit(X, y)\n"
+        "print(len(os.listdir(tempfile.gettempdir())))"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == 1
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_copies_and_lazy_predictions_outlive_the_estimator(table, temporary, tmp_path):
     X, y = table
     given = zarr_rows(tmp_path / "t.zarr", X, y)
-    wanted = LMA(**FIXED).fit(*given).predict(X)
+    model = LMA(**FIXED).fit(*given)
+    wanted = model.predict(X)
+    copied = pickle.loads(pickle.dumps(model))
+    lazily = model.predict(da.from_array(X, chunks=(100, 2)))
+    del model
+    gc.collect()
     local._held.cache_clear()
-    lazily = LMA(**FIXED).fit(*given).predict(da.from_array(X, chunks=(100, 2)))
-    gc.collect()
     np.testing.assert_allclose(lazily.compute(scheduler="threads"), wanted, rtol=1e-10)
-    del lazily
-    gc.collect()
-    assert os.listdir(temporary) == []
-
-
-def test_a_second_fit_leaves_no_rows_of_the_first(table, temporary, tmp_path):
-    model = LMA(**FIXED).fit(*zarr_rows(tmp_path / "t.zarr", *table))
-    first = os.listdir(temporary)
-    model.fit(*zarr_rows(tmp_path / "u.zarr", *table))
-    gc.collect()
-    assert len(os.listdir(temporary)) == 1
-    assert os.listdir(temporary) != first
+    np.testing.assert_array_equal(copied.predict(X), wanted)
 
 
 def test_a_fit_that_fails_leaves_nothing(table, temporary, tmp_path, monkeypatch):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import shutil
 import tempfile
 import uuid
-import weakref
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -19,7 +19,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.settings import JITTER, whole
-from daskgp.flow import io, nearby, partition, rounds
+from daskgp.flow import io, nearby, partition, rounds, visible
 from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.flow.nearby import Nearby
@@ -78,7 +78,7 @@ class LMA(GaussianProcess):
         conditioned on; the posterior is always that of all rows.  None for all blocks.
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
-        default a temporary folder that lasts as long as the estimator.  ``save`` copies them.
+        default a temporary folder that lasts as long as this process.  ``save`` copies them.
     mean, standardize, optimizer, max_iter, tol, dtype, device, random_state, progress
         As in ``SGPR``.
 
@@ -184,8 +184,13 @@ class LMA(GaussianProcess):
 
     def _around(self) -> int:
         """Blocks beside its own that a prediction is conditioned on."""
-        if self._neighbours() == "order" or self.predict_order is None:
+        if self.predict_order is None:
             return 2 * self._reach()
+        if self._neighbours() == "order":
+            raise SettingError(
+                "predict_order is for neighbours='nearest'; in the order a prediction is "
+                "conditioned on markov_order blocks on either side: leave predict_order out"
+            )
         return whole("predict_order", self.predict_order, 0)
 
     @property
@@ -259,9 +264,8 @@ class LMA(GaussianProcess):
         spread = (sums.high[:d] - sums.low[:d]) / scale
         lengths = selection.correlation_lengths(theta.kernel, spread) * scale
         lengthscales = lengths if np.isfinite(lengths).any() else None
-        source = str(
-            dask.base.tokenize(*map(np.asarray, sums), lengths, self.order, self.block_rows)
-        )
+        made = lengths, self.order, self.block_rows or DEFAULT_BLOCK_ROWS, self.random_state
+        source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
         if not nearby.made_from(keep, source):  # else those of the run that is resumed
             io.remove(keep)
             arrange(
@@ -273,6 +277,7 @@ class LMA(GaussianProcess):
                 self._seed(),
                 stage.executor,
                 sums,
+                f"give store= {visible.HERE}",
             )
             nearby.mark(keep, source)
         rows, layout = nearby.open_blocks(keep)
@@ -288,7 +293,7 @@ class LMA(GaussianProcess):
         checkpoint: str | None,
         keep: str | None = None,
     ) -> None:
-        folder = None if keep or self.store else tempfile.mkdtemp(prefix="daskgp-")
+        folder = None if keep or self.store else _temporary_folder()
         name = f"rows-{uuid.uuid4().hex[:12]}.zarr"
         place = keep or f"{str(folder or self.store).rstrip('/')}/{name}"
         try:
@@ -297,8 +302,6 @@ class LMA(GaussianProcess):
             if keep is None:
                 io.remove(folder or place)
             raise
-        if folder:  # lazy predictions hold the rows too, and may outlive this estimator
-            weakref.finalize(self.solved_.nearby, shutil.rmtree, folder, ignore_errors=True)
 
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
         """Windows for the hyper-parameters: distances are in units of the lengthscales."""
@@ -378,6 +381,13 @@ class PIC(LMA):
             random_state=random_state,
             progress=progress,
         )
+
+
+def _temporary_folder() -> str:
+    """A folder that goes with the process: copies and lazy results may outlive an estimator."""
+    folder = tempfile.mkdtemp(prefix="daskgp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _layout(stage: rounds.Rounds) -> Layout:

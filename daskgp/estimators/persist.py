@@ -16,8 +16,8 @@ from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
-from daskgp.flow.io import exists
 from daskgp.flow.io import models as stores
+from daskgp.flow.io import remove
 from daskgp.flow.nearby import open_nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
@@ -45,7 +45,8 @@ def save(estimator: GaussianProcess, url: str) -> None:
 def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
     """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
     nearby, at = estimator.solved_.nearby, stores.rows_url(url)
-    if nearby is not None and not exists(at):  # those of a prepared store, or in memory
+    if nearby is not None and not nearby.lies_at(at):  # in memory, or those of a prepared store
+        remove(at)
         nearby.write(at)
     stores.fill(group, _stored(estimator), _notes(estimator))
 
@@ -120,6 +121,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
+    if solved.nearby is not None:
+        attributes["blocks"] = solved.nearby.layout.token
     # what JSON makes of it is what a reader will check
     return stores.stored(arrays, json.loads(json.dumps(attributes)))
 
@@ -150,7 +153,7 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     state_type, nearby = model_type.state_type, None
     if model_type.keeps_rows:
         nearby = open_nearby(stores.rows_url(url), _part(arrays, NEAR))
-        if nearby.layout.rows != attributes["n_rows"]:
+        if nearby.layout.token != attributes["blocks"]:
             raise StoreError("its rows are not those of the fit: fit again")
     solved = Solved(
         model_type(**attributes["model_settings"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import signal
 import sys
 import threading
@@ -208,11 +209,11 @@ class Executor:
             return list(dask.persist(*nodes))
 
     def memory(self) -> int:
-        """Bytes of all workers together, or of this machine."""
+        """Bytes of all workers, each with as much as the smallest, or of this machine."""
         if self.client is None:
             return int(MEMORY_LIMIT)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return sum(int(w["memory_limit"] or 0) for w in workers)
+        return len(workers) * min((int(w["memory_limit"] or 0) for w in workers), default=0)
 
     def _compute_on(
         self, client: Client, root: Delayed, watch: Sequence[Delayed], advance: Any
@@ -296,9 +297,22 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@functools.cache
+def _setter(process: int) -> ThreadPoolExecutor:
+    """The one thread of a process that sets limits: OpenBLAS heeds the first that does so."""
+    return ThreadPoolExecutor(1, thread_name_prefix="daskgp-blas")
+
+
 def _limit_blas() -> Callable[[], None]:
+    setter = _setter(os.getpid())
+    limiter: Any = setter.submit(_enter_limit).result()
+    return lambda: setter.submit(limiter.__exit__, None, None, None).result()
+
+
+def _enter_limit() -> Any:
     limiter: Any = _controller().limit(limits=1, user_api="blas")
-    return limiter.restore_original_limits
+    limiter.__enter__()  # without which the limit would stay this thread's for ever
+    return limiter
 
 
 _blas_limit = Held(_limit_blas)

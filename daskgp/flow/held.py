@@ -22,9 +22,9 @@ class Held:
 
     def __enter__(self) -> None:
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
+            if self._inside == 0:
                 self._take_back = self._hold()
+            self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:

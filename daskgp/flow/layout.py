@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import prepared
+from daskgp.flow.io import groups, prepared
 from daskgp.flow.partition import Span
 from daskgp.ordering import Order
 
@@ -48,6 +48,12 @@ class Layout:
         """Rows of each block."""
         step, n = self.block_rows, self.rows
         return tuple(Span(i, min(i + step, n)) for i in range(0, n, step))
+
+    @property
+    def token(self) -> str:
+        """Checksum of the order and of where the blocks are cut."""
+        said = {"order": self.order.to_dict(), "rows": self.rows, "block_rows": self.block_rows}
+        return groups.checksum({"cuts": self.cuts, "centroids": self.centroids}, said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
         """Block (n,) whose interval of keys holds each row of X (n, d), in the units of X."""

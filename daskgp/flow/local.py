@@ -19,7 +19,7 @@ from daskgp.flow.nearby import Nearby
 from daskgp.model import TILE_ROWS, LocalModel, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
-CACHE_SHARE = 0.15
+CACHE_SHARE = 0.1
 """Share of a process's memory for factored blocks; ``daskgp.cache-bytes`` of Dask's
 configuration sets another number of bytes."""
 

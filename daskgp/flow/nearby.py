@@ -8,9 +8,9 @@ depends on its place alone, not on what else is asked, and many places share one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -110,6 +110,10 @@ class Nearest:
         for middle, own, members in self._cells(layout, X):
             served.setdefault(self._blocks(middle, own), []).append(members)
         yield from _together(served)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is not made from the rest again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As ``Around`` says."""
@@ -221,6 +225,11 @@ class Nearby:
         """X and y of some blocks, in the user's units."""
         spans = self.layout.spans
         return [self.rows.read(*spans[j]) for j in blocks]
+
+    def lies_at(self, url: str) -> bool:
+        """Whether a URL is that of the store that the rows are read from."""
+        identity = self.rows.identity
+        return identity is not None and prepared.finished_identity(url) == identity
 
     def write(self, url: str) -> None:
         """Write the rows with their blocks to a new dataset store."""

@@ -141,6 +141,7 @@ def arrange(
     seed: int = 0,
     executor: Executor | None = None,
     sums: scaling.Sums | None = None,
+    remedy: str = f"write it to {visible.HERE}",
 ) -> Layout:
     """Write rows to a new dataset store in the order of blocks.
 
@@ -164,6 +165,8 @@ def arrange(
         Where to run.
     sums : Sums, optional
         What `daskgp.flow.rounds.describe` found of the rows, where that is known already.
+    remedy : str
+        What to do where workers do not see the URL.
 
     Returns
     -------
@@ -185,7 +188,7 @@ def arrange(
     low, high, names = sums.low[:d], sums.high[:d], rows.feature_names
     blocks = -(-n // wide)
     line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
-    return _rewrite(rows, spans, url, line, sample, n, wide, executor)
+    return _rewrite(rows, spans, url, line, sample, n, wide, executor, remedy)
 
 
 def _rewrite(
@@ -197,13 +200,13 @@ def _rewrite(
     n: int,
     wide: int,
     executor: Executor,
+    remedy: str,
 ) -> Layout:
     """Sort, write n rows in blocks of ``wide`` and say so in the store."""
     step = _chunk_rows(n, wide, rows.n_features * prepared.stored_dtype(rows.X).itemsize)
     pieces, longest = _pieces(n, step), max(span.rows for span in spans)
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
-        remedy = f"write it to {visible.HERE}"
         visible.check(executor, target.X, "the prepared dataset", remedy)
         cuts = sorting.fine_cuts(order.keys(sample), OVERLAP * len(pieces))
         before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)

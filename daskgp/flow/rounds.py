@@ -31,7 +31,7 @@ from daskgp.flow.partition import TASK_ROWS, Span, Window, per_task
 from daskgp.model import Block, LocalModel, Model, Objective, Theta, ThetaBar, move
 
 FAN_IN = 8
-KEEP_SHARE = 0.25
+KEEP_SHARE = 0.15
 """Share of the workers' memory for factors that wait for the gradient."""
 
 

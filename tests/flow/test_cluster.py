@@ -9,14 +9,33 @@ import numpy as np
 import pytest
 import zarr
 from distributed import LocalCluster
+from threadpoolctl import threadpool_info
 
 import daskgp
 from daskgp.errors import InputError
 from daskgp.flow import partition, rounds
-from daskgp.flow.cluster import Executor, connect
+from daskgp.flow.cluster import Executor, connect, single_blas_thread
 from daskgp.flow.held import Held
 from daskgp.flow.io import Rows
 from tests.flow import toy
+
+
+def _blas_threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_the_blas_limit_holds_whichever_thread_enters_first_and_leaves_last():
+    with single_blas_thread():
+        pass  # this thread has set a limit once
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        before = _blas_threads()
+        first.submit(single_blas_thread().__enter__).result()
+        assert first.submit(_blas_threads).result() == {1}
+        second.submit(single_blas_thread().__enter__).result()
+        first.submit(single_blas_thread().__exit__).result()
+        assert second.submit(_blas_threads).result() == {1}
+        second.submit(single_blas_thread().__exit__).result()
+        assert _blas_threads() == before
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,14 @@ def identity_behind(X: Any) -> str | None:
     return str(zarr.open_group(X.store, path=parent, mode="r").attrs.get("uuid", "")) or None
 
 
+def finished_identity(url: str) -> str | None:
+    """What ``identity_behind`` says of a store that is complete; None for anything else."""
+    if not groups.exists(url):
+        return None
+    attributes = groups.open_group(url, "dataset").attrs.asdict()
+    return str(attributes["uuid"]) if attributes.get("complete") is True else None
+
+
 class Blocks(NamedTuple):
     """What a prepared store says of its blocks."""
 
