@@ -21,7 +21,7 @@ import daskgp
 from daskgp import LMA, PIC, SGPR, ExactGP, kernels, testing
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
 from daskgp.flow import local, rounds
-from daskgp.flow.io import rows_of
+from daskgp.flow.io import reading, rows_of
 from daskgp.flow.layout import read_layout
 from daskgp.flow.rounds import Rounds
 from tests import oracle
@@ -912,6 +912,7 @@ def test_rows_that_are_gone_are_an_error_and_not_a_prediction(table, tmp_path):
     (kept,) = (tmp_path / "kept").iterdir()
     shutil.rmtree(kept / "X" / "c")
     local._held.cache_clear()
+    reading._held.cache_clear()
     with pytest.raises(StoreError, match="training rows that the model reads back are gone"):
         model.predict(table[0])
 

@@ -201,7 +201,8 @@ class Rounds:
 
     def _keeps(self, theta: Theta) -> bool:
         """Whether the factors of all blocks fit a share of the workers' memory."""
-        if not self.model.keeps_rows or theta.inputs is None:
+        stays = self.executor.client is not None or self.executor.shares_memory
+        if not (self.model.keeps_rows and stays) or theta.inputs is None:
             return False
         model, p = cast(LocalModel[Any, Any, Any], self.model), self.rows.n_targets
         sizes = (sum(span.rows for span in (own, *near)) for own, near in self.windows)
