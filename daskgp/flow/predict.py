@@ -22,6 +22,9 @@ from daskgp.model import TILE_ROWS
 
 logger = logging.getLogger("daskgp")
 
+PART_ROWS = 4_096
+"""Rows of a chunk that a local method predicts in one task, for which it factors many blocks."""
+
 Spread: TypeAlias = Literal["none", "variance", "std"]
 
 
@@ -227,31 +230,50 @@ def _write_missing(
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     tag = uuid.uuid4().hex[:8]
     # a task reads its own rows, so that raw rows never are the output of one
-    put = delayed(partial(_write_block, io.behind(X), target), pure=False, traverse=False)
-    nodes = [
-        put(
-            _node(solved),
-            int(i),
-            slice(int(starts[i]), int(starts[i + 1])),
-            dask_key_name=f"predict-write-{tag}-{i}",
-        )
-        for i in todo
-    ]
+    predict = delayed(partial(_predict_part, io.behind(X)), pure=False, traverse=False)
+    put = delayed(partial(_write_parts, target), pure=False, traverse=False)
+    nodes = []
+    for i in todo:
+        rows = slice(int(starts[i]), int(starts[i + 1]))
+        count = 1 if solved.nearby is None else -(-(rows.stop - rows.start) // PART_ROWS)
+        parts = [
+            predict(_node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
+            for p in range(count)
+        ]
+        nodes.append(put(int(i), rows, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
     if not nodes:
         return 0
     root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
     return int(executor.compute(root, nodes, "predict"))
 
 
-def _write_block(
-    source: Any, target: predictions.Target, solved: Solved, index: int, rows: slice
-) -> int:
+class _Part(NamedTuple):
+    """Moments of some rows of a chunk, and the checksum of the whole chunk."""
+
+    members: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    checksum: int
+
+
+def _predict_part(source: Any, solved: Solved, rows: slice, part: int, parts: int) -> _Part:
+    """One of so many parts of a chunk; a local method finds rows near one another in a part."""
     X = reading.read(source, rows)
     with single_blas_thread():
-        found = solved.moments(X, "variance", include_noise=True)
+        order = solved.grouped(X)
+        members = np.array_split(np.arange(len(X)) if order is None else order, parts)[part]
+        found = solved.moments(X[members], "variance", include_noise=True)
     assert found.variance is not None
-    target.put(index, rows.start, found.mean, found.variance, _checksum(X))
-    return len(found.mean)
+    return _Part(members, found.mean, found.variance, _checksum(X))
+
+
+def _write_parts(target: predictions.Target, index: int, rows: slice, *parts: _Part) -> int:
+    mean = np.empty((rows.stop - rows.start, parts[0].mean.shape[1]))
+    variance = np.empty_like(mean)
+    for part in parts:
+        mean[part.members], variance[part.members] = part.mean, part.variance
+    target.put(index, rows.start, mean, variance, parts[0].checksum)
+    return len(mean)
 
 
 def _count(rows: list[int]) -> int:
