@@ -106,7 +106,7 @@ def _names(text: str) -> list[str]:
     "--block-rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Most rows of a block.  [default: 512]",
+    help="Most rows of a block.  [default: 256]",
 )
 @cluster_options
 @verbose_option

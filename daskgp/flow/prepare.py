@@ -70,7 +70,7 @@ def prepare(
         time; or the names of two or three for the curve.  ``"auto"`` is the feature where there is
         one, the curve for two or three, and the chain for more.
     block_rows : int, optional
-        Most rows of a block, 512 by default.
+        Most rows of a block, 256 by default.
     lengthscales : sequence of d floats, optional
         How far apart rows are still alike, for each feature in its units; the standard deviations
         of the features by default.  Infinite for a feature that does not matter.
