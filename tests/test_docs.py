@@ -109,7 +109,7 @@ def test_the_table_of_local_memory_is_that_of_the_code():
     assert len(table) == 6
     for b, m, window, task, worker, held, alone in table:
         plan = daskgp.LMA(n_support=m, block_rows=b).plan(X, X[:, 0])
-        assert window == 5 * b
+        assert window == 7 * b
         assert (task, worker) == (
             round(plan.bytes_per_task / 1e6),
             round(plan.bytes_per_worker / 1e6),
