@@ -50,7 +50,6 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
             "block_rows": 200,
             "train_blocks": 128,
             "max_iter": 20,
-            "tol": 1e-4,
         },
     ),
     "pic": (
