@@ -228,11 +228,13 @@ def _named(order: str | Sequence[str], names: tuple[str, ...]) -> list[int]:
     """The columns that an order names; none for a kind."""
     if isinstance(order, str) and order in ("auto", *KINDS):
         return []
-    wanted = [order] if isinstance(order, str) else list(order)
-    if not 1 <= len(wanted) <= MAX_LEADING or len(set(wanted)) < len(wanted):
+    given = isinstance(order, Sequence) and not isinstance(order, str)
+    wanted = list(order) if given else [order]
+    texts = all(isinstance(name, str) for name in wanted)
+    if not texts or not 1 <= len(wanted) <= MAX_LEADING or len(set(wanted)) < len(wanted):
         raise SettingError(
-            f"order={wanted!r}: name 1 to {MAX_LEADING} different columns, or one of "
-            f"{', '.join(map(repr, ('auto', *KINDS)))}"
+            f"order={order!r}: name 1 to {MAX_LEADING} different columns of "
+            f"{', '.join(names)}, or one of {', '.join(map(repr, ('auto', *KINDS)))}"
         )
     for name in wanted:
         if name not in names:
