@@ -51,8 +51,9 @@ DASKGP: dict[str, dict[str, object]] = {
 }
 """Settings of daskgp's rows."""
 
-LENGTHSCALES = {"lon": 8.0, "lat": 8.0, "elevation": 1500.0, "day": 3.0}
-"""Where training starts from, in the units of the features that the kernel acts on."""
+WEATHER = {"lon": 8.0, "lat": 8.0, "elevation": 1500.0, "day": 3.0}
+PLACE = {"lon": 4.0, "lat": 4.0, "elevation": 1000.0, "day": 30.0}
+"""Lengthscales that training starts from, in the units of the features that the kernel acts on."""
 
 INPUTS = ("n_inducing", "n_support")
 """Settings that a tiny run lowers to half of its rows."""
@@ -100,9 +101,14 @@ class Network:
     def kernel(self) -> str:
         """The kernel as text, with lengthscales in standardised units."""
         columns = self.features()
-        scaled = (reach / columns[name][1].std() for name, reach in LENGTHSCALES.items())
-        lengthscale = ", ".join(f"{value:.4g}" for value in scaled)
-        return f"matern32(lengthscale=[{lengthscale}], active_dims=[0, 1, 2, 3])"
+        fast, slow = (
+            ", ".join(f"{reach / columns[name][1].std():.4g}" for name, reach in part.items())
+            for part in (WEATHER, PLACE)
+        )
+        return (
+            f"matern32(lengthscale=[{fast}], variance=0.8, active_dims=[0, 1, 2, 3]) + "
+            f"matern12(lengthscale=[{slow}], variance=0.2, active_dims=[0, 1, 2, 3])"
+        )
 
 
 # -- data ------------------------------------------------------------------------------------
