@@ -239,7 +239,11 @@ def test_many_rows_are_keyed_tile_by_tile():
         ),
         ("hilbrt", "did you mean 'hilbert'?); X has lon, lat, day, depth"),
         (["lon", "x"], "'x' is none of auto, hilbert, pca, kmeans and no column; X has lon"),
-        ([], "name 1 to 3 different columns of lon, lat, day, depth, or one of 'auto', 'hilbert', 'pca', 'kmeans'"),
+        (
+            [],
+            "name 1 to 3 different columns of lon, lat, day, depth, or one of 'auto', 'hilbert', "
+            "'pca', 'kmeans'",
+        ),
         (["lon", "lon"], "name 1 to 3 different columns"),
         (["lon", "lat", "day", "depth"], "name 1 to 3 different columns"),
     ],

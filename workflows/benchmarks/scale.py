@@ -49,8 +49,8 @@ def stage_of(path: Path, executor: Executor) -> tuple[rounds.Rounds, Theta]:
     """Rounds over a dataset store, and hyper-parameters."""
     X, y = daskgp.open_dataset(str(path))
     rows = io.rows_of(X, y, "", shared_memory=True)
-    spans = tuple(partition.blocks(len(rows), rows.chunks))
-    return rounds.Rounds(SGPR(), rows, spans, identity(FEATURES, 1), executor), _theta()
+    windows = partition.alone(partition.blocks(len(rows), rows.chunks))
+    return rounds.Rounds(SGPR(), rows, windows, identity(FEATURES, 1), executor), _theta()
 
 
 def _theta(inducing: int = 512) -> Theta:
@@ -77,7 +77,7 @@ def measure_rounds(path: Path, workers: int, gradient: bool) -> dict[str, float]
         work = stage.value_and_gradient if gradient else stage.total
         # the first blocks warm up imports and BLAS
         warm = rounds.Rounds(
-            stage.model, stage.rows, stage.spans[:2], stage.scaling, stage.executor
+            stage.model, stage.rows, stage.windows[:2], stage.scaling, stage.executor
         )
         warm.value_and_gradient(theta)
         seconds = timed(lambda: work(theta))

@@ -59,9 +59,11 @@ def with_daskgp(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> Callable[[], flo
     from daskgp.scaling import identity
 
     rows = io.rows_of(X, y, "", shared_memory=True)
-    spans = tuple(partition.blocks(len(rows), rows.chunks))
+    windows = partition.alone(partition.blocks(len(rows), rows.chunks))
     kernel = kernels.Matern32(lengthscale=(LENGTHSCALE,) * X.shape[1])
-    stage = rounds.Rounds(SGPR(), rows, spans, identity(X.shape[1], 1), Executor(None, show=False))
+    stage = rounds.Rounds(
+        SGPR(), rows, windows, identity(X.shape[1], 1), Executor(None, show=False)
+    )
     theta = Theta(kernel, NOISE, Z)
     return lambda: stage.value_and_gradient(theta).value
 
