@@ -577,12 +577,15 @@ def test_the_footprint_is_what_is_measured(kernel, dtype, size, near, m):
     cotangent = model.objective(prepared, total).cotangent
 
     def peak(*calls):
-        tracemalloc.start()
-        try:
-            results = [function(*arguments) for function, *arguments in calls]
-            return tracemalloc.get_traced_memory()[1], results
-        finally:
-            tracemalloc.stop()
+        found = []
+        for _ in range(3):  # other threads of the process are counted too
+            tracemalloc.start()
+            try:
+                results = [function(*arguments) for function, *arguments in calls]
+                found.append(tracemalloc.get_traced_memory()[1])
+            finally:
+                tracemalloc.stop()
+        return min(found), results
 
     window = sum(sizes)
     shape = Shape(5 * size, 2, 1, size, m, np.dtype(dtype).itemsize, kernel.tiles, window)

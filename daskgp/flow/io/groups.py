@@ -20,6 +20,8 @@ from daskgp.errors import StoreError
 Attributes = Mapping[str, Any]
 
 REMOVE_ATTEMPTS = 5
+SETTLE = (0.0, 0.2, 0.6)
+"""Seconds between removals after a failure: tasks that still run may write what was removed."""
 
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
@@ -109,7 +111,9 @@ def creating(url: str, what: str, attributes: Attributes | None = None) -> Itera
         with writing(url, what):
             yield create_group(url, attributes)
     except BaseException:
-        remove(url)
+        for pause in SETTLE:
+            time.sleep(pause)
+            remove(url)
         raise
 
 
