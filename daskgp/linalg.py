@@ -292,6 +292,12 @@ def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
     return S
 
 
+def row_squares(A: Array) -> Array:
+    """Squared norms (n,) of the rows of A (n, m)."""
+    found: Array = namespace(A).einsum("ij,ij->i", A, A)
+    return found
+
+
 def symmetrize(S: Array) -> Array:
     """Copy the lower triangle of S (m, m) to the upper one, in place; returns S."""
     xp = namespace(S)

@@ -89,7 +89,7 @@ class Exact:
         A = linalg.whiten_rows(state.factor.astype(X.dtype), K, overwrite=True)
         if want == "variance":
             variance = theta.kernel.diag(X)
-            variance -= namespace(A).einsum("ij,ij->i", A, A)
+            variance -= linalg.row_squares(A)
             return Moments(mean, variance=variance)
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
 

@@ -262,8 +262,8 @@ class LMA:
         E = A - V @ near.whitened.T
         shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
         if want == "variance":
-            variance = wide(kernel.diag(X)) - _row_squares(A) - _row_squares(V)
-            return Moments(mean, variance=variance + _row_squares(shared), far=far)
+            variance = wide(kernel.diag(X)) - linalg.row_squares(A) - linalg.row_squares(V)
+            return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
         covariance = wide(kernel(X)) - A @ A.T - V @ V.T + shared @ shared.T
         return Moments(mean, covariance=covariance, shared=shared, far=far)
 
@@ -377,8 +377,4 @@ def _negligible(K: Array, A: Array, prior: Array) -> Array:
     """Rows (n,) whose correlation with every training row and support input is below FAR."""
     xp = namespace(K)
     most = xp.maximum(K.max(axis=1), -K.min(axis=1))
-    return (most < FAR * prior) & (_row_squares(A) < FAR * prior)
-
-
-def _row_squares(A: Array) -> Array:
-    return namespace(A).einsum("ij,ij->i", A, A)
+    return (most < FAR * prior) & (linalg.row_squares(A) < FAR * prior)

@@ -215,7 +215,7 @@ class SparseSpectrum:
             return Moments(mean)
         C = linalg.whiten_rows(state.factor, Phi, overwrite=True)
         if want == "variance":
-            return Moments(mean, variance=xp.einsum("ij,ij->i", C, C).astype(dtype, copy=False))
+            return Moments(mean, variance=linalg.row_squares(C).astype(dtype, copy=False))
         return Moments(mean, covariance=(C @ C.T).astype(dtype, copy=False))
 
     def exact_limit(self, theta: Theta, X: Array) -> None:

@@ -1,0 +1,153 @@
+"""How predictions of many experts become one: committees, nested kriging and optimal weights.
+
+Letters ([OPT]): expert i predicts mean mu_i and variance sigma_i^2 at a place; beta_i its weight.
+Everything here works on small arrays over places and experts and knows no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import solve
+
+from daskgp.backend import namespace
+from daskgp.errors import NumericalError
+from daskgp.typing import Array
+
+CommitteeKind: TypeAlias = Literal["poe", "gpoe", "bcm", "rbcm", "grbcm"]
+COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
+FLOOR = 1e-14
+"""Least variance of an expert, as a share of the prior's: its precision must be finite."""
+NESTED_RIDGE = 1e-12
+"""Added to the covariance of experts' predictions, relative to the largest of their variances."""
+
+
+@dataclass
+class Committee:
+    """Running sums of [OPT] eqs. 14 and 15 over experts.
+
+    Parameters
+    ----------
+    kind : {"poe", "gpoe", "bcm", "rbcm", "grbcm"}
+        The rule of the weights.
+    count : int
+        Experts M that will be added.
+    mean, variance : (n, p), (n,) arrays
+        What is taken out again where experts share it: the prior, or for grBCM the prediction of
+        the communication expert.  PoE and gPoE use their shape and the variance's scale alone.
+    """
+
+    kind: CommitteeKind
+    count: int
+    mean: Array
+    variance: Array
+    _precision: Array = field(init=False)
+    _weighted: Array = field(init=False)
+    _total: Array = field(init=False)
+    _added: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        xp = namespace(self.mean)
+        self._precision, self._total = xp.zeros_like(self.variance), xp.zeros_like(self.variance)
+        self._weighted = xp.zeros_like(self.mean)
+
+    def add(self, mean: Array, variance: Array) -> None:
+        """One expert's prediction: mean (n, p) and variance (n,)."""
+        xp = namespace(mean)
+        variance = xp.maximum(variance, FLOOR * self.variance)
+        beta = self._weight(xp, variance)
+        precision = beta / variance
+        self._precision += precision
+        self._weighted += precision[:, None] * mean
+        self._total += beta
+        self._added += 1
+
+    def _weight(self, xp: Any, variance: Array) -> Array:
+        if self.kind == "gpoe":
+            return xp.full_like(variance, 1.0 / self.count)
+        first = self.kind == "grbcm" and self._added == 0  # beta_2 = 1
+        if self.kind in ("poe", "bcm") or first:
+            return xp.ones_like(variance)
+        return 0.5 * (xp.log(self.variance) - xp.log(variance))
+
+    def result(self) -> tuple[Array, Array]:
+        """Joint mean (n, p) and variance (n,), [OPT] eqs. 14 and 15."""
+        if self._added != self.count:
+            raise ValueError(f"{self._added} experts were added where {self.count} were announced")
+        precision, weighted = self._precision, self._weighted
+        if self.kind in ("bcm", "rbcm", "grbcm"):
+            shared = (1.0 - self._total) / self.variance
+            precision, weighted = precision + shared, weighted + shared[:, None] * self.mean
+        variance = 1.0 / precision
+        return variance[:, None] * weighted, variance
+
+
+def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple[Array, Array]:
+    """NPAE, [OPT] eq. 16 (Rullière et al. 2018): the best linear predictor given the experts.
+
+    Parameters
+    ----------
+    means : (n, M, p) array
+        Experts' predictions.
+    cross : (n, M) array
+        Their covariances with f at the place, [OPT] eq. 17a.
+    covariance : (n, M, M) array
+        Their covariances with one another, [OPT] eq. 17b; changed.
+    prior : (n,) array
+        Prior variance.
+
+    Returns
+    -------
+    mean : (n, p) array
+    variance : (n,) array
+        Of f, without noise.
+    """
+    xp = namespace(means)
+    diagonal = xp.einsum("nii->ni", covariance)
+    scale = diagonal.max(axis=1, keepdims=True)
+    # experts far from a place predict 0 with variance 0 and shall get no weight
+    diagonal += NESTED_RIDGE * scale + (scale == 0.0)
+    weights = xp.linalg.solve(covariance, cross[:, :, None])[:, :, 0]
+    mean = xp.einsum("nm,nmp->np", weights, means)
+    return mean, prior - xp.einsum("nm,nm->n", weights, cross)
+
+
+class Weights(NamedTuple):
+    """Optimal weights beta (M,) and the numerical rank of the system that they solve."""
+
+    beta: np.ndarray
+    rank: int
+
+
+def optimal_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> Weights:
+    """Weights of the combination of least penalised risk, [OPT] eqs. 40-42.
+
+    Parameters
+    ----------
+    inner : ndarray (M, M)
+        Inner products <f_i, f_j> of the experts' means.
+    right : ndarray (M,)
+        <f_i, f*>; the paper has the diagonal of ``inner``.
+    ridge : float
+        Added to the diagonal, relative to its mean.
+
+    Raises
+    ------
+    NumericalError
+        If the system is singular: experts that predict alike, and no ridge.
+    """
+    inner, right = np.asarray(inner, np.float64), np.asarray(right, np.float64)
+    count, scale = len(inner), float(np.mean(np.diag(inner)))
+    sizes = np.abs(np.linalg.eigvalsh(inner))
+    rank = int(np.count_nonzero(sizes > sizes.max(initial=0.0) * count * np.finfo(float).eps))
+    if not rank:  # nothing is predicted, nothing to weigh
+        return Weights(np.zeros(count), 0)
+    if rank < count and not ridge:
+        raise NumericalError(
+            f"the weights of {count} experts are not determined, the rank of their inner products "
+            f"is {rank}: choose ridge=1e-6 or fewer experts"
+        )
+    regular = inner + ridge * scale * np.eye(count)
+    return Weights(solve(regular, right, assume_a="sym"), rank)
