@@ -72,10 +72,18 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """Number of inducing inputs, 0 for a method without."""
         return 0
 
+    def _planned_inputs(self, rows: io.Rows) -> int:
+        """Number of inducing inputs that a plan for these rows reckons with."""
+        return self._n_inputs()
+
     def _choose_inputs(
         self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
     ) -> np.ndarray | None:
         """Inducing inputs in scaled units, from a scaled sample."""
+        return None
+
+    def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray | None:
+        """Inducing inputs in scaled units that follow from the ranges of the data alone."""
         return None
 
     def _trains_inputs(self) -> bool:
@@ -169,7 +177,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
         windows = partition.alone(spans)
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
-        theta = training.start(self, stage)
+        theta = training.start(self, stage, sums)
         stage = self._arranged(stage, theta, sums, keep or "")
         theta, history = training.train_theta(self, stage, theta, sums, checkpoint)
         stage = self._settled(stage, theta)
@@ -348,7 +356,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             self._kernel(),
             rows,
             spans,
-            self._n_inputs(),
+            self._planned_inputs(rows),
             np.dtype(self.dtype).itemsize,
             *self._held_rows(largest, len(rows)),
         )

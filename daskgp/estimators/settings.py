@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,7 @@ JITTER = {"float64": 1e-8, "float32": 1e-5}
 def check_settings(estimator: GaussianProcess) -> None:
     """Raise SettingError for a common setting out of range."""
     for name, allowed in CHOICES.items():
-        value = getattr(estimator, name, allowed[0])  # not every method has every one
-        if not any(
-            value is choice or (type(value) is str and value == choice) for choice in allowed
-        ):
-            raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+        choice(name, getattr(estimator, name, allowed[0]), allowed)  # not every method has all
     store = estimator.store
     if store is not None and not (isinstance(store, str | os.PathLike) and str(store)):
         raise SettingError(f"store={store!r}: give the path or URL of a folder, or None")
@@ -69,12 +66,19 @@ def kernel_of(value: Any) -> Kernel:
     return value
 
 
-def positive(name: str, value: Any) -> None:
-    """Raise SettingError unless a setting is a finite number greater than 0."""
+def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Raise SettingError unless a setting is one of those allowed, and no look-alike."""
+    if not any(value is one or (type(value) is str and value == one) for one in allowed):
+        raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+
+
+def positive(name: str, value: Any, or_zero: bool = False) -> None:
+    """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{name}={value!r}: a number is needed")
-    if not (math.isfinite(value) and float(value) > 0):
-        raise SettingError(f"{name}={value!r}: it must be greater than 0")
+    if not (math.isfinite(value) and (float(value) > 0 or (or_zero and value == 0))):
+        least = "0 or greater" if or_zero else "greater than 0"
+        raise SettingError(f"{name}={value!r}: it must be {least}")
 
 
 def whole(name: str, value: Any, least: int) -> int:

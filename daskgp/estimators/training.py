@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOISE_BOUNDS = (1e-6, 1e2)
 
 
-def start(estimator: GaussianProcess, stage: rounds.Rounds) -> Theta:
+def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
     """Initial hyper-parameters, from a sample of rows."""
     number = selection.sample_rows(estimator._n_inputs())
     sample = rounds.gather_sample(
@@ -32,7 +32,9 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds) -> Theta:
     # a distance over d columns is about sqrt(d) times that over one
     per_column = median.per_column * np.sqrt(len(median.per_column))
     kernel = estimator._kernel().resolve(per_column, median.euclidean)
-    inputs = estimator._choose_inputs(stage, sample.X, kernel)
+    inputs = estimator._placed_inputs(stage, sums)
+    if inputs is None:
+        inputs = estimator._choose_inputs(stage, sample.X, kernel)
     return Theta(kernel, float(estimator.noise_variance), inputs)
 
 
