@@ -22,6 +22,9 @@ DENSE_ROWS = 20_000
 ROUNDING = 1e-6
 """Variances below zero by less than this share of the prior's are rounding and clipped."""
 
+SOUND = {"prediction": "consistent", "variance": "linear"}
+"""Settings that as "paper" can make a variance negative, and as what they cannot."""
+
 
 @dataclass(frozen=True, eq=False)
 class Solved:
@@ -154,8 +157,9 @@ class Solved:
         worst = float(np.min(variance, initial=0.0))
         if worst < -tolerance:
             remedy = "dtype='float64' or a larger noise_variance"
-            if getattr(self.model, "prediction", None) == "paper":
-                remedy = "prediction='consistent'"
+            for setting, sound in SOUND.items():
+                if getattr(self.model, setting, None) == "paper":
+                    remedy = f"{setting}={sound!r}"
             raise NumericalError(
                 f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
                 f"{prior:.3g}): fit again with {remedy}"
