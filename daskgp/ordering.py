@@ -1,7 +1,7 @@
-"""How rows are put in a line, so that neighbours in the line are neighbours in space.
+"""How rows are put in a line: so that neighbours in it are neighbours in space, or at random.
 
 Every row has a key, an unsigned integer of 64 bits, and rows are sorted by it.  The geometry is
-that of inputs divided by their lengthscales.
+that of inputs divided by their lengthscales.  A random key belongs to the number of a row.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any, Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from daskgp.errors import SettingError
+from daskgp.errors import InputError, SettingError
 
-KINDS = ("hilbert", "pca", "kmeans")
+RANDOM = "random"
+NEARBY_KINDS = ("hilbert", "pca", "kmeans")
+KINDS = (*NEARBY_KINDS, RANDOM)
 MAX_LEADING, MAX_CENTROIDS = 3, 256
 BITS = {1: 63, 2: 31, 3: 21}
 """Bits a coordinate of a Hilbert key of 1, 2 or 3 coordinates."""
@@ -34,11 +36,11 @@ class Order:
     Parameters
     ----------
     kind : str
-        ``"column"``, ``"hilbert"``, ``"pca"`` or ``"kmeans"``.
+        ``"column"``, ``"hilbert"``, ``"pca"``, ``"kmeans"`` or ``"random"``.
     features : tuple of str
         Names of all columns of the X that it was made for.
     columns : tuple of int
-        The k columns that are looked at, the leading one first.
+        The k columns that are looked at, the leading one first; none at random.
     low, high : ndarray (k,)
         Their ranges; values outside are clipped.
     step : ndarray (k,)
@@ -48,6 +50,8 @@ class Order:
         First principal component of scaled inputs, where the kind needs it.
     centroids : ndarray (K, k) or (0, k)
         Centres of clusters of scaled inputs, in the order of their chain.
+    seed : int
+        Of random keys; 0 for other kinds.
     """
 
     kind: str
@@ -58,6 +62,7 @@ class Order:
     step: np.ndarray
     direction: np.ndarray
     centroids: np.ndarray
+    seed: int = 0
 
     @property
     def leading(self) -> tuple[str, ...]:
@@ -65,8 +70,23 @@ class Order:
         columns = self.columns[:1] if self.kind == "column" else self.columns
         return tuple(self.features[j] for j in columns)
 
+    def row_keys(self, start: int, X: np.ndarray) -> np.ndarray:
+        """Keys (n,) uint64 of rows X (n, d) of which the first has the number ``start``."""
+        return random_keys(start, len(X), self.seed) if self.kind == RANDOM else self.keys(X)
+
     def keys(self, X: np.ndarray) -> np.ndarray:
-        """Keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN."""
+        """Keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN.
+
+        Raises
+        ------
+        InputError
+            Where keys are random: they belong to the numbers of rows, not to places.
+        """
+        if self.kind == RANDOM:
+            raise InputError(
+                "rows in random order have no blocks that places belong to: run daskgp.prepare "
+                "again with another order"
+            )
         keys = np.zeros(len(X), np.uint64)
         for start in range(0, len(X), _TILE):
             tile = np.asarray(X[start : start + _TILE], np.float64)
@@ -113,16 +133,19 @@ class Order:
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON takes."""
         plain = {"kind": self.kind, "features": list(self.features), "columns": list(self.columns)}
-        return {**plain, **{name: getattr(self, name).tolist() for name in _ARRAYS}}
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        drawn = {"seed": self.seed} if self.kind == RANDOM else {}
+        return {**plain, **arrays, **drawn}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Self:
         """The order that `to_dict` wrote."""
         columns = tuple(int(j) for j in found["columns"])
         low, high, step, axis, chain = (np.asarray(found[name], np.float64) for name in _ARRAYS)
-        chain = chain.reshape(-1, len(columns))
+        chain = chain.reshape(len(chain), len(columns))
         features = tuple(str(name) for name in found["features"])
-        return cls(str(found["kind"]), features, columns, low, high, step, axis, chain)
+        seed = int(found.get("seed", 0))
+        return cls(str(found["kind"]), features, columns, low, high, step, axis, chain, seed)
 
 
 def _dot(weights: np.ndarray, scaled: np.ndarray) -> np.ndarray:
@@ -164,11 +187,11 @@ def make_order(
     Parameters
     ----------
     order : str or sequence of str
-        ``"auto"``, ``"hilbert"``, ``"pca"``, ``"kmeans"``, a column, or up to three columns for
-        a Hilbert curve through them.  ``"auto"`` is the column itself where there is one, a
-        curve for two or three, and a chain of clusters for more.
+        ``"auto"``, ``"hilbert"``, ``"pca"``, ``"kmeans"``, ``"random"``, a column, or up to
+        three columns for a Hilbert curve through them.  ``"auto"`` is the column itself where
+        there is one, a curve for two or three, and a chain of clusters for more.
     sample : ndarray (N, d)
-        Complete rows in their own units.
+        Complete rows in their own units; there need be none for ``"random"``.
     low, high : ndarray (d,)
         Ranges of all rows.
     names : sequence of str
@@ -179,7 +202,7 @@ def make_order(
         In the units of X; the standard deviations of the sample by default.  A column with
         an infinite one does not matter and is left out.
     seed : int
-        Of the clusters.
+        Of the clusters or of random keys.
 
     Raises
     ------
@@ -188,7 +211,11 @@ def make_order(
     """
     sample, names = np.asarray(sample, np.float64), tuple(names)
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    named, spread = _named(order, names), sample.std(axis=0)
+    named = _named(order, names)
+    if order == RANDOM:
+        none = np.empty(0)
+        return Order(RANDOM, names, (), none, none, none, none, np.empty((0, 0)), int(seed))
+    spread = sample.std(axis=0)
     scale = spread if lengthscales is None else _checked(lengthscales, names)
     matters = np.isfinite(scale) & (scale > 0.0) & (high > low)
     scale = np.where(matters, scale, np.where(spread > 0.0, spread, 1.0))
@@ -217,9 +244,18 @@ def check_order(
     order: str | Sequence[str],
     names: Sequence[str],
     lengthscales: Sequence[float] | np.ndarray | None = None,
+    nearby: bool = False,
 ) -> None:
-    """Raise SettingError for what `make_order` cannot use, before there is a sample."""
+    """Raise SettingError for what `make_order` cannot use, before there is a sample.
+
+    With ``nearby`` also for a random order, in which neighbours are not near one another.
+    """
     _named(order, tuple(names))
+    if nearby and order == RANDOM:
+        raise SettingError(
+            "order='random' puts no nearby rows together, which the method needs: choose "
+            f"{', '.join(map(repr, ('auto', *NEARBY_KINDS)))} or columns"
+        )
     if lengthscales is not None:
         _checked(lengthscales, tuple(names))
 
@@ -312,6 +348,39 @@ def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
         away = ((centroids - centroids[path[-1]]) ** 2).sum(axis=1)
         path.append(int(np.argmin(np.where(left, away, np.inf))))
     return centroids[path]
+
+
+# -- random keys -----------------------------------------------------------------------------
+
+
+def random_keys(start: int, n: int, seed: int) -> np.ndarray:
+    """Keys (n,) uint64 of the rows from number ``start`` on, drawn by number and seed alone."""
+    # one step of the generator a row; stream 1 of a seed draws samples of rows
+    return np.random.PCG64([seed, 2]).advance(start).random_raw(n)
+
+
+def random_order(n: int, seed: int = 0) -> np.ndarray:
+    """The order in which a random `Order` puts n rows.
+
+    Parameters
+    ----------
+    n : int
+        Rows, with those that have missing values.
+    seed : int
+        That of the order.
+
+    Returns
+    -------
+    line : ndarray (n,) of int
+        Number of the row at each place.  Where rows are left out the others keep their order:
+        it is ``line[complete[line]]`` for a mask ``complete`` (n,).
+
+    Examples
+    --------
+    >>> random_order(5, seed=0)
+    array([0, 4, 3, 1, 2])
+    """
+    return np.argsort(random_keys(0, n, seed), kind="stable")
 
 
 # -- the Hilbert curve -----------------------------------------------------------------------

@@ -9,6 +9,7 @@ from commands import dataset, invoke, refused, rows, succeed
 
 import daskgp
 from daskgp.flow.layout import read_layout
+from daskgp.ordering import random_order
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +42,22 @@ def test_a_dataset_is_rewritten_in_blocks_and_info_shows_them(data, tmp_path, sc
     assert "blocks" not in invoke("info", data).stdout
 
 
+def test_a_dataset_is_shuffled_and_info_says_the_seed(data, tmp_path, scheduler):
+    out = tmp_path / "shuffled.zarr"
+    found = succeed("prepare", data, out, "--order", "random", "--scheduler", scheduler)
+    assert (found["rows"], found["dropped"], found["order"]) == (299, 1, "random")
+    line = random_order(300)
+    X = daskgp.open_dataset(str(data))[0].compute()[line[line != 5]]
+    np.testing.assert_array_equal(daskgp.open_dataset(str(out))[0].compute(), X)
+    shown = re.sub(r"[\s│]+", " ", invoke("info", out).stdout)
+    assert "order random: seed 0" in shown
+
+
 def test_help_and_arguments_that_cannot_be_used(data, tmp_path, scheduler):
     assert "--order" in invoke("prepare", "--help").stdout
     out = ("--scheduler", scheduler)
     line = refused("prepare", data, tmp_path / "a.zarr", "--order", "lot", *out)
-    assert "order 'lot' is none of auto, hilbert, pca, kmeans and no column" in line
+    assert "order 'lot' is none of auto, hilbert, pca, kmeans, random and no column" in line
     assert "did you mean" in line
     assert "X has lon, lat" in line
     assert "no dataset at" in refused("prepare", tmp_path / "none", tmp_path / "a.zarr", *out)

@@ -552,6 +552,17 @@ def test_a_prepared_store_is_used_as_it_is(prepared, table, temporary, monkeypat
         )
 
 
+@pytest.mark.parametrize("method", [LMA, PIC])
+def test_rows_in_random_order_are_refused_before_any_work(method, table, tmp_path):
+    url = str(tmp_path / "shuffled.zarr")
+    daskgp.prepare(table, url, order="random", block_rows=40, progress=False)
+    says = f"in random order but {method.__name__} needs nearby rows .*prepare again with"
+    for work in (method(**QUICK).fit, method(**QUICK).plan):
+        with testing.no_compute(), pytest.raises(InputError, match=says) as error:
+            work(*daskgp.open_dataset(url))
+        assert "\n" not in str(error.value)
+
+
 def test_block_rows_other_than_those_of_a_prepared_store_are_refused(prepared):
     given, says = daskgp.open_dataset(prepared), r"block_rows=60 but the store was .* of 38 rows"
     with testing.no_compute(), pytest.raises(SettingError, match=says) as error:
@@ -768,6 +779,7 @@ def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler
         ({"prediction": "exact"}, "prediction='exact': choose one of 'consistent', 'paper'"),
         ({"order": "hilbrt"}, r"order 'hilbrt' is none of .*\(did you mean 'hilbert'\?\)"),
         ({"order": ("x0", "x7")}, "x7"),
+        ({"order": "random"}, "order='random' puts no nearby rows together, .*: choose 'auto'"),
         ({"block_rows": 0}, "block_rows=0: a whole number from 1"),
         ({"n_support": 0}, "n_support=0: a whole number from 1"),
         ({"n_support": 301}, "301 support inputs for 300 usable rows: choose at most 300"),
@@ -798,6 +810,7 @@ def test_settings_that_cannot_be_met_are_one_line(settings, says, table, tempora
         {"prediction": "paper"},
         {"order": "hilbrt"},
         {"order": ("x0", "x7")},
+        {"order": "random"},
         {"n_support": 301},
         {"predict_order": -1},
         {"neighbours": "next"},

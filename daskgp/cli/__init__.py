@@ -100,7 +100,7 @@ def _names(text: str) -> list[str]:
     "--order",
     default="auto",
     metavar="NAME",
-    help="auto, hilbert, pca, kmeans, a feature, or up to three: a,b.  [default: auto]",
+    help="auto, hilbert, pca, kmeans, random, a feature, or up to three: a,b.  [default: auto]",
 )
 @click.option(
     "--block-rows",

@@ -183,7 +183,9 @@ def _table(title: str) -> Table:
 
 def _add_blocks(table: Table, layout: Layout) -> None:
     table.add_row("blocks", f"{layout.n_blocks:,} of {layout.block_rows:,} rows")
-    table.add_row("order", f"{layout.order.kind}: {_listed(layout.order.leading)}")
+    order = layout.order
+    along = _listed(order.leading) if order.leading else f"seed {order.seed}"
+    table.add_row("order", f"{order.kind}: {along}")
 
 
 def _show(table: Table) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import ordering, scaling, selection
-from daskgp.errors import SettingError
+from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.settings import JITTER, whole
@@ -68,7 +68,7 @@ class LMA(GaussianProcess):
     order : str or sequence of str
         How rows are put in a line before they are cut into blocks: "hilbert", "pca", "kmeans",
         "auto", the name of a column, or names of up to three for a Hilbert curve through them.
-        A store that ``daskgp.prepare`` made keeps its own.
+        A store that ``daskgp.prepare`` made keeps its own; a random one is refused.
     block_rows : int, optional
         Rows of a block; default those of a prepared store, or 256.
     noise_variance : float
@@ -216,7 +216,12 @@ class LMA(GaussianProcess):
     def _work(self, rows: io.Rows) -> tuple[Span, ...]:
         layout = read_layout(rows.X)
         if layout is None:
-            ordering.check_order(self.order, rows.feature_names, None)
+            ordering.check_order(self.order, rows.feature_names, nearby=True)
+        elif layout.order.kind == ordering.RANDOM:
+            raise InputError(
+                f"the dataset was prepared in random order but {type(self).__name__} needs nearby "
+                "rows in blocks: run daskgp.prepare again with another order, such as 'auto'"
+            )
         wide = self._block_rows(len(rows), layout)
         spans = partition.blocks(len(rows), None, wide)
         self._refuse_few_blocks(len(spans), wide)

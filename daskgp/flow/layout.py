@@ -56,7 +56,10 @@ class Layout:
         return groups.checksum({"cuts": self.cuts, "centroids": self.centroids}, said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
-        """Block (n,) whose interval of keys holds each row of X (n, d), in the units of X."""
+        """Block (n,) whose interval of keys holds each row of X (n, d), in the units of X.
+
+        InputError where the order is random.
+        """
         return np.searchsorted(self.cuts, self.order.keys(X), side="right")
 
 

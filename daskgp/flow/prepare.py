@@ -1,4 +1,4 @@
-"""Datasets rewritten in blocks of nearby rows, out of core."""
+"""Datasets rewritten in blocks of nearby rows, or shuffled, out of core."""
 
 from __future__ import annotations
 
@@ -68,14 +68,16 @@ def prepare(
         ``"hilbert"``, a curve through the two or three leading features; ``"pca"``, their first
         principal component; ``"kmeans"``, a chain of clusters; the name of a feature, such as the
         time; or the names of two or three for the curve.  ``"auto"`` is the feature where there is
-        one, the curve for two or three, and the chain for more.
+        one, the curve for two or three, and the chain for more.  ``"random"`` shuffles the rows, by
+        their numbers in the source and ``random_state`` alone; such blocks are all alike, and
+        methods that want nearby rows refuse them.
     block_rows : int, optional
         Most rows of a block, 256 by default.
     lengthscales : sequence of d floats, optional
         How far apart rows are still alike, for each feature in its units; the standard deviations
         of the features by default.  Infinite for a feature that does not matter.
     random_state : int, optional
-        Seed of the sample that the order is made from.
+        Seed of the sample that the order is made from, or of the random order.
     progress : bool or "auto"
         Whether to show bars; by default where somebody sits at a terminal.
 
@@ -160,7 +162,7 @@ def arrange(
     lengthscales : sequence of d floats, optional
         In the units of X.
     seed : int
-        Of samples and clusters.
+        Of samples, clusters and random orders.
     executor : Executor, optional
         Where to run.
     sums : Sums, optional
@@ -184,7 +186,9 @@ def arrange(
     scaling.check(sums, rows.feature_names, rows.target_names)
     n, d = int(sums.rows), rows.n_features
     wide, plain = balanced(n, most), scaling.identity(d, rows.n_targets)
-    sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
+    sample = np.empty((0, d))
+    if order != ordering.RANDOM:  # which looks at no row
+        sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
     low, high, names = sums.low[:d], sums.high[:d], rows.feature_names
     blocks = -(-n // wide)
     line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
@@ -208,7 +212,7 @@ def _rewrite(
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         visible.check(executor, target.X, "the prepared dataset", remedy)
-        cuts = sorting.fine_cuts(order.keys(sample), OVERLAP * len(pieces))
+        cuts = sorting.fine_cuts(order, sample, OVERLAP * len(pieces))
         before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)
         blocks = sorting.write(pieces, before, wide, target, executor)
         layout = Layout(order, n, wide, blocks.first[1:], blocks.centroids)

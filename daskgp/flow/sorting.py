@@ -19,7 +19,7 @@ from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import Rows, prepared
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import map_reduce
-from daskgp.ordering import Order
+from daskgp.ordering import RANDOM, Order
 
 MAX_CUTS = 4_096
 
@@ -31,11 +31,14 @@ class Counting(NamedTuple):
     cuts: np.ndarray
 
 
-def fine_cuts(keys: np.ndarray, number: int) -> np.ndarray:
-    """At most ``number`` different quantiles of a sample of keys."""
-    number = min(number, MAX_CUTS, len(keys))
-    places = np.linspace(0, len(keys) - 1, number).astype(int)
-    return np.unique(np.sort(keys)[places])
+def fine_cuts(order: Order, sample: np.ndarray, number: int) -> np.ndarray:
+    """At most ``number`` different quantiles of keys: of a sample of rows, or random ones."""
+    number = min(number, MAX_CUTS)
+    if order.kind == RANDOM:
+        return np.arange(1, number + 1, dtype=np.uint64) * np.uint64(2**64 // (number + 1))
+    keys = np.sort(order.keys(sample))
+    places = np.linspace(0, len(keys) - 1, min(number, len(keys))).astype(int)
+    return np.unique(keys[places])
 
 
 def sort(
@@ -57,8 +60,8 @@ def _sort_run(
         index, span = piece
         X, y = rows.read(*span)
         keep = scaling.complete_rows(X, y)
+        keys = plan.order.row_keys(span.start, X)[keep]  # numbers count the rows left out
         X, y = X[keep], y[keep]
-        keys = plan.order.keys(X)
         line = np.argsort(keys, kind="stable")
         keys = keys[line]
         runs.put(index, keys, X[line], y[line])

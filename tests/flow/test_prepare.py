@@ -19,7 +19,7 @@ from daskgp.flow.cluster import Executor
 from daskgp.flow.io import groups, prepared
 from daskgp.flow.layout import Layout, balanced, read_layout
 from daskgp.flow.prepare import arrange, prepare
-from daskgp.ordering import make_order
+from daskgp.ordering import make_order, random_order
 
 
 def data(n=600, d=2, p=0, seed=0):
@@ -34,20 +34,20 @@ def threaded():
 def sorted_by(layout, X, y):
     """Complete rows in the order of their keys; equal keys keep their order."""
     whole = ~(np.isnan(X).any(axis=1) | np.isnan(y.reshape(len(y), -1)).any(axis=1))
-    X, y = X[whole], y[whole]
-    line = np.argsort(layout.order.keys(X), kind="stable")
-    return X[line], y[line]
+    X, y, keys = X[whole], y[whole], layout.order.row_keys(0, X)[whole]
+    line = np.argsort(keys, kind="stable")
+    return X[line], y[line], keys[line]
 
 
 def check(url, X, y, block_rows=None):
     """The store holds exactly the sorted rows, and says the blocks that they are in."""
     stored_X, stored_y = daskgp.open_dataset(url)
     layout = read_layout(stored_X)
-    wanted_X, wanted_y = sorted_by(layout, X, y)
+    wanted_X, wanted_y, keys = sorted_by(layout, X, y)
     np.testing.assert_array_equal(stored_X.compute(), wanted_X)
     np.testing.assert_array_equal(stored_y.compute(), wanted_y)
     assert stored_y.ndim == y.ndim
-    n, keys = len(wanted_X), layout.order.keys(wanted_X)
+    n = len(wanted_X)
     assert layout.rows == n == layout.spans[-1].stop
     assert layout.n_blocks == len(layout.spans) == len(layout.centroids)
     if block_rows is not None:
@@ -105,7 +105,7 @@ def test_a_store_becomes_its_stable_sort(make_store, tmp_path, order, n, rows):
     block_rows=st.integers(1, 120),
     distinct=st.integers(1, 400),
     missing=st.integers(0, 3),
-    order=st.sampled_from(["auto", "hilbert", "pca", "kmeans", "x0"]),
+    order=st.sampled_from(["auto", "hilbert", "pca", "kmeans", "x0", "random"]),
 )
 def test_any_rows_in_any_chunks(n, d, p, rows, block_rows, distinct, missing, order):
     X, y = data(n, d, p, seed=n)
@@ -225,8 +225,9 @@ def contents(url, but=""):
     return tuple(found)
 
 
+@pytest.mark.parametrize("order", ["auto", "random"])
 @pytest.mark.usefixtures("thin")
-def test_one_and_four_workers_and_threads_give_the_same_bytes(make_store, tmp_path, client):
+def test_one_and_four_workers_and_threads_give_the_same_bytes(make_store, tmp_path, client, order):
     X, y = data(500, 5)
     X[3, 2] = np.nan
     X, y = daskgp.open_dataset(make_store(X, y, rows=100))
@@ -234,7 +235,7 @@ def test_one_and_four_workers_and_threads_give_the_same_bytes(make_store, tmp_pa
 
     def made(name, executor):
         url = str(tmp_path / name)
-        arrange(rows, url, "auto", 25, None, 0, executor)
+        arrange(rows, url, order, 25, None, 0, executor)
         return contents(url, but="zarr.json")
 
     threads, four = made("threads", threaded()), made("four", Executor(client, False))
@@ -248,6 +249,74 @@ def test_on_a_cluster_arrays_of_this_process_are_written_for_the_workers(tmp_pat
     prepare((X, y), url, progress=False, block_rows=50)
     check(url, X, y, 50)
     assert os.listdir(tmp_path) == ["out.zarr"]
+
+
+# -- at random -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.usefixtures("thin")
+def test_a_shuffle_is_one_and_the_same_for_all_chunks_and_threads(make_store, tmp_path, d, seed):
+    X, y = data(1000, d)
+    X[[3, 64, 700], 0], y[[0, 999]] = np.nan, np.nan
+    X[200:600] = X[7]  # rows that are there twice differ in their numbers
+    found = set()
+    for rows in (17, 250, 1000):
+        source = make_store(X, y, rows=rows, url=tmp_path / f"{rows}.zarr")
+        for threads in (1, 4):
+            url = str(tmp_path / f"{rows}-{threads}-out.zarr")
+            with dask.config.set(scheduler="threads", num_workers=threads):
+                told = prepare(source, url, "random", 30, random_state=seed, progress=False)
+            assert told == (995, 5, 34, 30, "random")
+            found.add(contents(url, but="zarr.json"))
+    assert len(found) == 1
+    line = random_order(1000, seed)
+    line = line[~(np.isnan(X).any(axis=1) | np.isnan(y))[line]]
+    stored_X, stored_y = daskgp.open_dataset(url)
+    np.testing.assert_array_equal(stored_X.compute(), X[line])
+    np.testing.assert_array_equal(stored_y.compute(), y[line])
+    check(url, X, y, 30)
+
+
+def test_a_shuffle_draws_no_sample_and_another_seed_is_another_shuffle(tmp_path, monkeypatch):
+    X, y = data(400)
+    monkeypatch.setattr(preparing, "gather_sample", None)
+    shuffles = []
+    for seed in (0, 1):
+        url = str(tmp_path / f"{seed}.zarr")
+        prepare((X, y), url, order="random", random_state=seed, progress=False)
+        shuffles.append(daskgp.open_dataset(url)[1].compute())
+        assert read_layout(daskgp.open_dataset(url)[0]).order.seed == seed
+    assert (shuffles[0] == shuffles[1]).mean() < 0.05
+    np.testing.assert_array_equal(*map(np.sort, shuffles))
+
+
+def test_tasks_of_a_shuffle_read_little_more_than_they_write(tmp_path, monkeypatch, make_store):
+    X, y = data(30_000)
+    monkeypatch.setattr(preparing, "CHUNK_BYTES", 1 << 14)
+    source, taken = make_store(X, y, rows=3_000), spied(monkeypatch)
+    with dask.config.set(scheduler="sync"):
+        prepare(source, str(tmp_path / "out.zarr"), order="random", block_rows=100, progress=False)
+    assert max(read / rows for (_, rows), read in taken.items()) < 1.25
+
+
+def test_places_have_no_block_in_a_random_order(tmp_path):
+    url = str(tmp_path / "out.zarr")
+    prepare(data(50), url, order="random", block_rows=20, progress=False)
+    layout = read_layout(daskgp.open_dataset(url)[0])
+    with pytest.raises(InputError, match="prepare again with another order") as error:
+        layout.blocks_of(data(5)[0])
+    assert "\n" not in str(error.value)
+    assert io.exists(url)
+
+
+def test_a_feature_called_random_is_named_in_a_list(tmp_path):
+    X, y = data(60)
+    frame, url = pd.DataFrame(X, columns=["a", "random"]), str(tmp_path / "out.zarr")
+    prepare((frame, y), url, order=["random"], progress=False)
+    np.testing.assert_array_equal(daskgp.open_dataset(url)[0][:, 1], np.sort(X[:, 1]))
+    assert prepare((frame, y), url + "2", order="random", progress=False).order == "random"
 
 
 # -- layouts ---------------------------------------------------------------------------------
@@ -332,7 +401,11 @@ def test_blocks_are_balanced_and_no_more_than_needed(n, wanted):
         (lambda X, y: X.__setitem__((3, 0), np.inf), {}, "'x0' has 1 infinite values"),
         (lambda X, y: X.__setitem__(slice(None), np.nan), {}, "no usable rows: all 50 rows"),
         (lambda X, y: X.__setitem__((slice(None), 1), 2.0), {}, "feature 'x1' is constant"),
-        (None, {"order": "x9"}, "order 'x9' is none of auto, hilbert, pca, kmeans and no column"),
+        (
+            None,
+            {"order": "x9"},
+            "order 'x9' is none of auto, hilbert, pca, kmeans, random and no column",
+        ),
         (None, {"block_rows": 0}, "block_rows=0: a whole number from 1 is needed"),
         (None, {"block_rows": 2.5}, "block_rows=2.5: a whole number from 1 is needed"),
         (None, {"random_state": -1}, "random_state=-1: a whole number from 0 is needed"),

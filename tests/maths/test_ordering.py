@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from daskgp.errors import SettingError
-from daskgp.ordering import BITS, Order, hilbert_keys, make_order
+from daskgp.errors import InputError, SettingError
+from daskgp.ordering import (
+    BITS,
+    Order,
+    check_order,
+    hilbert_keys,
+    make_order,
+    random_keys,
+    random_order,
+)
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 
@@ -176,6 +185,81 @@ def test_nearby_rows_come_near_in_the_line(order):
     assert spread < (0.15 if order in ("hilbert", "kmeans") else 0.6) * X.var(axis=0).sum()
 
 
+# -- at random -------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 2**70))
+def test_a_random_key_depends_on_the_number_of_a_row_and_the_seed_alone(start, n, seed):
+    keys = random_keys(0, start + n, seed)
+    assert keys.dtype == np.uint64
+    np.testing.assert_array_equal(random_keys(start, n, seed), keys[start:])
+    line = made("random", uniform(n + 1, 3), seed=seed)
+    twin = Order.from_dict(json.loads(json.dumps(line.to_dict(), allow_nan=False)))
+    assert (twin.kind, twin.features, twin.columns, twin.seed) == ("random", NAMES[:3], (), seed)
+    np.testing.assert_array_equal(twin.row_keys(start, uniform(n, 3)), keys[start:])
+    np.testing.assert_array_equal(random_order(start + n, seed), np.argsort(keys, kind="stable"))
+
+
+def test_a_random_order_is_uniform_and_another_for_each_seed():
+    n = 20_000
+    line = random_order(n)
+    np.testing.assert_array_equal(np.sort(line), np.arange(n))
+    place = np.argsort(line)
+    middle, half = (n - 1) / 2, n // 2
+    for part in (place[:half], place[half:]):  # four standard deviations of a mean without return
+        assert abs(part.mean() - middle) < 4 * n / np.sqrt(12 * 2 * half)
+    counts = np.histogram2d(np.arange(n), place, bins=10)[0]
+    squares = ((counts - n / 100) ** 2 / (n / 100)).sum()
+    assert stats.chi2.sf(squares, 81) > 1e-3
+    assert abs(stats.spearmanr(place, np.arange(n)).statistic) < 4 / np.sqrt(n)
+    assert abs(stats.spearmanr(place[1:], place[:-1]).statistic) < 4 / np.sqrt(n)
+    others = [random_order(n, seed) for seed in (0, 1, 2)]
+    np.testing.assert_array_equal(others[0], line)
+    for a, b in itertools.combinations(others, 2):
+        assert (a == b).mean() < 10 / n
+
+
+def test_a_sample_of_rows_is_drawn_by_other_numbers():
+    sample = np.random.PCG64([0, 1]).random_raw(1000)
+    assert abs(np.corrcoef(np.argsort(sample), random_order(1000))[0, 1]) < 0.15
+
+
+def test_a_place_has_no_random_key():
+    line = make_order("random", np.empty((0, 2)), [0.0, 0.0], [1.0, 1.0], ("a", "b"), 5)
+    assert (line.leading, line.seed) == ((), 0)
+    for X in (uniform(3), uniform(0)):
+        with pytest.raises(
+            InputError, match=r"no blocks .* run daskgp.prepare again with"
+        ) as error:
+            line.keys(X)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["pca", "random"])
+def test_a_column_that_has_the_name_of_a_kind_is_given_in_a_list(name):
+    X, names = uniform(50), ("a", name)
+    assert made(name, X, names=names).kind == name
+    assert (made([name], X, names=names).kind, made([name], X, names=names).leading) == (
+        "column",
+        (name,),
+    )
+    check_order([name], names, nearby=True)
+    with pytest.raises(
+        SettingError, match=r"^order='random' puts no nearby rows together, .*'auto'"
+    ):
+        check_order("random", names, nearby=True)
+
+
+@pytest.mark.parametrize("order", ["auto", "hilbert", "pca", "kmeans", "a"])
+def test_other_orders_ignore_numbers_of_rows_and_need_no_seed(order):
+    """As those in stores from before there were random orders."""
+    X = uniform(50)
+    line = made(order, X, seed=3)
+    np.testing.assert_array_equal(line.row_keys(7, X), line.keys(X))
+    assert "seed" not in line.to_dict()
+    assert Order.from_dict(line.to_dict()).seed == line.seed == 0
+
+
 # -- laws ------------------------------------------------------------------------------------
 
 ORDERS = st.sampled_from(["auto", "hilbert", "pca", "kmeans", "a"])
@@ -235,14 +319,18 @@ def test_many_rows_are_keyed_tile_by_tile():
     [
         (
             "lonn",
-            "'lonn' is none of auto, hilbert, pca, kmeans and no column (did you mean 'lon'?)",
+            "'lonn' is none of auto, hilbert, pca, kmeans, random and no column (did you mean "
+            "'lon'?)",
         ),
         ("hilbrt", "did you mean 'hilbert'?); X has lon, lat, day, depth"),
-        (["lon", "x"], "'x' is none of auto, hilbert, pca, kmeans and no column; X has lon"),
+        (
+            ["lon", "x"],
+            "'x' is none of auto, hilbert, pca, kmeans, random and no column; X has lon",
+        ),
         (
             [],
             "name 1 to 3 different columns of lon, lat, day, depth, or one of 'auto', 'hilbert', "
-            "'pca', 'kmeans'",
+            "'pca', 'kmeans', 'random'",
         ),
         (["lon", "lon"], "name 1 to 3 different columns"),
         (["lon", "lat", "day", "depth"], "name 1 to 3 different columns"),
