@@ -6,6 +6,7 @@ Everything here works on small arrays over places and experts and knows no kerne
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -15,6 +16,8 @@ from scipy.linalg import solve
 from daskgp.backend import namespace
 from daskgp.errors import NumericalError
 from daskgp.typing import Array
+
+logger = logging.getLogger("daskgp")
 
 CommitteeKind: TypeAlias = Literal["poe", "gpoe", "bcm", "rbcm", "grbcm"]
 COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
@@ -121,7 +124,9 @@ class Weights(NamedTuple):
     rank: int
 
 
-def optimal_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> Weights:
+def optimal_weights(
+    inner: np.ndarray, right: np.ndarray, ridge: float, what: str = "experts"
+) -> Weights:
     """Weights of the combination of least penalised risk, [OPT] eqs. 40-42.
 
     Parameters
@@ -132,11 +137,14 @@ def optimal_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> Weigh
         <f_i, f*>; the paper has the diagonal of ``inner``.
     ridge : float
         Added to the diagonal, relative to its mean.
+    what : str
+        What messages call those that are combined.
 
     Raises
     ------
     NumericalError
-        If the system is singular: experts that predict alike, and no ridge.
+        If the system is singular: experts that predict alike, and no ridge.  With a ridge they
+        share their weight, and a warning is logged.
     """
     inner, right = np.asarray(inner, np.float64), np.asarray(right, np.float64)
     count, scale = len(inner), float(np.mean(np.diag(inner)))
@@ -146,8 +154,17 @@ def optimal_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> Weigh
         return Weights(np.zeros(count), 0)
     if rank < count and not ridge:
         raise NumericalError(
-            f"the weights of {count} experts are not determined, the rank of their inner products "
-            f"is {rank}: choose ridge=1e-6 or fewer experts"
+            f"the weights of {count} {what} are not determined, the rank of their inner products "
+            f"is {rank}: choose ridge=1e-6 or fewer {what}"
+        )
+    if rank < count:
+        logger.warning(
+            "the inner products of %d %s have rank %d: some predict alike, and ridge=%g shares "
+            "the weight among them",
+            count,
+            what,
+            rank,
+            ridge,
         )
     regular = inner + ridge * scale * np.eye(count)
     return Weights(solve(regular, right, assume_a="sym"), rank)
