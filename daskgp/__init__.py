@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, LMA, PIC, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, OptiComGP, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics
     from daskgp.errors import DaskgpError, InputError
-    from daskgp.estimators import LMA, PIC, SGPR, ExactGP, SparseSpectrumGP, load, plan
+    from daskgp.estimators import LMA, PIC, SGPR, ExactGP, OptiComGP, SparseSpectrumGP, load, plan
     from daskgp.flow.cluster import connect
     from daskgp.flow.convert import convert
     from daskgp.flow.io import open_dataset
@@ -31,6 +31,7 @@ __all__ = [
     "DaskgpError",
     "ExactGP",
     "InputError",
+    "OptiComGP",
     "SparseSpectrumGP",
     "connect",
     "convert",
@@ -52,6 +53,7 @@ _HOMES = {
     "DaskgpError": "daskgp.errors",
     "ExactGP": "daskgp.estimators",
     "InputError": "daskgp.errors",
+    "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
     "connect": "daskgp.flow.cluster",
     "convert": "daskgp.flow.convert",

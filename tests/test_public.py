@@ -49,6 +49,7 @@ def test_the_exports_are_those_of_the_interface():
         "SGPR",
         "LMA",
         "PIC",
+        "OptiComGP",
         "SparseSpectrumGP",
         "ExactGP",
         "open_dataset",
@@ -85,6 +86,7 @@ def test_the_parts_of_the_interface_are_there():
         daskgp.SGPR,
         daskgp.LMA,
         daskgp.PIC,
+        daskgp.OptiComGP,
         daskgp.SparseSpectrumGP,
         daskgp.ExactGP,
     ):

@@ -47,7 +47,9 @@ def estimator_options(command: F) -> F:
             metavar="KEY=VALUE",
             help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
         ),
-        click.option("--model", metavar="NAME", help="Method: sgpr, lma, pic, ssgp or exact."),
+        click.option(
+            "--model", metavar="NAME", help="Method: sgpr, lma, pic, opticom, ssgp or exact."
+        ),
     ):
         command = decorate(command)
     return command

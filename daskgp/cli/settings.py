@@ -152,7 +152,8 @@ def _options(hint: Any) -> list[Any]:
     if all(isinstance(option, str) or option in _PLAIN for option in options):
         return options
     # NumPy's ArrayLike, which is a union of dozens of types
-    return [option for option in options if isinstance(option, str)] + [np.ndarray]
+    plain = [option for option in options if isinstance(option, str) or option is NoneType]
+    return [*plain, np.ndarray]
 
 
 def _parts(hint: Any) -> list[Any]:
@@ -179,7 +180,8 @@ def _array(name: str, value: list[Any]) -> np.ndarray:
 def _wanted(options: Sequence[Any]) -> str:
     choices = [repr(option) for option in options if isinstance(option, str)]
     if np.ndarray in options:
-        return f"one of {', '.join(choices)} or a list of rows"
+        words = [f"one of {', '.join(choices)}"] * bool(choices) + ["a list of rows"]
+        return " or ".join(words + ["none"] * (NoneType in options))
     if kernels.Kernel in options:
         return "a kernel such as 'matern32(ard=true)'"
     if NAMES in options:

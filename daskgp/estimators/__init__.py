@@ -5,6 +5,7 @@ from typing import Any
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.lma import LMA, PIC
+from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.persist import ESTIMATORS, load, save_into
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
@@ -17,6 +18,7 @@ __all__ = [
     "SGPR",
     "ExactGP",
     "GaussianProcess",
+    "OptiComGP",
     "SparseSpectrumGP",
     "load",
     "plan",

@@ -13,6 +13,7 @@ from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.lma import LMA, PIC
+from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     import zarr
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
-    estimator.model_name: estimator for estimator in (SGPR, LMA, PIC, SparseSpectrumGP, ExactGP)
+    estimator.model_name: estimator
+    for estimator in (SGPR, LMA, PIC, OptiComGP, SparseSpectrumGP, ExactGP)
 }
 SETTING, NEAR = "setting_", "near_"
 

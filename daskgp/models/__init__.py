@@ -7,12 +7,14 @@ from typing import Any
 from daskgp.errors import SettingError
 from daskgp.models.exact import Exact
 from daskgp.models.lma import LMA
+from daskgp.models.opticom import OptiCom
 from daskgp.models.sgpr import SGPR
 from daskgp.models.ssgp import SparseSpectrum
 
 REGISTRY: dict[str, Any] = {
     Exact.name: Exact,
     LMA.name: LMA,
+    OptiCom.name: OptiCom,
     SGPR.name: SGPR,
     SparseSpectrum.name: SparseSpectrum,
 }
