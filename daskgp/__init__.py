@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, LMA, PIC, OptiComGP, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, ExpertsGP, OptiComGP, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit
@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics
     from daskgp.errors import DaskgpError, InputError
-    from daskgp.estimators import LMA, PIC, SGPR, ExactGP, OptiComGP, SparseSpectrumGP, load, plan
+    from daskgp.estimators import (
+        LMA,
+        PIC,
+        SGPR,
+        ExactGP,
+        ExpertsGP,
+        OptiComGP,
+        SparseSpectrumGP,
+        load,
+        plan,
+    )
     from daskgp.flow.cluster import connect
     from daskgp.flow.convert import convert
     from daskgp.flow.io import open_dataset
@@ -30,6 +40,7 @@ __all__ = [
     "SGPR",
     "DaskgpError",
     "ExactGP",
+    "ExpertsGP",
     "InputError",
     "OptiComGP",
     "SparseSpectrumGP",
@@ -52,6 +63,7 @@ _HOMES = {
     "SGPR": "daskgp.estimators",
     "DaskgpError": "daskgp.errors",
     "ExactGP": "daskgp.estimators",
+    "ExpertsGP": "daskgp.estimators",
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",

@@ -7,6 +7,7 @@ Everything here works on small arrays over places and experts and knows no kerne
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,6 +21,7 @@ from daskgp.typing import Array
 logger = logging.getLogger("daskgp")
 
 CommitteeKind: TypeAlias = Literal["poe", "gpoe", "bcm", "rbcm", "grbcm"]
+Aggregation: TypeAlias = CommitteeKind | Literal["npae", "optimal"]
 COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
 FLOOR = 1e-14
 """Least variance of an expert, as a share of the prior's: its precision must be finite."""
@@ -85,6 +87,35 @@ class Committee:
             precision, weighted = precision + shared, weighted + shared[:, None] * self.mean
         variance = 1.0 / precision
         return variance[:, None] * weighted, variance
+
+
+def committee_kind(name: str) -> CommitteeKind:
+    """The committee of that name; StopIteration for what is none."""
+    return next(kind for kind in COMMITTEES if kind == name)
+
+
+def committee(
+    kind: CommitteeKind,
+    expert: Callable[[int], tuple[Array, Array]],
+    count: int,
+    prior: Array,
+) -> tuple[Array, Array]:
+    """Joint mean (n, p) and variance (n,) of a committee of ``count`` experts.
+
+    ``expert(i)`` gives mean (n, p) and variance (n,) of expert i; for grBCM that of the
+    communication expert where i = 0, and of expert i with its rows added otherwise.
+    """
+    mean, variance = expert(0)
+    if kind != "grbcm":
+        found = Committee(kind, count, namespace(mean).zeros_like(mean), prior)
+        found.add(mean, variance)
+    elif count == 1:
+        return mean, variance
+    else:
+        found = Committee(kind, count - 1, mean, variance)
+    for i in range(1, count):
+        found.add(*expert(i))
+    return found.result()
 
 
 def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ for every entry of the registry: ``local(A ++ B) == combine(local(A), local(B))`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -52,6 +52,7 @@ class Moments(NamedTuple):
     ``shared`` (n, m) is given by a local method beside the covariance: its products with those
     of rows predicted near other blocks are the covariances with them.  ``far`` (n,) marks rows
     of which no training row says anything, where a local method gives the prior back.
+    ``noisy`` says that the variance is that of a new observation, noise included.
     """
 
     mean: Array
@@ -59,6 +60,7 @@ class Moments(NamedTuple):
     covariance: Array | None = None
     shared: Array | None = None
     far: Array | None = None
+    noisy: bool = False
 
 
 class Shape(NamedTuple):
@@ -219,6 +221,58 @@ class LocalModel(Model[Prepared, Stats, State], Protocol):
 
     def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Any:
         """What predictions need of a block and those around it; its ``nbytes`` are known."""
+
+
+class Experts(Protocol):
+    """The experts' training rows, read back one expert at a time."""
+
+    def __len__(self) -> int:
+        """Number of experts."""
+
+    def rows(self, i: int) -> Block:
+        """Scaled rows of expert i."""
+
+    def conditioned(self, *experts: int) -> Any:
+        """What ``condition`` made of the rows of one expert, or of several together."""
+
+
+class Ensemble(Protocol):
+    """A method that combines experts, each of which has rows of its own.
+
+    Summaries of experts are not added: they stand side by side, one for each expert::
+
+        prepared = model.prepare(theta)                                # once
+        each = [model.summarise(prepared, blocks) for each expert]     # map
+        state = model.solve(prepared, each, ...)                       # once
+        model.predict(theta, state, X, near)                           # map, lazy
+
+    Hyper-parameters are trained on the sum of the experts' own objectives, which is that of
+    another method on each expert's rows.
+    """
+
+    name: ClassVar[str]
+    """The name in the registry and in stores."""
+    state_type: ClassVar[Any]
+    """NamedTuple of the arrays that a model store keeps."""
+    keeps_rows: ClassVar[bool]
+    """Whether prediction reads training rows back: ``near`` is then an ``Experts``."""
+
+    def prepare(self, theta: Theta) -> Any:
+        """What all experts need and nobody wants to compute twice."""
+
+    def summarise(self, prepared: Any, blocks: Iterable[Block]) -> Any:
+        """What the combination needs of one expert, whose rows come in blocks."""
+
+    def predict(
+        self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Combined posterior at X (n, d)."""
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[Any, Theta] | None:
+        """As for every method, with one expert."""
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Bytes and operations, for ``plan``; ``block_rows`` are those of an expert's block."""
 
 
 def add(a: Any, b: Any) -> Any:

@@ -13,6 +13,7 @@ from daskgp.errors import StoreError
 from daskgp.flow import io
 from daskgp.flow.io import groups, models, predictions
 from daskgp.flow.layout import Layout, read_layout
+from daskgp.flow.nearby import Nearby
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -123,9 +124,10 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
     if solved.theta.inputs is not None:
         table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
-    if solved.nearby is not None:
-        _add_blocks(table, solved.nearby.layout)
-        table.add_row("conditioned on", solved.nearby.around.describe())
+    if isinstance(solved.kept, Nearby):
+        _add_blocks(table, solved.kept.layout)
+    for what, said in (solved.kept.describe() if solved.kept else {}).items():
+        table.add_row(what, said)
     table.add_row("kernel", _kernel_text(estimator.kernel_))
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * scaling.y_scale

@@ -4,6 +4,7 @@ from typing import Any
 
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.persist import ESTIMATORS, load, save_into
@@ -17,6 +18,7 @@ __all__ = [
     "PIC",
     "SGPR",
     "ExactGP",
+    "ExpertsGP",
     "GaussianProcess",
     "OptiComGP",
     "SparseSpectrumGP",

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import tempfile
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, cast
 
 import dask.array as da
 import numpy as np
@@ -19,19 +16,24 @@ from daskgp import linalg, metrics, scaling
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import training
+from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.io import grids, reading
+from daskgp.flow.members import Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
-from daskgp.model import Model, Theta
+from daskgp.model import Ensemble, Model, Theta
 from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
+
+OUTSIDE = 0.1
+"""Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
 
 class GaussianProcess(RegressorMixin, BaseEstimator):
@@ -65,8 +67,16 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
 
     # -- what a method says ------------------------------------------------------------------
 
-    def _model(self) -> Model:
+    def _model(self) -> Model | Ensemble:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
+
+    def _unit(self) -> Model:
+        """The method that works on blocks of rows: of an ensemble, what each expert is."""
+        return cast(Model[Any, Any, Any], self._model())
+
+    def _fitted(self, stage: rounds.Rounds) -> Model | Ensemble:
+        """The method that predicts."""
+        return stage.model
 
     def _n_inputs(self) -> int:
         """Number of inducing inputs, 0 for a method without."""
@@ -99,8 +109,18 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """The rounds of the final summary, now that the hyper-parameters are known."""
         return stage
 
-    def _near(self, stage: rounds.Rounds, theta: Theta) -> Nearby | None:
-        """Training rows that prediction reads back, of a local method."""
+    def _train(
+        self, stage: rounds.Rounds, theta: Theta, run: training.Run
+    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        """The best vector of hyper-parameters and the history of the search."""
+        return training.on_blocks(self, stage, theta, run)
+
+    def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
+        """What prediction needs, and the value of the objective."""
+        return stage.solve(theta)
+
+    def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby | Members | None:
+        """Training rows that prediction reads back, of a method that wants them."""
         return None
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
@@ -144,7 +164,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         # sizes first: what cannot fit is refused before anything is written
         chunk_rows = self._read_rows()
         self._refuse(io.rows_of(X, y, None, executor.shares_memory, chunk_rows), executor)
-        with self._spill() as spill:
+        with scratch_rows(self.store) as spill:
             rows = io.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
             self._fit_rows(rows, executor, checkpoint, keep)
         return self
@@ -166,7 +186,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         for array in (rows.X, rows.y):
             remedy = f"put it in {visible.HERE}, with store= where fit writes it"
             visible.check(executor, array, "the training data", remedy)
-        model, spans = self._model(), self._spans(rows)
+        model, spans = self._unit(), self._spans(rows)
         if executor.shares_memory:
             resolve_device(self.device)  # elsewhere it is the workers' devices that count
         sums = rounds.describe(rows, spans, executor)
@@ -181,7 +201,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         stage = self._arranged(stage, theta, sums, keep or "")
         theta, history = training.train_theta(self, stage, theta, sums, checkpoint)
         stage = self._settled(stage, theta)
-        state, self.objective_ = stage.solve(theta)
+        state, self.objective_ = self._solve(stage, theta)
         self.history_ = history
         self._remember(stage, theta, state)
         self.n_rows_ = int(sums.rows)
@@ -190,7 +210,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         rows = stage.rows
         self._set_solved(
             Solved(
-                stage.model,
+                self._fitted(stage),
                 theta,
                 state,
                 stage.scaling,
@@ -199,9 +219,26 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
                 rows.y.ndim == 1,
                 stage.dtype,
                 stage.device,
-                self._near(stage, theta),
+                self._kept(stage, theta),
             )
         )
+
+    def _warn_of_inputs(self, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling) -> None:
+        """Of inducing inputs far from all data, which explain nothing."""
+        if theta.inputs is None:
+            return
+        d = len(scale.x_scale)
+        low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
+        margin = OUTSIDE * (high - low)
+        away = (theta.inputs < low - margin) | (theta.inputs > high + margin)
+        count = int(away.any(axis=1).sum())
+        if count:
+            logger.warning(
+                "%d of %d %s lie outside the range of the data: they explain nothing there",
+                count,
+                len(theta.inputs),
+                self.inputs_label,
+            )
 
     def _set_solved(self, solved: Solved) -> None:
         self.solved_ = solved
@@ -385,16 +422,3 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             raise InputError(
                 f"{self._n_inputs()} {self.inputs_label} for {n} usable rows: choose at most {n}"
             )
-
-    @contextmanager
-    def _spill(self) -> Iterator[str]:
-        """URL of a dataset store that lives as long as a fit."""
-        if self.store is None:
-            with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
-                yield f"{folder}/rows.zarr"
-            return
-        url = f"{str(self.store).rstrip('/')}/rows-{uuid.uuid4().hex[:12]}.zarr"
-        try:
-            yield url
-        finally:
-            io.remove(url)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
-import shutil
-import tempfile
-import uuid
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -18,6 +14,7 @@ from daskgp import ordering, scaling, selection
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
+from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
 from daskgp.flow import io, nearby, partition, rounds, visible
 from daskgp.flow.cluster import Executor, ShowProgress
@@ -161,8 +158,8 @@ class LMA(GaussianProcess):
     @property
     def n_blocks_(self) -> int:
         """Number of blocks."""
-        assert self.solved_.nearby is not None
-        return self.solved_.nearby.layout.n_blocks
+        assert isinstance(self.solved_.kept, Nearby)
+        return self.solved_.kept.layout.n_blocks
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -298,15 +295,8 @@ class LMA(GaussianProcess):
         checkpoint: str | None,
         keep: str | None = None,
     ) -> None:
-        folder = None if keep or self.store else _temporary_folder()
-        name = f"rows-{uuid.uuid4().hex[:12]}.zarr"
-        place = keep or f"{str(folder or self.store).rstrip('/')}/{name}"
-        try:
+        with kept_rows(keep, self.store) as place:
             super()._fit_rows(rows, executor, checkpoint, place)
-        except BaseException:
-            if keep is None:
-                io.remove(folder or place)
-            raise
 
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
         """Windows for the hyper-parameters: distances are in units of the lengthscales."""
@@ -318,7 +308,7 @@ class LMA(GaussianProcess):
             windows = nearby.earlier(layout, _places(stage, theta), reach)
         return dataclasses.replace(stage, windows=windows)
 
-    def _near(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
+    def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
         layout = _layout(stage)
         if self._neighbours() == "order" or self._around() == 0:
             return Nearby(stage.rows, layout, nearby.Band(self._around() // 2))
@@ -386,13 +376,6 @@ class PIC(LMA):
             random_state=random_state,
             progress=progress,
         )
-
-
-def _temporary_folder() -> str:
-    """A folder that goes with the process: copies and lazy results may outlive an estimator."""
-    folder = tempfile.mkdtemp(prefix="daskgp-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def _layout(stage: rounds.Rounds) -> Layout:

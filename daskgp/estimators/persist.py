@@ -12,14 +12,16 @@ from daskgp import kernels
 from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
+from daskgp.flow.io import dataset_arrays, remove, rows_of
 from daskgp.flow.io import models as stores
-from daskgp.flow.io import remove
-from daskgp.flow.nearby import open_nearby
+from daskgp.flow.members import Members
+from daskgp.flow.nearby import Nearby, held, open_nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
@@ -32,24 +34,24 @@ if TYPE_CHECKING:
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
     estimator.model_name: estimator
-    for estimator in (SGPR, LMA, PIC, OptiComGP, SparseSpectrumGP, ExactGP)
+    for estimator in (SGPR, LMA, PIC, ExpertsGP, OptiComGP, SparseSpectrumGP, ExactGP)
 }
 SETTING, NEAR = "setting_", "near_"
 
 
 def save(estimator: GaussianProcess, url: str) -> None:
     """Write a fitted estimator to a new model store."""
-    nearby = estimator.solved_.nearby
-    write_rows = None if nearby is None else nearby.write
+    kept = estimator.solved_.kept
+    write_rows = None if kept is None else kept.write
     stores.write(str(url), _stored(estimator), _notes(estimator), write_rows)
 
 
 def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
     """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
-    nearby, at = estimator.solved_.nearby, stores.rows_url(url)
-    if nearby is not None and not nearby.lies_at(at):  # in memory, or those of a prepared store
+    kept, at = estimator.solved_.kept, stores.rows_url(url)
+    if kept is not None and not kept.lies_at(at):  # in memory, or those of a prepared store
         remove(at)
-        nearby.write(at)
+        kept.write(at)
     stores.fill(group, _stored(estimator), _notes(estimator))
 
 
@@ -96,8 +98,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     arrays |= {f"scaling_{k}": v for k, v in vars(solved.scaling).items()}
     if solved.theta.inputs is not None:
         arrays["inputs"] = solved.theta.inputs
-    if solved.nearby is not None:
-        arrays |= {NEAR + name: values for name, values in solved.nearby.around.arrays().items()}
+    if solved.kept is not None:
+        arrays |= {NEAR + name: values for name, values in solved.kept.arrays().items()}
     settings: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         value = value.item() if isinstance(value, np.generic) else value
@@ -123,8 +125,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
-    if solved.nearby is not None:
-        attributes["blocks"] = solved.nearby.layout.token
+    if solved.kept is not None:
+        attributes["blocks"] = solved.kept.token
     # what JSON makes of it is what a reader will check
     return stores.stored(arrays, json.loads(json.dumps(attributes)))
 
@@ -152,10 +154,10 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         float(attributes["noise_variance"]),
         arrays.get("inputs"),
     )
-    state_type, nearby = model_type.state_type, None
+    state_type, kept = model_type.state_type, None
     if model_type.keeps_rows:
-        nearby = open_nearby(stores.rows_url(url), _part(arrays, NEAR))
-        if nearby.layout.token != attributes["blocks"]:
+        kept = open_kept(stores.rows_url(url), _part(arrays, NEAR))
+        if kept.token != attributes["blocks"]:
             raise StoreError("its rows are not those of the fit: fit again")
     solved = Solved(
         model_type(**attributes["model_settings"]),
@@ -167,13 +169,20 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
         settings["device"],
-        nearby,
+        kept,
     )
     estimator._set_solved(solved)
     estimator.objective_ = float(attributes["objective"])
     estimator.n_rows_ = int(attributes["n_rows"])
     estimator.history_ = list(found.notes.get("history", []))
     return estimator
+
+
+def open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members:
+    """Training rows that a model store keeps, as its arrays describe them."""
+    if "starts" in arrays:
+        return Members(held(rows_of(*dataset_arrays(url), None, False)), arrays["starts"])
+    return open_nearby(url, arrays)
 
 
 def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -24,6 +24,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "progress": (True, False, "auto"),
     "neighbours": ("nearest", "order"),
     "prediction": ("consistent", "paper"),
+    "expert": ("sparse", "exact"),
+    "partition": ("random", "block", "chunks"),
+    "aggregation": ("optimal", "npae", "grbcm", "rbcm", "bcm", "gpoe", "poe"),
+    "noise_in_experts": (True, False),
+    "training": ("fact", "fedavg", "fedprox", "admm", "pxadmm"),
     "train_inducing": (True, False),
     "train_support": (True, False),
     "train_spectral": (True, False),
@@ -79,6 +84,15 @@ def positive(name: str, value: Any, or_zero: bool = False) -> None:
     if not (math.isfinite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={value!r}: it must be {least}")
+
+
+def share(name: str, value: Any, zero: bool = False) -> None:
+    """Raise SettingError unless a setting is a number up to 1, greater than 0 or from it."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise SettingError(f"{name}={value!r}: a number is needed")
+    if not (0 < float(value) <= 1 or (zero and value == 0)):
+        need = "from 0 to 1" if zero else "greater than 0 and at most 1"
+        raise SettingError(f"{name}={value!r}: it must be {need}")
 
 
 def whole(name: str, value: Any, least: int) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
 import numpy as np
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
 
 NOISE_BOUNDS = (1e-6, 1e2)
+
+
+class Run(NamedTuple):
+    """One training run: where it starts (k,), bounds (k, 2), names for its history, its tape."""
+
+    start: np.ndarray
+    bounds: np.ndarray
+    describe: Callable[[np.ndarray], dict[str, Any]]
+    tape: checkpoints.Checkpoint | None
 
 
 def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
@@ -58,6 +68,21 @@ def train_theta(
     """Trained hyper-parameters and the history of their training."""
     if estimator.optimizer is None:
         return theta, []
+    with_inputs = estimator._trains_inputs()
+    run = Run(
+        theta.to_vector(with_inputs),
+        _bounds(estimator, theta, sums, stage.scaling),
+        partial(_named, theta),
+        _tape(estimator, checkpoint, sums),
+    )
+    best, history = estimator._train(stage, theta, run)
+    return theta.from_vector(best), history
+
+
+def on_blocks(
+    estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Maximise the objective of the blocks that are trained on."""
     windows, with_inputs = train_windows(estimator, stage.windows), estimator._trains_inputs()
     quiet = dataclasses.replace(stage.executor, show=False)
     part = dataclasses.replace(stage, windows=windows, executor=quiet)
@@ -66,18 +91,19 @@ def train_theta(
         found = part.value_and_gradient(theta.from_vector(vector))
         return found.value, found.gradient.to_vector(with_inputs)
 
-    best, history = train.maximise(
-        evaluate,
-        theta.to_vector(with_inputs),
-        _bounds(estimator, theta, sums, stage.scaling),
-        sum(window.own.rows for window in windows) * stage.rows.n_targets,
-        train.Training(
-            estimator.optimizer, estimator.max_iter, estimator.tol, progress=estimator.progress
-        ),
-        partial(_named, theta),
-        _tape(estimator, checkpoint, sums),
+    values = sum(window.own.rows for window in windows) * stage.rows.n_targets
+    return maximise(estimator, evaluate, run, values)
+
+
+def maximise(
+    estimator: GaussianProcess, evaluate: train.Evaluate, run: Run, values: int
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Maximise an objective of ``values`` target values by the estimator's optimizer."""
+    assert estimator.optimizer is not None
+    settings = train.Training(
+        estimator.optimizer, estimator.max_iter, estimator.tol, progress=estimator.progress
     )
-    return theta.from_vector(best), history
+    return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
 def _bounds(

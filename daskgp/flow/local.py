@@ -48,7 +48,7 @@ class Local:
         total = _Gathered.empty(len(X), self.scaling.y_scale.size, want)
         places = np.flatnonzero(usable)
         for blocks, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
-            near = _cached((self.token, blocks), partial(self._condition, blocks))
+            near = cached((self.token, blocks), partial(self._condition, blocks))
             step = TILE_ROWS if want != "covariance" else len(members)
             for start in range(0, len(members), step):
                 rows = places[members[start : start + step]]
@@ -118,7 +118,7 @@ def _say_far(token: str) -> None:
     )
 
 
-def _cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any]) -> Any:
+def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any]) -> Any:
     """What ``make`` gives, or what it gave before in this process if that is still held."""
     held = _held()
     try:

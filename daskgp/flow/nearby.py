@@ -226,10 +226,22 @@ class Nearby:
         spans = self.layout.spans
         return [self.rows.read(*spans[j]) for j in blocks]
 
+    @property
+    def token(self) -> str:
+        """Checksum of the blocks."""
+        return self.layout.token
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps beside the rows and their blocks."""
+        return self.around.arrays()
+
+    def describe(self) -> dict[str, str]:
+        """For people."""
+        return {"conditioned on": self.around.describe()}
+
     def lies_at(self, url: str) -> bool:
         """Whether a URL is that of the store that the rows are read from."""
-        identity = self.rows.identity
-        return identity is not None and prepared.finished_identity(url) == identity
+        return prepared.lies_at(self.rows, url)
 
     def write(self, url: str) -> None:
         """Write the rows with their blocks to a new dataset store."""
@@ -239,7 +251,8 @@ class Nearby:
             "rows": layout.rows,
             "block_rows": layout.block_rows,
         }
-        prepared.copy(url, self.rows, layout.cuts, layout.centroids, said)
+        blocks = prepared.Written(layout.cuts, layout.centroids, said)
+        prepared.copy(url, self.rows, len(self.rows), blocks)
 
 
 def around_of(arrays: dict[str, np.ndarray]) -> Around:

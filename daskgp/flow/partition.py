@@ -82,14 +82,19 @@ def blocks(n: int, chunks: tuple[int, ...] | None, block_rows: int | None = None
             start = stop
         stop += rows
         if stop - start > wanted:
-            spans += _parts(start, stop, wanted)
+            spans += parts(start, stop, wanted)
             start = stop
     return [*spans, Span(start, stop)] if stop > start else spans
 
 
-def _parts(start: int, stop: int, wanted: int) -> list[Span]:
+def parts(start: int, stop: int, wanted: int) -> list[Span]:
     """Equal parts of at most ``wanted`` rows."""
-    edges = np.linspace(start, stop, -(-(stop - start) // wanted) + 1).astype(int).tolist()
+    return even(start, stop, -(-(stop - start) // wanted))
+
+
+def even(start: int, stop: int, number: int) -> list[Span]:
+    """``number`` parts whose rows differ by at most one."""
+    edges = np.linspace(start, stop, number + 1).astype(int).tolist()
     return [Span(*edge) for edge in itertools.pairwise(edges)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import selection
@@ -13,7 +14,7 @@ from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import FAN_IN
 from daskgp.kernels import Kernel
-from daskgp.model import Model, Shape
+from daskgp.model import Ensemble, Model, Shape
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
@@ -54,7 +55,7 @@ class Plan:
 
 
 def make_plan(
-    model: Model,
+    model: Model | Ensemble,
     kernel: Kernel,
     rows: Rows,
     spans: Sequence[Span],
@@ -135,6 +136,33 @@ def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> Non
         f"has {_size(limit)}: set block_rows to at most {fits} (where the chunks of the store are "
         "larger than that, rewrite it with smaller ones)"
     )
+
+
+def refuse_experts(
+    plan: Plan, limit: int | None, planned: Callable[[int], Plan], count: int
+) -> None:
+    """Raise PlanError if so many experts need more memory than there is.
+
+    ``planned`` gives the plan for another number of experts.
+    """
+
+    def fits(found: Plan) -> bool:
+        inside = limit is None or found.bytes_per_worker <= SHARE * limit
+        return inside and found.bytes_client <= SHARE * MEMORY_LIMIT
+
+    if fits(plan):
+        return
+    needed = (
+        f"{count} experts of up to {-(-plan.rows // count)} rows need "
+        f"{_size(plan.bytes_per_worker)} in a task and {_size(plan.bytes_client)} in the client, "
+        f"where there are {_size(limit or MEMORY_LIMIT)} and {_size(MEMORY_LIMIT)}"
+    )
+    tried = {count >> k for k in range(1, 64)} | {count << k for k in range(1, 64)}
+    usable = [k for k in tried if 1 <= k <= plan.rows and fits(planned(k))]
+    if usable:
+        best = min(usable, key=lambda k: abs(np.log(k / count)))
+        raise PlanError(f"{needed}: n_experts={best} fits")
+    raise PlanError(f"{needed}: choose another aggregation, fewer inducing inputs or more memory")
 
 
 def _size(number: float) -> str:

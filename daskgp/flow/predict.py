@@ -170,8 +170,8 @@ def write(
     notes = {"model": model, "input": source}
     remedy = f"put it in {visible.HERE}"
     visible.check(executor, io.behind(X), "the input", remedy)
-    if solved.nearby is not None:
-        visible.check(executor, solved.nearby.rows.X, "the training rows of the model", remedy)
+    if solved.kept is not None:
+        visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
     new = not io.exists(output)
     target = predictions.open_or_create(output, X, solved, identity, notes, resume)
     try:
@@ -235,7 +235,7 @@ def _write_missing(
     nodes = []
     for i in todo:
         rows = slice(int(starts[i]), int(starts[i + 1]))
-        count = 1 if solved.nearby is None else -(-(rows.stop - rows.start) // PART_ROWS)
+        count = 1 if solved.kept is None else -(-(rows.stop - rows.start) // PART_ROWS)
         parts = [
             predict(_node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
             for p in range(count)

@@ -65,6 +65,24 @@ def map_reduce(
     )
 
 
+def map_all(
+    task: Callable[..., list[Any]],
+    pieces: Sequence[Any],
+    executor: Executor,
+    label: str,
+    shared: Sequence[Delayed] = (),
+) -> list[Any]:
+    """The lists that ``task(piece, *shared)`` gives, joined in the order of the pieces."""
+    nodes = _mapped(task, [(piece, *shared) for piece in pieces], label)
+    chain = delayed(_chained, pure=False, traverse=False)
+    root = chain(*nodes, dask_key_name=f"{label}-all-{uuid.uuid4().hex[:8]}")
+    return list(executor.compute(root, nodes, label))
+
+
+def _chained(*lists: list[Any]) -> list[Any]:
+    return list(itertools.chain(*lists))
+
+
 def _mapped(
     task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], label: str
 ) -> list[Delayed]:
@@ -137,32 +155,32 @@ class Rounds:
 
     def total(self, theta: Theta) -> Any:
         """The reduced summary of all blocks."""
-        return self._round("local", _node("prepared", self._prepare(theta)))
+        return self._round("local", node("prepared", self._prepare(theta)))
 
     def value_and_gradient(self, theta: Theta) -> Objective:
         """The objective on all rows with its whole gradient: two rounds."""
         prepared = self._prepare(theta)
-        node, kept = _node("prepared", prepared), None
+        common, kept = node("prepared", prepared), None
         if self._keeps(theta):
-            kept = self._keep(node)
+            kept = self._keep(common)
             first = delayed(operator.itemgetter(0), pure=False)
             label = f"{self.model.name}-local"
             total = _sum([first(k) for k in kept], self.model.combine, self.executor, label)
         else:
-            total = self._round("local", node)
+            total = self._round("local", common)
         with self._solving(theta):
             objective = self.model.objective(prepared, total)
         if objective.cotangent is None:
             return objective
-        cotangent = _node("cotangent", objective.cotangent)
-        through = self._round("gradient", node, cotangent, each=kept)
+        cotangent = node("cotangent", objective.cotangent)
+        through = self._round("gradient", common, cotangent, each=kept)
         gradient = _add_gradients(objective.gradient, through)
         return objective._replace(gradient=gradient, cotangent=None)
 
     def solve(self, theta: Theta) -> tuple[Any, float]:
         """What prediction needs, and the value of the objective: one round."""
         prepared = self._prepare(theta)
-        total = self._round("local", _node("prepared", prepared))
+        total = self._round("local", node("prepared", prepared))
         with self._solving(theta):
             return self.model.solve(prepared, total), self.model.objective(prepared, total).value
 
@@ -181,7 +199,7 @@ class Rounds:
         task = block.local if what == "local" else block.gradient
         combine = self.model.combine if what == "local" else _add_gradients
         pieces, label = self._pieces(), f"{self.model.name}-{what}"
-        own = [()] * len(pieces) if each is None else [(node,) for node in each]
+        own = [()] * len(pieces) if each is None else [(one,) for one in each]
         arguments = [(piece, *shared, *more) for piece, more in zip(pieces, own, strict=True)]
         return _sum(_mapped(task, arguments, label), combine, self.executor, label)
 
@@ -210,7 +228,7 @@ class Rounds:
         return needed <= KEEP_SHARE * self.executor.memory()
 
 
-def _node(name: str, value: Any) -> Delayed:
+def node(name: str, value: Any) -> Delayed:
     """A value as one node of a graph."""
     return delayed(value, name=f"{name}-{uuid.uuid4().hex[:8]}", traverse=False)
 

@@ -49,8 +49,8 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     for array in (X, y):
         remedy = f"put it in {visible.HERE}"
         visible.check(executor, io.behind(array), "the test data", remedy)
-    if solved.nearby is not None:
-        visible.check(executor, solved.nearby.rows.X, "the training rows of the model", remedy)
+    if solved.kept is not None:
+        visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
     mean, variance = predict.lazy(solved, X, "variance", include_noise=True)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean), np.nan, y)

@@ -13,8 +13,9 @@ from daskgp.errors import InputError, NumericalError
 from daskgp.flow import io
 from daskgp.flow.io.reading import unmasked
 from daskgp.flow.local import Local
+from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
-from daskgp.model import TILE_ROWS, LocalModel, Model, Moments, Theta, Want, move
+from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
 DENSE_ROWS = 20_000
@@ -30,7 +31,7 @@ SOUND = {"prediction": "consistent", "variance": "linear"}
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
 
-    model: Model
+    model: Model | Ensemble
     theta: Theta
     state: Any
     scaling: Scaling
@@ -39,7 +40,7 @@ class Solved:
     vector_target: bool
     dtype: str = "float64"
     device: str = "cpu"
-    nearby: Nearby | None = None
+    kept: Nearby | Members | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -51,9 +52,9 @@ class Solved:
         arrays |= {k: np.asarray(v) for k, v in vars(self.scaling).items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
-        if self.nearby is not None:
-            arrays |= self.nearby.around.arrays() | {"cuts": self.nearby.layout.cuts}
-        settings = {
+        if self.kept is not None:
+            arrays |= self.kept.arrays()
+        settings: dict[str, Any] = {
             "model": [self.model.name, repr(self.model)],
             "kernel": theta.kernel.to_dict(),
             "noise_variance": theta.noise_variance,
@@ -61,6 +62,8 @@ class Solved:
             "dtype": self.dtype,
             "device": self.device,
         }
+        if self.kept is not None:
+            settings["rows"] = self.kept.token
         return io.checksum(arrays, settings)
 
     @property
@@ -78,11 +81,11 @@ class Solved:
 
         None for a global method, which wants none.
         """
-        if self.nearby is None:
+        if not isinstance(self.kept, Nearby):
             return None
         usable = np.isfinite(np.asarray(X, np.float64)).all(axis=1)
         places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
-        groups = self.nearby.groups(np.asarray(X, np.float64)[usable])
+        groups = self.kept.groups(np.asarray(X, np.float64)[usable])
         return np.concatenate([*(places[members] for _, members in groups), rest])
 
     def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
@@ -101,7 +104,7 @@ class Solved:
         mean = np.empty((len(X), self.n_targets))
         variance = np.empty_like(mean) if want == "variance" else None
         # a local method wants all rows of a block together
-        step = TILE_ROWS if self.nearby is None else max(len(X), 1)
+        step = max(len(X), 1) if isinstance(self.kept, Nearby) else TILE_ROWS
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             tile = self._tile(X[rows], want, include_noise)
@@ -142,12 +145,15 @@ class Solved:
     ) -> Moments:
         device = backend.resolve_device(self.device)
         theta, state = move(self.theta, device), move(self.state, device)
-        if self.nearby is None:
-            inputs = backend.to_device(scaled, device)
-            return move(self.model.predict(theta, state, inputs, None, want), "cpu")
-        model = cast(LocalModel[Any, Any, Any], self.model)
-        local = Local(model, theta, state, self.scaling, self.nearby, self.token, device)
-        return local.moments(X, scaled, usable, want)
+        if isinstance(self.kept, Nearby):
+            model = cast(LocalModel[Any, Any, Any], self.model)
+            local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
+            return local.moments(X, scaled, usable, want)
+        experts, inputs = None, backend.to_device(scaled, device)
+        if self.kept is not None:
+            fit = self.model, theta, state, self.scaling
+            experts = Consulted(*fit, self.kept, self.token, device)
+        return move(self.model.predict(theta, state, inputs, experts, want), "cpu")
 
     def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
         """Clip what rounding makes negative; anything beyond is an error."""

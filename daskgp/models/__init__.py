@@ -6,9 +6,11 @@ from typing import Any
 
 from daskgp.errors import SettingError
 from daskgp.models.exact import Exact
+from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.lma import LMA
 from daskgp.models.opticom import OptiCom
 from daskgp.models.sgpr import SGPR
+from daskgp.models.sparse_experts import SparseExperts
 from daskgp.models.ssgp import SparseSpectrum
 
 REGISTRY: dict[str, Any] = {
@@ -20,9 +22,14 @@ REGISTRY: dict[str, Any] = {
 }
 
 
+ENSEMBLES: dict[str, Any] = {ExactExperts.name: ExactExperts, SparseExperts.name: SparseExperts}
+"""Methods that combine experts."""
+
+
 def by_name(name: str) -> Any:
     """The method class registered under a name; SettingError lists the known names."""
-    if name not in REGISTRY:
-        known = ", ".join(sorted(REGISTRY))
+    every = REGISTRY | ENSEMBLES
+    if name not in every:
+        known = ", ".join(sorted(every))
         raise SettingError(f"unknown model {name!r}: choose one of {known}")
-    return REGISTRY[name]
+    return every[name]

@@ -186,8 +186,23 @@ def blocks_behind(X: Any) -> Blocks | None:
     return Blocks(url, found, features, cuts, centroids)
 
 
-def copy(url: str, rows: Rows, cuts: np.ndarray, centroids: np.ndarray, blocks: Any) -> None:
-    """Write rows that are in the order of blocks, with the blocks, to a new dataset store.
+def lies_at(rows: Rows, url: str) -> bool:
+    """Whether a URL is that of the finished store that rows are read from."""
+    return rows.identity is not None and finished_identity(url) == rows.identity
+
+
+class Written(NamedTuple):
+    """What a store says of its blocks: first keys, mean inputs and attributes."""
+
+    cuts: np.ndarray
+    centroids: np.ndarray
+    attributes: dict[str, Any]
+
+
+def copy(url: str, rows: Rows, chunk_rows: int, blocks: Written | None = None) -> None:
+    """Write rows, with the blocks whose order they are in, to a new dataset store.
+
+    Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs.
 
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """
@@ -198,11 +213,13 @@ def copy(url: str, rows: Rows, cuts: np.ndarray, centroids: np.ndarray, blocks: 
     }
     with groups.creating(url, "dataset", attributes) as group:
         for name, source in (("X", rows.X), ("y", rows.y)):
-            step = row_step(source) if isinstance(source, zarr.Array) else max(len(rows), 1)
+            stored = isinstance(source, zarr.Array)
+            step = row_step(source) if stored else max(min(chunk_rows, len(rows)), 1)
             target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
             for start in range(0, len(rows), step):
                 target[start : start + step] = source[start : start + step]
-        groups.write_array(group, CUTS, cuts)
-        groups.write_array(group, CENTROIDS, centroids)
-        group.attrs[BLOCKS] = {"version": VERSION, **blocks}
+        if blocks is not None:
+            groups.write_array(group, CUTS, blocks.cuts)
+            groups.write_array(group, CENTROIDS, blocks.centroids)
+            group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}
         group.attrs["complete"] = True

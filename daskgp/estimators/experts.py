@@ -1,0 +1,443 @@
+"""Experts: many small Gaussian processes and what is made of their predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daskgp import ordering, scaling, train
+from daskgp.aggregation import Aggregation
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators import training
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.inputs import ChosenInputs, in_users_units
+from daskgp.estimators.places import kept_rows, scratch_rows
+from daskgp.estimators.settings import JITTER, share, whole
+from daskgp.flow import io, nearby, partition, rounds
+from daskgp.flow import plan as planning
+from daskgp.flow.cluster import Executor, ShowProgress, solve_threads
+from daskgp.flow.experts import ExpertRounds, Objectives
+from daskgp.flow.layout import read_layout
+from daskgp.flow.members import Members
+from daskgp.flow.partition import Span
+from daskgp.flow.prepare import arrange
+from daskgp.kernels import Kernel
+from daskgp.model import Model, Theta
+from daskgp.models.exact import Exact
+from daskgp.models.exact_experts import ExactExperts
+from daskgp.models.sgpr import SGPR as CollapsedSparse
+from daskgp.models.sparse_experts import SparseExperts
+from daskgp.typing import Device, MeanName, OptimizerName
+
+EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
+"""Default rows of an exact expert; default number of sparse ones, and least rows of one."""
+WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
+TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
+
+
+class ExpertsGP(GaussianProcess):
+    """Distributed experts: a Gaussian process for each part of the rows, and their combination.
+
+    Every expert sees its own rows alone; hyper-parameters are shared.  Predictions combine the
+    experts' by one of the rules of the literature or by the weights of least penalised risk
+    ([OPT]), which know how the experts agree.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+    expert : {"sparse", "exact"}
+        Sparse experts share their inducing inputs: with optimal weights a prediction costs no
+        more than that of one sparse GP.  Exact experts are exact on their own rows, which
+        predictions read back.
+    n_experts : int, optional
+        Number M of experts.  Default 16 sparse ones, or exact ones of about 1,000 rows.
+    partition : {"random", "block", "chunks"}
+        Which rows an expert has: drawn at random; near one another in ``order``; or one after
+        another as they lie.  A store that ``daskgp.prepare`` made in that kind of order is read
+        as it is.
+    order : str or sequence of str
+        The order of ``partition="block"``, as for ``daskgp.prepare``.
+    aggregation : {"optimal", "npae", "grbcm", "rbcm", "bcm", "gpoe", "poe"}
+        How predictions are combined: optimal weights, nested pointwise aggregation (best and
+        dearest), the generalised robust, robust and plain Bayesian committee machines, and
+        generalised and plain products of experts.
+    weights : {"projection", "paper"}
+        Optimal weights: from the exact inner products with the targets over all rows, or as the
+        paper prints them.
+    variance : {"linear", "paper"}
+        Of optimal weights: the exact error variance of the weighted sum, or the paper's formula,
+        which is no calibrated variance.
+    central : float, optional
+        Share of the rows, greater than 0 and at most 1, that inner products of exact experts are
+        summed over: unbiased and cheaper.  With ``weights="paper"`` the share that replaces one
+        row of each expert.
+    ridge : float
+        Added to the system of the weights, relative to its mean diagonal; what shares the weight
+        among experts that predict alike.
+    noise_in_experts : bool
+        Whether committees combine predictions of noisy observations, as printed in [OPT] eq. 14,
+        rather than of f.  They then give the variance of observations only.
+    n_inducing, inducing, train_inducing
+        As in ``SGPR``, for sparse experts.
+    training : {"fact", "fedavg", "fedprox", "admm", "pxadmm"}
+        How hyper-parameters are learnt: on the sum of the experts' objectives by ``optimizer``, or
+        in rounds in which every expert makes steps of its own.
+    local_steps : int
+        Steps of Adam an expert makes in a round.
+    learning_rate : float
+        Of these steps.
+    sampling_rate : float
+        Share of the experts that take part in a round of FedAvg or FedProx.
+    rho, mu, lipschitz : float
+        Penalty of the ADMMs, FedProx's proximal weight, and the curvature that pxADMM allows for;
+        objectives are per target value.
+    noise_variance, mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, \
+random_state, progress
+        As in ``SGPR``; ``optimizer`` is that of FACT, None keeps the hyper-parameters, and
+        ``max_iter`` counts rounds otherwise.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    n_experts_ : int
+    weights_ : ndarray (M,), of ``aggregation="optimal"``
+    inducing_ : ndarray (m, d), in the units of X, of sparse experts
+    objective_ : float, the sum of the experts' objectives on their standardised rows
+    history_ : list of dict, one an iteration or round
+    n_features_in_, feature_names_in_, n_rows_
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 400)[:, None]
+    >>> y = np.sin(6 * X[:, 0])
+    >>> model = daskgp.ExpertsGP(n_experts=4, n_inducing=20).fit(X, y)
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-3)
+    True
+    """
+
+    model_name: ClassVar[str] = "experts"
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        expert: Literal["sparse", "exact"] = "sparse",
+        n_experts: int | None = None,
+        partition: Literal["random", "block", "chunks"] = "random",
+        order: str | Sequence[str] = "auto",
+        aggregation: Aggregation = "optimal",
+        weights: Literal["projection", "paper"] = "projection",
+        variance: Literal["linear", "paper"] = "linear",
+        central: float | None = None,
+        ridge: float = 1e-6,
+        noise_in_experts: bool = False,
+        n_inducing: int = 512,
+        inducing: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
+        train_inducing: bool = False,
+        training: TrainingName = "fact",
+        local_steps: int = 5,
+        learning_rate: float = 0.05,
+        sampling_rate: float = 1.0,
+        rho: float = 1.0,
+        mu: float = 0.1,
+        lipschitz: float = 1.0,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "l-bfgs",
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        block_rows: int | None = None,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.expert = expert
+        self.n_experts = n_experts
+        self.partition = partition
+        self.order = order
+        self.aggregation = aggregation
+        self.weights = weights
+        self.variance = variance
+        self.central = central
+        self.ridge = ridge
+        self.noise_in_experts = noise_in_experts
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.train_inducing = train_inducing
+        self.training = training
+        self.local_steps = local_steps
+        self.learning_rate = learning_rate
+        self.sampling_rate = sampling_rate
+        self.rho = rho
+        self.mu = mu
+        self.lipschitz = lipschitz
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.standardize = standardize
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.tol = tol
+        self.block_rows = block_rows
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    @property
+    def n_experts_(self) -> int:
+        """Number of experts M."""
+        model = self.solved_.model
+        assert isinstance(model, SparseExperts | ExactExperts)
+        return model.n_experts
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """Optimal weights (M,) of the experts; AttributeError for other aggregations."""
+        beta: np.ndarray = self.solved_.state.beta
+        if not len(beta):
+            raise AttributeError(f"aggregation={self.aggregation!r} has no weights_")
+        return beta
+
+    @property
+    def inducing_(self) -> np.ndarray:
+        """Inducing inputs (m, d) in the units of X; AttributeError for exact experts."""
+        if self.solved_.theta.inputs is None:
+            raise AttributeError("exact experts have no inducing_ inputs")
+        return in_users_units(self.solved_)
+
+    # -- settings ----------------------------------------------------------------------------
+
+    @property
+    def _exact(self) -> bool:
+        return self.expert == "exact"
+
+    def _model(self, count: int = 1) -> SparseExperts | ExactExperts:
+        settings: dict[str, Any] = {
+            "n_experts": count,
+            "aggregation": self.aggregation,
+            "weights": self.weights,
+            "variance": self.variance,
+            "central": self.central,
+            "ridge": self.ridge,
+            "noise_in_experts": self.noise_in_experts,
+        }
+        if self._exact:
+            return ExactExperts(**settings)
+        return SparseExperts(**settings, jitter=JITTER[self.dtype])
+
+    def _fitted(self, stage: rounds.Rounds) -> SparseExperts | ExactExperts:
+        return self._model(len(stage.windows))
+
+    def _unit(self) -> Model:
+        return Exact() if self._exact else CollapsedSparse(jitter=JITTER[self.dtype])
+
+    @property
+    def _chosen(self) -> ChosenInputs:
+        return ChosenInputs(self, "inducing", "n_inducing", self.inputs_label)
+
+    def _n_inputs(self) -> int:
+        return 0 if self._exact else self._chosen.count
+
+    def _trains_inputs(self) -> bool:
+        return self.train_inducing and not self._exact
+
+    def _choose_inputs(
+        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
+    ) -> np.ndarray | None:
+        return None if self._exact else self._chosen.choose(stage, sample, kernel)
+
+    def _number(self, n: int) -> int:
+        """Experts for n rows."""
+        if self.n_experts is not None:
+            return whole("n_experts", self.n_experts, 1)
+        if self._exact:
+            return max(1, -(-n // EXACT_ROWS))
+        return min(SPARSE_EXPERTS, max(1, n // SPARSE_ROWS))
+
+    def _check(self) -> None:
+        """Raise SettingError for settings that contradict one another."""
+        combined = self.aggregation == "optimal"
+        if self.aggregation == "grbcm" and self.partition == "block":
+            raise SettingError(
+                "aggregation='grbcm' needs a first expert whose rows are spread over all data: "
+                "choose partition='random'"
+            )
+        if self.noise_in_experts and self.aggregation in ("optimal", "npae"):
+            raise SettingError(
+                f"noise_in_experts=True is for committees, not aggregation={self.aggregation!r}: "
+                "leave it out"
+            )
+        for name, allowed in (("weights", WEIGHTS), ("variance", VARIANCES)):
+            if getattr(self, name) not in allowed:
+                choices = ", ".join(map(repr, allowed))
+                raise SettingError(f"{name}={getattr(self, name)!r}: choose one of {choices}")
+        share("ridge", self.ridge, zero=True)
+        if self.central is None:
+            return
+        share("central", self.central)
+        if not (combined and (self._exact or self.weights == "paper")):
+            raise SettingError(
+                f"central={self.central!r} is for optimal weights of exact experts or "
+                "weights='paper': leave it out"
+            )
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        self._check()
+        if self.partition == "block" and read_layout(rows.X) is None:
+            ordering.check_order(self.order, rows.feature_names, nearby=True)
+        super()._refuse(rows, executor)
+
+    def _refuse_few_rows(self, n: int) -> None:
+        super()._refuse_few_rows(n)
+        count = self._number(n)
+        if count > n:
+            raise InputError(f"n_experts={count} for {n} usable rows: choose at most {n}")
+
+    def _part_rows(self, n: int, count: int) -> int:
+        """Rows that a task holds of an expert."""
+        most = -(-n // count)
+        if self._exact:
+            return max(most, 1)
+        return min(self.block_rows or partition.default_block_rows(n), max(most, 1))
+
+    def _work(self, rows: io.Rows) -> tuple[Span, ...]:
+        return self._parts(len(rows), self._number(len(rows)))
+
+    def _parts(self, n: int, count: int) -> tuple[Span, ...]:
+        wide = self._part_rows(n, count)
+        experts = partition.even(0, n, count)
+        return tuple(part for own in experts for part in partition.parts(*own, wide))
+
+    def _plan(self, rows: io.Rows) -> planning.Plan:
+        return self._planned(rows, self._number(len(rows)))
+
+    def _planned(self, rows: io.Rows, count: int) -> planning.Plan:
+        spans = self._parts(len(rows), count)
+        largest = max((span.rows for span in spans), default=0)
+        return planning.make_plan(
+            self._model(count),
+            self._kernel(),
+            rows,
+            spans,
+            self._n_inputs(),
+            np.dtype(self.dtype).itemsize,
+            largest,
+        )
+
+    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+        planning.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))
+
+    def _arranged(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> rounds.Rounds:
+        rows = self._placed(stage, sums, keep)
+        windows = partition.alone(partition.even(0, len(rows), self._number(int(sums.rows))))
+        return dataclasses.replace(stage, rows=rows, windows=windows)
+
+    def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> io.Rows:
+        """Rows in the order in which experts take them."""
+        rows, layout = stage.rows, read_layout(stage.rows.X)
+        shuffled = layout is not None and layout.order.kind == ordering.RANDOM
+        as_it_lies = self.partition == "chunks" or (
+            layout is not None and shuffled == (self.partition == "random")
+        )
+        if as_it_lies:
+            return rows if isinstance(rows.X, np.ndarray) else nearby.held(rows)
+        if isinstance(rows.X, np.ndarray) and self.partition == "random":
+            line = ordering.random_order(len(rows), self._seed())
+            line = line[scaling.complete_rows(rows.X[line], _columns(rows.y[line]))]
+            return dataclasses.replace(rows, X=rows.X[line], y=rows.y[line], chunks=None)
+        order = ordering.RANDOM if self.partition == "random" else self.order
+        settings = order, None, None, self._seed(), stage.executor, sums
+        arrange(stage.rows, keep, *settings, "give store= a place that all workers see")
+        found, _ = nearby.open_blocks(keep)
+        if not isinstance(rows.X, np.ndarray):
+            return found
+        here = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
+        io.remove(keep)
+        return here
+
+    def _fit_rows(
+        self,
+        rows: io.Rows,
+        executor: Executor,
+        checkpoint: str | None,
+        keep: str | None = None,
+    ) -> None:
+        place = kept_rows(keep, self.store) if self._exact else scratch_rows(self.store)
+        with place as url:
+            super()._fit_rows(rows, executor, checkpoint, url)
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def _rounds(self, stage: rounds.Rounds) -> ExpertRounds:
+        wide = self._part_rows(len(stage.rows), len(stage.windows))
+        return ExpertRounds(
+            stage.rows,
+            stage.spans,
+            wide,
+            stage.scaling,
+            stage.executor,
+            stage.dtype,
+            stage.device,
+        )
+
+    def _train(
+        self, stage: rounds.Rounds, theta: Theta, run: training.Run
+    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        quiet = dataclasses.replace(stage, executor=dataclasses.replace(stage.executor, show=False))
+        experts = Objectives(self._rounds(quiet), stage.model, theta, self._trains_inputs())
+        if self.training == "fact":
+            values = int(experts.counts.sum())
+            return training.maximise(self, partial(train.fact, experts), run, values)
+        settings = train.Federated(
+            self.training,
+            self.max_iter,
+            self.tol,
+            self.local_steps,
+            self.learning_rate,
+            self.sampling_rate,
+            self.rho,
+            self.mu,
+            self.lipschitz,
+            self._seed(),
+            self.progress,
+        )
+        return train.train_experts(experts, run.start, run.bounds, settings, run.describe, run.tape)
+
+    def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
+        model, experts, seed = self._fitted(stage), self._rounds(stage), self._seed()
+        found = experts.summaries(model, theta, seed)
+        value = float(sum(summary.value for summary in found))
+        with_inputs = 0 if theta.inputs is None else len(theta.inputs)
+        if isinstance(model, ExactExperts):
+            cross = None
+            if model.needs_cross:
+                cross = experts.cross(model, theta, [e.weights for e in found], seed)
+            return model.solve(theta, found, cross), value
+        with solve_threads(with_inputs):
+            return model.solve(model.prepare(theta), found), value
+
+    def _kept(self, stage: rounds.Rounds, theta: Theta) -> Members | None:
+        if not self._exact:
+            return None
+        edges = [span.start for span in stage.spans] + [len(stage.rows)]
+        return Members(stage.rows, np.array(edges, np.int64))
+
+
+def _columns(y: np.ndarray) -> np.ndarray:
+    return y.reshape(len(y), -1)

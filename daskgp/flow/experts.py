@@ -1,0 +1,279 @@
+"""Rounds over experts: each has rows of its own, and what it finds stands beside the others'.
+
+An expert is the unit of work: a task reads its rows block by block and gives a small result, such
+as its own objective at its own hyper-parameters.  Experts with few rows share a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp import projection, scaling
+from daskgp.backend import resolve_device
+from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import TASK_ROWS, Span, even, parts
+from daskgp.flow.rounds import map_all, map_reduce, node
+from daskgp.model import Block, Model, Theta, ThetaBar, move
+from daskgp.models.exact_experts import ExactExperts
+from daskgp.models.sparse_experts import SparseExperts
+from daskgp.scaling import Scaling
+
+CENTRAL_STREAM = 3
+Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+class Central(NamedTuple):
+    """Rows drawn at random: one of each expert, or a share of them all."""
+
+    share: float | None
+    seed: int
+
+    def among(self, expert: Span, part: Span) -> np.ndarray:
+        """Which rows of a part of an expert are drawn (r,); by their places alone."""
+        if self.share is None:
+            rng = np.random.default_rng([self.seed, CENTRAL_STREAM, expert.start])
+            drawn = expert.start + int(rng.integers(max(expert.rows, 1)))
+            return np.arange(part.start, part.stop) == drawn
+        keys = np.random.PCG64([self.seed, CENTRAL_STREAM]).advance(part.start)
+        return keys.random_raw(part.rows) < np.uint64(self.share * (2.0**64 - 2048))
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertRounds:
+    """The rounds over the experts of one set of rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    spans : tuple of Span
+        Rows of each expert.
+    block_rows : int
+        Most rows that a task holds of an expert.
+    scaling, executor, dtype, device
+        As for other rounds.
+    """
+
+    rows: Rows
+    spans: tuple[Span, ...]
+    block_rows: int
+    scaling: Scaling
+    executor: Executor
+    dtype: str = "float64"
+    device: str = "cpu"
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Values of y that each expert has (M,), missing ones included."""
+        return np.array([span.rows * self.rows.n_targets for span in self.spans], np.float64)
+
+    def summaries(self, model: SparseExperts | ExactExperts, theta: Theta, seed: int) -> list[Any]:
+        """What the combination needs of each expert, in their order."""
+        central = None
+        if isinstance(model, SparseExperts) and model.weights == "paper":
+            central = Central(model.central, seed)
+        with solve_threads(0 if theta.inputs is None else len(theta.inputs)):
+            prepared = model.prepare(theta)
+        task = partial(_summarise, self._reader(), model, central)
+        shared = (node("prepared", prepared),)
+        return map_all(task, self._groups(range(len(self.spans))), self.executor, "experts", shared)
+
+    def cross(
+        self, model: ExactExperts, theta: Theta, weights: Sequence[np.ndarray], seed: int
+    ) -> projection.Cross:
+        """Sums over rows of the functions of all experts, and their products with one another.
+
+        Of all rows; of a share where ``central`` is set; and for the paper's weights as printed,
+        products over one row of each expert and the rest over all rows.
+        """
+        share, letter = model.central, model.weights == "paper" and model.central is None
+        everywhere = None if share is None else Central(share, seed)
+        products = Central(None, seed) if letter else everywhere
+        starts = np.concatenate([[0], np.cumsum([len(w) for w in weights])])
+        functions = _Functions(theta, np.concatenate(weights), starts)
+        task = partial(_cross_sums, self._reader(), everywhere, products)
+        pieces, shared = range(len(self.spans)), (node("functions", functions),)
+        found: projection.Cross = map_reduce(
+            task, projection.combine, pieces, self.executor, "cross", shared
+        )
+        return found
+
+    def _reader(self) -> _Reader:
+        return _Reader(
+            self.rows, self.spans, self.block_rows, self.scaling, self.dtype, self.device
+        )
+
+    def _groups(self, which: Sequence[int]) -> list[tuple[int, ...]]:
+        """Experts of each task: those with few rows share one as long as there are many."""
+        most = max(1, max((span.rows for span in self.spans), default=1))
+        wide = max(1, min(TASK_ROWS // most, len(which) // 16))
+        return [tuple(which[i : i + wide]) for i in range(0, len(which), wide)]
+
+
+@dataclass(frozen=True, eq=False)
+class Objectives:
+    """Each expert's own objective, as training wants it: a function of a vector.
+
+    ``model`` is the method that an expert is for itself.
+    """
+
+    rounds: ExpertRounds
+    model: Model
+    theta: Theta
+    with_inputs: bool
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Values of y that each expert has (M,)."""
+        return self.rounds.counts
+
+    def map(
+        self, work: Callable[[Evaluate, Any], Any], which: Sequence[int], arguments: Sequence[Any]
+    ) -> list[Any]:
+        """``work(evaluate, argument)`` for each expert of ``which``, in that order."""
+        given = dict(zip(which, arguments, strict=True))
+        groups = self.rounds._groups(list(which))
+        pieces = [[(i, given[i]) for i in group] for group in groups]
+        task = partial(_work, self.rounds._reader(), self.model, self.theta, self.with_inputs, work)
+        return map_all(task, pieces, self.rounds.executor, "train")
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Reads, cleans, scales and moves the rows of experts, on the worker."""
+
+    rows: Rows
+    spans: tuple[Span, ...]
+    block_rows: int
+    scaling: Scaling
+    dtype: str
+    device: str
+
+    def parts(self, i: int) -> list[Span]:
+        """The rows of expert i in equal parts, one at least."""
+        span = self.spans[i]
+        return parts(span.start, span.stop, self.block_rows) or even(span.start, span.stop, 1)
+
+    def blocks(self, i: int, central: Central | None = None) -> Iterator[Block]:
+        """The rows of expert i, or those of them that are drawn, part by part."""
+        for part in self.parts(i):
+            yield self.block(i, part, central)
+
+    def block(self, i: int, part: Span, central: Central | None = None) -> Block:
+        """A part of the rows of expert i, or those of them that are drawn."""
+        X, y = self.rows.read(*part)
+        if central is not None:
+            drawn = central.among(self.spans[i], part)
+            X, y = X[drawn], y[drawn]
+        block: Block = move(self.scaling.block(X, y, self.dtype), self.on)
+        return block
+
+    def held(self, i: int) -> Callable[[], Iterator[Block]]:
+        """Reads the rows of expert i again and again; once where they are one part."""
+        found = list(self.blocks(i)) if len(self.parts(i)) == 1 else None
+        return lambda: self.blocks(i) if found is None else iter(found)
+
+    @property
+    def on(self) -> str:
+        """The device of this process."""
+        return resolve_device(self.device)
+
+
+def _summarise(
+    reader: _Reader, model: Any, central: Central | None, experts: tuple[int, ...], prepared: Any
+) -> list[Any]:
+    with single_blas_thread():
+        prepared = move(prepared, reader.on)
+        more = [() if central is None else (reader.blocks(i, central),) for i in experts]
+        found = [
+            model.summarise(prepared, reader.blocks(i), *drawn)
+            for i, drawn in zip(experts, more, strict=True)
+        ]
+        return [move(summary, "cpu") for summary in found]
+
+
+class _Functions(NamedTuple):
+    """The experts' means as functions: k(., x) weighted by alpha (n, p), and where each begins."""
+
+    theta: Theta
+    weights: np.ndarray
+    starts: np.ndarray
+
+    def of(self, i: int) -> slice:
+        """Rows of expert i among the weights."""
+        return slice(int(self.starts[i]), int(self.starts[i + 1]))
+
+
+def _cross_sums(
+    reader: _Reader,
+    everywhere: Central | None,
+    products: Central | None,
+    i: int,
+    functions: _Functions,
+) -> projection.Cross:
+    with single_blas_thread():
+        sums = partial(_sums_of, reader, functions, i)
+        found = sums(everywhere)
+        if products is everywhere:
+            return found
+        few = sums(products)
+        return few._replace(hilbert=found.hilbert)
+
+
+def _sums_of(
+    reader: _Reader, functions: _Functions, i: int, central: Central | None
+) -> projection.Cross:
+    """Sums over the rows of expert i, or over those of them that are drawn."""
+    span, own = reader.spans[i], functions.weights[functions.of(i)]
+    if central is not None:
+        complete = scaling.complete_rows(*reader.rows.read(*span))
+        own = own[central.among(span, span)[complete]]
+    others = (
+        (_whole(reader, j).X, functions.weights[functions.of(j)]) for j in range(len(reader.spans))
+    )
+    block, kernel = reader.block(i, span, central), functions.theta.kernel
+    return projection.cross_sums(kernel, block, own, i, others, len(reader.spans))
+
+
+def _whole(reader: _Reader, i: int) -> Block:
+    """All rows of an expert."""
+    return reader.block(i, reader.spans[i])
+
+
+def _work(
+    reader: _Reader,
+    model: Model,
+    theta: Theta,
+    with_inputs: bool,
+    work: Callable[[Evaluate, Any], Any],
+    piece: list[tuple[int, Any]],
+) -> list[Any]:
+    with single_blas_thread():
+        return [
+            work(partial(_evaluate, model, theta, with_inputs, reader.held(i)), argument)
+            for i, argument in piece
+        ]
+
+
+def _evaluate(
+    model: Model,
+    theta: Theta,
+    with_inputs: bool,
+    blocks: Callable[[], Iterator[Block]],
+    vector: np.ndarray,
+) -> tuple[float, np.ndarray]:
+    """One expert's objective and its gradient (k,)."""
+    prepared = model.prepare(theta.from_vector(vector))
+    total = reduce(model.combine, (model.local(prepared, block) for block in blocks()))
+    objective = model.objective(prepared, total)
+    gradient = objective.gradient.to_vector(with_inputs)
+    if objective.cotangent is not None:
+        for block in blocks():
+            through: ThetaBar = model.local_vjp(prepared, block, objective.cotangent)
+            gradient = gradient + through.to_vector(with_inputs)
+    return objective.value, gradient

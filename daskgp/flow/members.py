@@ -1,0 +1,100 @@
+"""Experts' training rows, which predictions read back one expert at a time."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from daskgp.backend import to_device
+from daskgp.errors import StoreError
+from daskgp.flow.io import Rows, groups, prepared
+from daskgp.flow.local import cached
+from daskgp.flow.partition import Span
+from daskgp.model import Block, Theta
+from daskgp.scaling import Scaling
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Which rows belong to which expert.
+
+    Parameters
+    ----------
+    rows : Rows
+        Those of an expert one after another.
+    starts : ndarray (M + 1,)
+        First row of each expert, and the number of rows.
+    """
+
+    rows: Rows
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """Rows of each expert."""
+        edges = self.starts.tolist()
+        return tuple(Span(a, b) for a, b in itertools.pairwise(edges))
+
+    @property
+    def token(self) -> str:
+        """Checksum of which rows belong to which expert."""
+        return groups.checksum({"starts": self.starts}, {})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps beside the rows."""
+        return {"starts": self.starts}
+
+    def describe(self) -> dict[str, str]:
+        """For people."""
+        sizes = np.diff(self.starts)
+        return {"experts": f"{len(self)} of {sizes.min()} to {sizes.max()} rows"}
+
+    def lies_at(self, url: str) -> bool:
+        """Whether a URL is that of the store that the rows are read from."""
+        return prepared.lies_at(self.rows, url)
+
+    def write(self, url: str) -> None:
+        """Write the rows to a new dataset store, about an expert a chunk."""
+        prepared.copy(url, self.rows, int(np.diff(self.starts).max()))
+
+
+@dataclass(frozen=True, eq=False)
+class Consulted:
+    """Experts as a prediction consults them: the factors that were used last are held.
+
+    ``token`` tells the fit from others.
+    """
+
+    model: Any
+    theta: Theta
+    state: Any
+    scaling: Scaling
+    members: Members
+    token: str
+    device: str
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def rows(self, i: int) -> Block:
+        """Scaled rows of expert i."""
+        span = self.members.spans[i]
+        block = self.scaling.block(*self.members.rows.read(*span))
+        if len(block.X) != self.state.starts[i + 1] - self.state.starts[i]:
+            raise StoreError("training rows that the model reads back are gone: fit again")
+        return Block(*(to_device(part, self.device) for part in block))
+
+    def conditioned(self, *experts: int) -> Any:
+        """What the model made of the rows of some experts together."""
+        return cached((self.token, experts), partial(self._condition, experts))
+
+    def _condition(self, experts: tuple[int, ...]) -> Any:
+        blocks = [self.rows(i) for i in experts]
+        return self.model.condition(self.theta, self.state, blocks)

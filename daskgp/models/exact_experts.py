@@ -1,0 +1,339 @@
+"""Exact local experts and every way to combine them ([OPT] section 4.2).
+
+Letters: expert i has the rows X_i, y_i; C_i = K(X_i, X_i) + s I = L_i L_i', alpha_i = C_i^-1 y_i,
+k_i = K(X_i, x).  It predicts mean k_i' alpha_i and variance k** - c_i with c_i = k_i' C_i^-1 k_i.
+u_i = C_i^-1 k_i, and v stacks beta_i u_i.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from daskgp import aggregation, linalg, projection
+from daskgp.aggregation import Aggregation
+from daskgp.backend import namespace
+from daskgp.errors import InputError
+from daskgp.model import Block, Experts, Footprint, Moments, Shape, Theta, Want
+from daskgp.projection import Cross
+from daskgp.typing import Array
+
+SOLVED_BYTES = 256 << 20
+"""Bytes of u over all training rows that a prediction holds, where it needs all experts at once."""
+MOST_PLACES = 1024
+
+
+class Summary(NamedTuple):
+    """One expert: its weights alpha (n, p) and the log evidence of its rows."""
+
+    weights: Array
+    value: float
+
+
+class State(NamedTuple):
+    """Weights alpha (n, p) of all experts, where each begins (M + 1,), and beta (M,)."""
+
+    weights: Array
+    starts: Array
+    beta: Array
+
+
+class Conditioned(NamedTuple):
+    """Rows of an expert, factored: X (r, d), L (r, r) and alpha (r, p)."""
+
+    X: Array
+    factor: Array
+    weights: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return int(self.X.nbytes + self.factor.nbytes + self.weights.nbytes)
+
+
+@dataclass(frozen=True)
+class ExactExperts:
+    """Settings of combined exact experts.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number M of experts.
+    aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
+        How they are combined.
+    weights : {"projection", "paper"}
+        Optimal weights: against the exact right side <f_i, f*>, or diag(A) as the paper has it.
+    variance : {"linear", "paper"}
+        Of optimal weights: error variance of the linear predictor, or [OPT] eq. 45b as printed.
+    central : float, optional
+        Share of the rows that inner products are summed over, scaled up.  None: all rows for
+        ``weights="projection"``; one row of each expert for the paper's, as printed.
+    ridge : float
+        Added to the weights' system, relative to its mean diagonal.
+    noise_in_experts : bool
+        Whether experts predict observations, as [OPT] eq. 14 prints it, rather than f.
+    """
+
+    n_experts: int
+    aggregation: Aggregation = "optimal"
+    weights: Literal["projection", "paper"] = "projection"
+    variance: Literal["linear", "paper"] = "linear"
+    central: float | None = None
+    ridge: float = 1e-6
+    noise_in_experts: bool = False
+
+    name: ClassVar[str] = "exact-experts"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = True
+
+    def prepare(self, theta: Theta) -> Theta:
+        """Nothing to prepare."""
+        return theta
+
+    def summarise(self, prepared: Theta, blocks: Iterable[Block]) -> Summary:
+        """Weights and log evidence of one expert's rows, which must fit memory as (n_i, n_i)."""
+        rows = _joined(list(blocks))
+        _, L, alpha = _factored(prepared, rows)
+        n, p = rows.y.shape
+        value = -0.5 * float((rows.y * alpha).sum())
+        value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
+        return Summary(alpha, value)
+
+    @property
+    def needs_cross(self) -> bool:
+        """Whether ``solve`` needs the sums of all experts' functions over rows."""
+        return self.aggregation == "optimal"
+
+    def solve(self, prepared: Theta, experts: Sequence[Summary], cross: Cross | None) -> State:
+        """What prediction needs, from the summaries of all experts in their order."""
+        sizes = [len(e.weights) for e in experts]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        beta = np.zeros(0)
+        if cross is not None:
+            system = self.system(prepared, cross, float(starts[-1]))
+            beta = aggregation.optimal_weights(*system, self.ridge).beta
+        return State(np.concatenate([e.weights for e in experts]), starts, beta)
+
+    def system(self, theta: Theta, cross: Cross, rows: float) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products and right side of the weights, [OPT] eqs. 42 and 44.
+
+        Sums over a share of the rows are scaled up.  As printed, Algorithm 5 sums products over
+        one row of each expert without scaling and forgets the noise variance of eq. 42.
+        """
+        hilbert = 0.5 * (cross.hilbert + cross.hilbert.T)
+        if self.weights == "paper" and self.central is None:
+            inner = cross.products + hilbert
+            return inner, np.diag(inner).copy()
+        scale = rows / max(cross.rows, 1.0)
+        inner = scale * (cross.products + theta.noise_variance * hilbert)
+        right = np.diag(inner).copy() if self.weights == "paper" else scale * cross.right
+        return inner, right
+
+    def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Conditioned:
+        """Rows of one or several experts, factored."""
+        return Conditioned(*_factored(theta, _joined(list(blocks))))
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Combined posterior: [OPT] eqs. 14-17, or eq. 45a with the variance that is set."""
+        experts: Experts = near
+        if want == "covariance" and self.aggregation != "optimal":
+            raise InputError(
+                f"aggregation={self.aggregation!r} gives the variance of one place at a time: ask "
+                "for return_std, or choose aggregation='optimal'"
+            )
+        if self.aggregation == "optimal":
+            return self._predict_combined(theta, state, X, experts, want)
+        if self.aggregation == "npae":
+            return self._predict_nested(theta, X, experts)
+        return self._predict_committee(theta, X, experts)
+
+    def _predict_committee(self, theta: Theta, X: Array, experts: Experts) -> Moments:
+        noise = theta.noise_variance if self.noise_in_experts else 0.0
+        prior = theta.kernel.diag(X) + noise
+
+        def expert(i: int) -> tuple[Array, Array]:
+            shared = (0, i) if self.aggregation == "grbcm" and i else (i,)
+            found = experts.conditioned(*shared)
+            K = theta.kernel(X, found.X)
+            mean = K @ found.weights
+            return mean, prior - linalg.row_squares(_whitened(found, K))
+
+        kind = aggregation.committee_kind(self.aggregation)
+        mean, variance = aggregation.committee(kind, expert, len(experts), prior)
+        return Moments(mean, variance=variance, noisy=self.noise_in_experts)
+
+    def _predict_combined(
+        self, theta: Theta, state: State, X: Array, experts: Experts, want: Want
+    ) -> Moments:
+        parts = zip(experts_rows(experts), _split(state), strict=True)
+        each = projection.values(theta.kernel, X, ((rows.X, alpha) for rows, alpha in parts))
+        mean = sum(beta * f for beta, f in zip(state.beta, each, strict=True))
+        if want == "mean":
+            return Moments(mean)
+        if want == "covariance":
+            return Moments(mean, covariance=self._covariance(theta, state, X, experts))
+        if self.variance == "paper":
+            return Moments(mean, variance=_weighted_squares(theta, state, X, experts))
+        variance = namespace(X).empty(len(X))
+        for rows in _places(len(X), len(state.weights)):
+            variance[rows] = _linear_variance(theta, state, X[rows], experts)
+        return Moments(mean, variance=variance)
+
+    def _covariance(self, theta: Theta, state: State, X: Array, experts: Experts) -> Array:
+        if self.variance == "paper":
+            raise InputError(
+                "variance='paper' gives the variance of one place at a time: ask for return_std, "
+                "or choose variance='linear'"
+            )
+        V, explained = _solved(theta, X, experts, state.beta)
+        cross = sum(k.T @ v for k, v in explained)
+        noise = theta.noise_variance * sum(v.T @ v for v in V)
+        found = theta.kernel(X) - cross - cross.T + noise
+        for i, rows in enumerate(experts_rows(experts)):
+            for j, others in enumerate(experts_rows(experts)):
+                found += V[i].T @ projection.times(theta.kernel, rows.X, others.X, V[j])
+        return 0.5 * (found + found.T)
+
+    def _predict_nested(self, theta: Theta, X: Array, experts: Experts) -> Moments:
+        n, count = sum(len(rows.X) for rows in experts_rows(experts)), len(experts)
+        xp, p = namespace(X), experts.rows(0).y.shape[1]
+        mean, variance = xp.empty((len(X), p)), xp.empty(len(X))
+        prior = theta.kernel.diag(X)
+        for places in _places(len(X), n + count * count):
+            nested = _nested_terms(theta, X[places], experts)
+            mean[places], variance[places] = aggregation.nested(*nested, prior[places])
+        return Moments(mean, variance=variance)
+
+    # -- for plan and tests ------------------------------------------------------------------
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[ExactExperts, Theta] | None:
+        """One expert, but for rBCM, whose weight is not 1, and the paper's variance."""
+        if self.aggregation == "rbcm" or self.variance == "paper":
+            return None
+        return replace(self, n_experts=1), theta
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """The kernel's tiles and five matrices of an expert's rows, or of two for grBCM.
+
+        Weights alpha travel to all tasks; predictions that need all experts at once hold u.
+        """
+        n, r, count = shape.rows, shape.block_rows, self.n_experts
+        most = 2 * r if self.aggregation == "grbcm" else r
+        weights, together = 8 * n * shape.targets, 0
+        if self.aggregation == "npae" or (self.aggregation, self.variance) == ("optimal", "linear"):
+            pairs = 4 * count * count if self.aggregation == "npae" else 0
+            together = 2 * max(SOLVED_BYTES, 8 * (n + pairs))
+        matrices = (shape.kernel_tiles + 5) * 8 * most * most
+        return Footprint(
+            task=max(matrices, together + 3 * 8 * most * most) + weights,
+            stats=weights // max(count, 1) + 2 * 8 * count * count,
+            solve=2 * weights + 4 * 8 * count * count,
+            state=weights + n * 8 * (shape.features + shape.targets),
+            operations=2.0 * n * r * r,
+        )
+
+
+def experts_rows(experts: Experts) -> Iterable[Block]:
+    """Rows of each expert in turn."""
+    return (experts.rows(i) for i in range(len(experts)))
+
+
+def _joined(blocks: list[Block]) -> Block:
+    X, y = zip(*blocks, strict=True)
+    xp = namespace(X[0])
+    return Block(xp.concatenate(X).astype(np.float64), xp.concatenate(y).astype(np.float64))
+
+
+def _factored(theta: Theta, rows: Block) -> tuple[Array, Array, Array]:
+    """X, the factor of C and alpha = C^-1 y."""
+    K = theta.kernel(rows.X)
+    K[np.diag_indices(len(K))] += theta.noise_variance
+    L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
+    return rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y))
+
+
+def _split(state: State) -> list[Array]:
+    """Weights alpha of each expert."""
+    return [state.weights[a:b] for a, b in itertools.pairwise(state.starts)]
+
+
+def _whitened(found: Conditioned, K: Array) -> Array:
+    """Rows k' L^-T; overwrites K (n, r)."""
+    return linalg.whiten_rows(found.factor, K, overwrite=True)
+
+
+def _places(number: int, width: int) -> list[slice]:
+    """Places that are predicted together where ``width`` numbers are held for each."""
+    step = min(MOST_PLACES, max(1, SOLVED_BYTES // (8 * max(width, 1))))
+    return [slice(i, i + step) for i in range(0, number, step)]
+
+
+def _weighted_squares(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
+    """[OPT] eq. 45b as printed: sum of beta_i^2 c_i."""
+    total = namespace(X).zeros(len(X))
+    for i, beta in enumerate(state.beta):
+        found = experts.conditioned(i)
+        total += beta**2 * linalg.row_squares(_whitened(found, theta.kernel(X, found.X)))
+    return total
+
+
+def _solved(
+    theta: Theta, X: Array, experts: Experts, beta: Array
+) -> tuple[list[Array], list[tuple[Array, Array]]]:
+    """v_i = beta_i C_i^-1 k_i (r, n) of each expert, and (k_i, v_i)."""
+    V, both = [], []
+    for i, weight in enumerate(beta):
+        found = experts.conditioned(i)
+        k = theta.kernel(found.X, X)
+        v = linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k))
+        V.append(weight * v)
+        both.append((k, V[-1]))
+    return V, both
+
+
+def _linear_variance(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
+    """E (f - v' y)^2 = k** - 2 v'k + v' (K + s I) v at places X, all experts at once."""
+    xp, kernel = namespace(X), theta.kernel
+    variance, V = kernel.diag(X), []
+    for i, beta in enumerate(state.beta):
+        found = experts.conditioned(i)
+        k = kernel(found.X, X)
+        v = linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k))
+        v *= beta
+        variance -= 2.0 * xp.einsum("rn,rn->n", k, v)
+        variance += theta.noise_variance * xp.einsum("rn,rn->n", v, v)
+        V.append(v)
+    for i, v in enumerate(V):
+        rows = experts.rows(i).X
+        for j in range(i + 1):
+            both = projection.times(kernel, rows, experts.rows(j).X, V[j])
+            variance += (1.0 if i == j else 2.0) * xp.einsum("rn,rn->n", v, both)
+    return variance
+
+
+def _nested_terms(theta: Theta, X: Array, experts: Experts) -> tuple[Array, Array, Array]:
+    """Means (n, M, p), cross (n, M) and covariance (n, M, M) of [OPT] eq. 17."""
+    xp, kernel, count = namespace(X), theta.kernel, len(experts)
+    cross, means, U = xp.empty((len(X), count)), [], []
+    for i in range(count):
+        found = experts.conditioned(i)
+        k = kernel(found.X, X)
+        U.append(linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k)))
+        cross[:, i] = xp.einsum("rn,rn->n", k, U[i])
+        means.append(k.T @ found.weights)
+    covariance = xp.empty((len(X), count, count))
+    for i in range(count):
+        rows = experts.rows(i).X
+        for j in range(i):
+            both = projection.times(kernel, rows, experts.rows(j).X, U[j])
+            covariance[:, i, j] = covariance[:, j, i] = xp.einsum("rn,rn->n", U[i], both)
+        covariance[:, i, i] = cross[:, i]
+    return xp.stack(means, axis=1), cross, covariance

@@ -1,0 +1,93 @@
+"""Kernel matrices contracted with blocks of vectors as they are made.
+
+K(X, X') V for the rows X of one block and vectors V over the rows X' of another, tile by tile, so
+memory holds two blocks and a strip.  Sums over rows of such products are what the weights of exact
+experts need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp.backend import namespace, to_host
+from daskgp.kernels import Kernel
+from daskgp.model import Block, add
+from daskgp.typing import Array
+
+STRIP_ROWS = 1024
+"""Rows of the kernel tile held at a time."""
+
+
+class Cross(NamedTuple):
+    """Sums over rows x for functions f_j = sum of k(., x') alpha_j(x') over the rows of expert j.
+
+    Outputs are summed; additive over rows.
+    """
+
+    products: np.ndarray
+    """f_i(x) f_j(x), (M, M)."""
+    hilbert: np.ndarray
+    """alpha_i(x) f_j(x) for rows x of expert i, (M, M); over all rows <f_i, f_j> in the RKHS."""
+    right: np.ndarray
+    """f_i(x) y(x), (M,)."""
+    rows: float
+    """Number of rows."""
+
+
+def combine(a: Cross, b: Cross) -> Cross:
+    """Sums over both sets of rows."""
+    found: Cross = add(a, b)
+    return found
+
+
+def values(kernel: Kernel, X: Array, experts: Iterable[tuple[Array, Array]]) -> Iterator[Array]:
+    """Values (n, p) at X (n, d) of each expert's function, given its rows and weights (r, p)."""
+    for rows, weights in experts:
+        yield times(kernel, X, rows, weights)
+
+
+def times(kernel: Kernel, X: Array, Z: Array, V: Array) -> Array:
+    """K(X, Z) V (n, t), for X (n, d), Z (r, d) and V (r, t)."""
+    xp = namespace(X)
+    found = xp.empty((len(X), V.shape[1]))
+    tile = xp.empty((min(STRIP_ROWS, len(X)), len(Z)), X.dtype)
+    for start in range(0, len(X), STRIP_ROWS):
+        rows = X[start : start + STRIP_ROWS]
+        K = kernel(rows, Z, out=tile[: len(rows)])
+        xp.matmul(K, V, out=found[start : start + STRIP_ROWS])
+    return found
+
+
+def cross_sums(
+    kernel: Kernel,
+    block: Block,
+    own: Array,
+    owner: int,
+    experts: Iterable[tuple[Array, Array]],
+    count: int,
+) -> Cross:
+    """Sums over the rows of one block, all of which belong to expert ``owner``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    block : Block
+        Rows X (n, d) and y (n, p).
+    own : (n, p) array
+        Weights alpha of the owner at these rows.
+    owner : int
+    experts : iterable of (X (r, d), alpha (r, p))
+        All M experts in their order, read one at a time.
+    count : int
+        M.
+    """
+    X, y = block
+    F = np.empty((count, len(X) * y.shape[1]))  # outputs side by side
+    for f, value in zip(F, values(kernel, X, experts), strict=True):
+        f[...] = to_host(value).ravel()
+    hilbert = np.zeros((count, count))
+    hilbert[owner] = F @ to_host(own).ravel()
+    return Cross(F @ F.T, hilbert, F @ to_host(y).ravel(), float(len(X)))
