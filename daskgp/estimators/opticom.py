@@ -72,7 +72,7 @@ progress
     >>> import numpy as np, daskgp
     >>> X = np.random.default_rng(0).uniform(0, 1, (200, 2))
     >>> y = np.sin(6 * X[:, 0]) * X[:, 1]
-    >>> model = daskgp.OptiComGP(level=4).fit(X, y)
+    >>> model = daskgp.OptiComGP(level=5).fit(X, y)
     >>> bool(abs(model.predict(np.array([[0.5, 0.5]]))[0] - np.sin(3) / 2) < 1e-2)
     True
     """

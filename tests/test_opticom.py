@@ -1,0 +1,245 @@
+"""OptiComGP: the estimator, its command and what it refuses."""
+
+import logging
+
+import dask.array as da
+import numpy as np
+import pytest
+from commands import dataset, invoke, refused, rows, succeed
+from sklearn.base import clone
+
+import daskgp
+from daskgp import OptiComGP, kernels, sparsegrid, testing
+from daskgp.errors import InputError, NumericalError, SettingError
+from daskgp.model import Block
+
+QUICK = {"level": 4, "optimizer": None, "noise_variance": 0.01}
+
+
+def test_a_fit_learns_and_predicts():
+    X, y = rows()
+    model = OptiComGP(level=5, max_iter=20).fit(X, y)
+    assert model.score(*rows(200, seed=1)) > 0.95
+    mean, std = model.predict(X, return_std=True)
+    _, noisy = model.predict(X, return_std=True, include_noise=True)
+    assert np.mean(np.abs(y - mean) < 2 * noisy) > 0.9
+    assert (std < noisy).all()
+    assert model.history_[-1]["objective"] > model.history_[0]["objective"]
+    assert model.sample_y(X[:5], 3).shape == (5, 3)
+
+
+@pytest.mark.parametrize("chunks", [300, 43, 7])
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_fit_is_the_method_for_any_chunks(chunks, p):
+    X, y = rows()
+    y = np.column_stack([y, 10 * y**2])[:, :p] if p == 2 else y
+    T = rows(20, seed=1)[0]
+    lazy = [da.from_array(a, chunks=(chunks, *a.shape[1:])) for a in (X, y)]
+    model = OptiComGP("matern52(ard=true)", mean="linear", **QUICK).fit(*lazy)
+    scale, theta, method = model.solved_.scaling, model.solved_.theta, model.solved_.model
+    block = Block(*(scale.block(X, np.reshape(y, (len(y), -1)))))
+    prepared = method.prepare(theta)
+    total = method.local(prepared, block)
+    state = method.solve(prepared, total)
+    wanted = scale.moments(
+        method.predict(theta, state, scale.inputs(T), None, "variance"), scale.inputs(T)
+    )
+    mean, std = model.predict(T, return_std=True)
+    np.testing.assert_allclose(mean.reshape(wanted.mean.shape), wanted.mean, rtol=1e-7)
+    np.testing.assert_allclose(std.reshape(wanted.mean.shape) ** 2, wanted.variance, rtol=1e-6)
+    np.testing.assert_allclose(model.weights_, state.coefficients, atol=1e-6)
+    assert model.objective_ == pytest.approx(method.objective(prepared, total).value, rel=1e-9)
+
+
+def test_the_grid_fills_the_range_of_the_rows_or_the_bounds():
+    X, y = rows()
+    X = X * [1.0, 1000.0] + [0.0, 5.0]
+    low, high = X.min(axis=0), X.max(axis=0)
+    points = sparsegrid.build(2, 4).points
+    model = OptiComGP(**QUICK).fit(X, y)
+    np.testing.assert_allclose(model.grid_, low + points * (high - low), rtol=1e-9)
+    plain = OptiComGP(standardize=False, **QUICK).fit(X, y)
+    np.testing.assert_allclose(plain.grid_, model.grid_, rtol=1e-9)
+    bounds = [[-1, 4], [0, 4000]]
+    model = OptiComGP(bounds=bounds, **QUICK).fit(X, y)
+    np.testing.assert_allclose(model.grid_, points * [5, 4000] + [-1, 0], rtol=1e-9)
+    np.testing.assert_array_equal(model.levels_, sparsegrid.multi_indices(2, 4))
+    assert model.weights_.shape == (7,)
+
+
+def test_in_one_dimension_it_is_sgpr_with_the_points_of_the_grid():
+    X, y = rows(200, 1)
+    model = OptiComGP(**QUICK).fit(X, y)
+    points = np.min(X) + np.arange(1, 16)[:, None] / 16 * np.ptp(X)
+    wanted = daskgp.SGPR(inducing=points, optimizer=None, noise_variance=0.01).fit(X, y)
+    for a, b in zip(model.predict(X, True), wanted.predict(X, True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7)
+    assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
+
+
+@pytest.mark.parametrize("weights", ["paper", "combination"])
+def test_the_weights_are_those_asked_for(weights):
+    X, y = rows()
+    model, wanted = (OptiComGP(weights=w, **QUICK).fit(X, y) for w in (weights, "projection"))
+    if weights == "paper":
+        np.testing.assert_allclose(model.weights_, wanted.weights_, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(model.weights_, sparsegrid.build(2, 4).coefficients)
+        assert not np.allclose(model.weights_, wanted.weights_, atol=1e-2)
+
+
+def test_a_negative_variance_of_the_paper_says_what_to_do():
+    X, y = rows(2_000)
+    model = OptiComGP(
+        kernels.Matern32(0.5), variance="paper", standardize=False, optimizer=None,
+        noise_variance=1e-3,
+    )  # fmt: skip
+    with pytest.raises(NumericalError, match=r"fit again with variance='linear'$"):
+        model.fit(X, y).predict(X, return_std=True)
+    sound = clone(model).set_params(variance="linear").fit(X, y)
+    np.testing.assert_array_equal(sound.predict(X), model.predict(X))
+    assert (sound.predict(X, return_std=True)[1] > 0).all()
+
+
+def test_few_rows_and_missing_values_are_fine():
+    X, y = rows(5)
+    X[1, 0] = np.nan
+    model = OptiComGP(level=5, optimizer=None).fit(X, y)
+    assert model.n_rows_ == 4
+    assert np.isnan(model.predict(X)).tolist() == [False, True, False, False, False]
+    one = OptiComGP(level=3, bounds=[[0, 3], [0, 3]], optimizer=None).fit(X[:1], y[:1])
+    np.testing.assert_allclose(one.predict(X[:1]), y[:1])
+
+
+def test_predictions_are_lazy():
+    X, y = rows()
+    model = OptiComGP(**QUICK).fit(X, y)
+    with testing.no_compute():
+        lazy = model.predict(da.from_array(X, chunks=(90, 2)), return_std=True)
+    for found, wanted in zip(lazy, model.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(found.compute(), wanted, rtol=1e-9)
+
+
+def test_training_on_some_blocks_and_in_float32():
+    X, y = rows()
+    settings = {"level": 4, "max_iter": 10, "block_rows": 30}
+    whole = OptiComGP(**settings).fit(X, y)
+    part = OptiComGP(train_blocks=3, **settings).fit(X, y)
+    assert part.kernel_ != whole.kernel_
+    assert part.n_rows_ == 300
+    narrow = OptiComGP(dtype="float32", **settings).fit(X, y)
+    np.testing.assert_allclose(narrow.predict(X), whole.predict(X), atol=0.02)
+
+
+@pytest.mark.parametrize("variance", ["linear", "paper"])
+def test_a_saved_model_predicts_the_same_bits(variance, tmp_path):
+    X, y = rows()
+    made = OptiComGP("rbf(ard=true)", bounds=[[0.0, 3.0], [-1, 4]], variance=variance, **QUICK)
+    model = clone(made).fit(X, y)
+    model.save(tmp_path / "m.zarr")
+    found = daskgp.load(tmp_path / "m.zarr")
+    assert type(found) is OptiComGP
+    np.testing.assert_array_equal(found.bounds, model.bounds)
+    assert found.set_params(bounds=None).get_params() == model.set_params(bounds=None).get_params()
+    np.testing.assert_array_equal(found.predict(X), model.predict(X))
+    covariances = [m.predict(X[:9], return_cov=True)[1] for m in (found, model)]
+    np.testing.assert_array_equal(*covariances)
+    np.testing.assert_array_equal(found.grid_, model.grid_)
+    np.testing.assert_array_equal(found.weights_, model.weights_)
+    np.testing.assert_array_equal(found.levels_, model.levels_)
+
+
+# -- what is refused -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"level": 0}, "level=0: a whole number from 1"),
+        ({"level": 2.5}, "level=2.5: a whole number from 1"),
+        ({"level": 9}, "in 2 dimensions has more than max_points=4,096 points: choose at most "
+         "level=8, which has 1,793"),
+        ({"level": 10**9}, "choose at most level=8"),
+        ({"level": 4, "max_points": 48}, "choose at most level=3, which has 17"),
+        ({"max_points": 0}, "max_points=0: a whole number from 1"),
+        ({"weights": "optimal"}, "weights='optimal': choose one of 'projection', 'paper'"),
+        ({"variance": "exact"}, "variance='exact': choose one of 'linear', 'paper'"),
+        ({"ridge": -1e-6}, "ridge=-1e-06: it must be 0 or greater"),
+        ({"ridge": "none"}, "ridge='none': a number is needed"),
+        ({"bounds": [[0, 1]]}, "bounds has shape (1, 2) for 2 features: shape (2, 2) is needed"),
+        ({"bounds": [0, 1]}, "bounds has shape (2,) for 2 features"),
+        ({"bounds": [[0, 1], [2, 2]]}, "bounds of feature 1 are 2 and 2: two finite numbers"),
+        ({"bounds": [[1, 0], [0, 1]]}, "bounds of feature 0 are 1 and 0"),
+        ({"bounds": [[0, 1], [0, np.inf]]}, "bounds of feature 1 are 0 and inf"),
+        ({"bounds": "wide"}, "bounds='wide': give a lowest and a highest number"),
+        ({"train_blocks": 0}, "train_blocks=0"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_used(settings, says):
+    X, y = rows(20)
+    lazy = da.from_array(X, chunks=(10, 2)), da.from_array(y, chunks=10)
+    for act in ("fit", "plan"):
+        with (
+            testing.no_compute(),
+            pytest.raises(SettingError if "shape" not in says else InputError) as error,
+        ):
+            getattr(OptiComGP(**settings), act)(*lazy)
+        assert says in str(error.value)
+
+
+def test_many_dimensions_are_refused_before_a_grid_is_made():
+    X, y = rows(20, 30)
+    with pytest.raises(
+        SettingError, match=r"in 30 dimensions .* at most level=3, which has 1,921$"
+    ):
+        OptiComGP(level=4).fit(X, y)
+
+
+def test_a_constant_feature_and_a_single_row_are_refused():
+    X, y = rows(20)
+    with pytest.raises(InputError, match="'x1' is constant"):
+        OptiComGP().fit(np.column_stack([X[:, 0], np.ones(20)]), y)
+    with pytest.raises(InputError, match=r"'x0' is .* in the only row: give bounds, or more rows"):
+        OptiComGP().fit(X[:1], y[:1])
+    with pytest.raises(InputError, match="no rows"):
+        OptiComGP().fit(X[:0], y[:0])
+
+
+def test_rows_outside_the_bounds_are_told(caplog):
+    X, y = rows()
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        OptiComGP(bounds=[[0, 3], [1, 2]], **QUICK).fit(X, y)
+    told = [record.message for record in caplog.records if "outside bounds" in record.message]
+    assert told == ["rows lie outside bounds, in 'x1': the grid has no points there"]
+
+
+# -- the command ---------------------------------------------------------------------------
+
+
+def test_the_command_fits_predicts_and_describes(tmp_path, scheduler):
+    X, y = rows()
+    data, model = dataset(tmp_path / "t.zarr", X, y), tmp_path / "m.zarr"
+    options = ("--set", "level=5", "--set", "bounds=[[0, 3], [-0.5, 3.5]]", "--set", "max_iter=3")
+    at = ("--scheduler", scheduler)
+    assert succeed("fit", data, model, "--model", "opticom", *options, *at)["rows"] == 300
+    assert succeed("predict", model, data, tmp_path / "p.zarr", *at)["rows"] == 300
+    assert succeed("score", model, data, *at)["rmse"] < 0.2
+    described = invoke("info", model).stdout
+    assert "grid points" in described
+    assert "129" in described
+    assert invoke("plan", data, "--model", "opticom", "--set", "bounds=none").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("level=12", "choose at most level=8"),
+        ("weights=best", "weights='best': one of 'projection', 'paper', 'combination' is needed"),
+        ("bounds=wide", "bounds='wide': a list of rows or none is needed"),
+        ("bounds=[[0, 1]]", "bounds has shape (1, 2) for 2 features"),
+    ],
+)
+def test_the_command_refuses_in_one_line(setting, says, tmp_path):
+    data = dataset(tmp_path / "t.zarr", *rows(30))
+    assert says in refused("fit", data, tmp_path / "m.zarr", "--model", "opticom", "--set", setting)
+    assert not (tmp_path / "m.zarr").exists()
