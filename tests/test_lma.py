@@ -57,7 +57,7 @@ def fitted(table):
 
 def blocks_near(model):
     """What each block is conditioned on, by brute force; all columns count alike here."""
-    nearby = model.solved_.nearby
+    nearby = model.solved_.kept
     count = nearby.layout.n_blocks
     if model.neighbours == "order":
         return [tuple(range(i + 1, min(i + 1 + model._reach(), count))) for i in range(count)]
@@ -71,8 +71,8 @@ def blocks_near(model):
 def dense(model, T):
     """Evidence, and mean and covariance at T, of the joint Gaussian in the units of y."""
     solved = model.solved_
-    scale, theta, layout = solved.scaling, solved.theta, solved.nearby.layout
-    X, y = solved.nearby.rows.read(0, layout.rows)
+    scale, theta, layout = solved.scaling, solved.theta, solved.kept.layout
+    X, y = solved.kept.rows.read(0, layout.rows)
     block, test = scale.block(X, np.reshape(y, (len(y), -1))), scale.inputs(T)
     n = len(X)
     both = np.concatenate([block.X, test])
@@ -80,7 +80,7 @@ def dense(model, T):
     R = oracle.residual(theta.kernel, both, theta.inputs, noise)
     own = [np.arange(*span) for span in layout.spans]
     near, groups = blocks_near(model), list(own)
-    for blocks, members in solved.nearby.groups(T):
+    for blocks, members in solved.kept.groups(T):
         groups.append(n + members)
         near.append(blocks)
     line = list(range(len(groups)))
@@ -129,8 +129,8 @@ def test_a_fit_is_the_dense_definition(kind, p, settings, table, tmp_path):
 
 def test_rows_are_read_back_in_blocks_along_the_order(fitted, table):
     X, y = table
-    read_X, read_y = fitted.solved_.nearby.rows.read(0, 300)
-    layout = fitted.solved_.nearby.layout
+    read_X, read_y = fitted.solved_.kept.rows.read(0, 300)
+    layout = fitted.solved_.kept.layout
     keys = layout.order.keys(read_X)
     assert np.all(keys[1:] >= keys[:-1])
     both, again = np.column_stack([X, y]), np.column_stack([read_X, read_y])
@@ -169,7 +169,7 @@ def test_pic_is_lma_of_markov_order_0(table):
     assert pic.kernel_ == made.kernel_
     for a, b in zip(pic.predict(T, True), made.predict(T, True), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert {len(blocks) for blocks, _ in pic.solved_.nearby.groups(T)} == {1}
+    assert {len(blocks) for blocks, _ in pic.solved_.kept.groups(T)} == {1}
 
 
 # -- training --------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_single_precision_is_close(table):
 
 def test_rows_in_any_order_and_chunks_are_predicted_alike(fitted):
     T = rows(200, seed=3)[0]
-    T = T[np.argsort(fitted.solved_.nearby.layout.blocks_of(T), kind="stable")]
+    T = T[np.argsort(fitted.solved_.kept.layout.blocks_of(T), kind="stable")]
     wanted = fitted.predict(T, return_std=True)
     shuffled = np.random.default_rng(0).permutation(200)
     back = np.argsort(shuffled)
@@ -273,7 +273,7 @@ def test_rows_in_any_order_and_chunks_are_predicted_alike(fitted):
 
 def test_one_chunk_may_touch_every_block(fitted):
     T = rows(40, seed=3)[0]
-    assert len(np.unique(fitted.solved_.nearby.layout.blocks_of(T))) == 8
+    assert len(np.unique(fitted.solved_.kept.layout.blocks_of(T))) == 8
     one = da.from_array(T, chunks=(40, 2))
     each = np.concatenate([fitted.predict(row[None]) for row in T])
     np.testing.assert_allclose(fitted.predict(one).compute(), each, rtol=1e-10)
@@ -305,7 +305,7 @@ def test_a_joint_covariance_over_blocks_is_one(fitted, noise):
     np.testing.assert_allclose(np.diag(cov), std**2, rtol=1e-9)
     np.testing.assert_array_equal(cov, cov.T)
     assert np.linalg.eigvalsh(cov).min() > -1e-9 * np.trace(cov)
-    across = fitted.solved_.nearby.layout.blocks_of(T)
+    across = fitted.solved_.kept.layout.blocks_of(T)
     assert np.abs(cov[across[:, None] != across]).max() > 0
 
 
@@ -547,7 +547,7 @@ def test_a_prepared_store_is_used_as_it_is(prepared, table, temporary, monkeypat
         assert model.objective_ == pytest.approx(evidence, rel=1e-8)
         np.testing.assert_allclose(model.predict(T), mean[:, 0], rtol=1e-8)
         assert os.path.samefile(
-            os.path.dirname(str(model.solved_.nearby.rows.X.store_path).split("file://")[1]),
+            os.path.dirname(str(model.solved_.kept.rows.X.store_path).split("file://")[1]),
             prepared,
         )
 
@@ -968,6 +968,6 @@ def test_a_plan_needs_no_work(table, tmp_path):
 )
 def test_predictions_are_conditioned_on_as_many_blocks_as_the_settings_say(settings, wide, table):
     model = LMA(**FIXED, **settings).fit(*table)
-    found = [blocks for blocks, _ in model.solved_.nearby.groups(table[0])]
+    found = [blocks for blocks, _ in model.solved_.kept.groups(table[0])]
     assert {len(blocks) for blocks in found} == wide
     assert len(set(found)) == len(found)

@@ -154,7 +154,7 @@ def test_in_many_dimensions_a_block_serves_its_own_places():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 7))
     model = LMA("rbf", n_support=5, block_rows=30, optimizer=None).fit(X, np.sin(X.sum(axis=1)))
-    near = model.solved_.nearby
+    near = model.solved_.kept
     assert near.around._counts is None
     for blocks, members in near.groups(X):
         assert set(near.layout.blocks_of(X[members])) <= set(blocks)
@@ -261,7 +261,7 @@ def one_thread(model, X, step):
 
 def windows(model, X):
     """How many sets of blocks serve rows X."""
-    return len(list(model.solved_.nearby.groups(X)))
+    return len(list(model.solved_.kept.groups(X)))
 
 
 def blockwise(model, X, step=20):
