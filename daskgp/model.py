@@ -243,11 +243,12 @@ class Ensemble(Protocol):
 
         prepared = model.prepare(theta)                                # once
         each = [model.summarise(prepared, blocks) for each expert]     # map
-        state = model.solve(prepared, each, ...)                       # once
+        cross = sum over rows of ``projection.Cross``                  # map, if needs_cross
+        state = model.solve(prepared, each, cross)                     # once
         model.predict(theta, state, X, near)                           # map, lazy
 
     Hyper-parameters are trained on the sum of the experts' own objectives, which is that of
-    another method on each expert's rows.
+    another method on each expert's rows.  A summary gives it as ``value``.
     """
 
     name: ClassVar[str]
@@ -257,11 +258,25 @@ class Ensemble(Protocol):
     keeps_rows: ClassVar[bool]
     """Whether prediction reads training rows back: ``near`` is then an ``Experts``."""
 
+    @property
+    def n_experts(self) -> int:
+        """Number of experts."""
+
+    @property
+    def needs_cross(self) -> bool:
+        """Whether ``solve`` needs the sums over rows of all experts' functions.
+
+        These functions are kernels at an expert's rows weighted by its summary's ``weights``.
+        """
+
     def prepare(self, theta: Theta) -> Any:
         """What all experts need and nobody wants to compute twice."""
 
     def summarise(self, prepared: Any, blocks: Iterable[Block]) -> Any:
         """What the combination needs of one expert, whose rows come in blocks."""
+
+    def solve(self, prepared: Any, experts: Sequence[Any], cross: Any = None) -> Any:
+        """What prediction needs, from the summaries of all experts in their order."""
 
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"

@@ -5,8 +5,10 @@ Use them on a kernel or a method of your own; the tests of daskgp run them over 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, cast
 from unittest import mock
 
@@ -17,9 +19,10 @@ import dask.threaded
 import numpy as np
 from distributed import Client
 
+from daskgp import projection
 from daskgp.errors import InputError
 from daskgp.kernels import Kernel
-from daskgp.model import Block, LocalModel, Model, Theta
+from daskgp.model import Block, Ensemble, LocalModel, Model, Moments, Theta, Want
 
 STEP = 1e-5
 
@@ -182,6 +185,109 @@ def check_exact_limit(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) 
     found = limit.objective(prepared, total).value, moments.mean, moments.variance
     for a, b in zip(found, _dense(theta, X, y, test), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def check_ensemble(
+    model: Ensemble, theta: Theta, X: np.ndarray, y: np.ndarray, fixed: int = 0
+) -> None:
+    """Check the laws of a method that combines experts, on rows X (n, d), y (n, p).
+
+    The rows are cut into ``model.n_experts`` experts of different sizes.  Neither the order of
+    the experts matters nor how the rows of one come in blocks; variances are finite and not
+    negative; with one expert at its exact limit, where it has one, the method is the exact GP.
+
+    Parameters
+    ----------
+    model, theta
+        Settings, with two experts or more beyond ``fixed``, and hyper-parameters.
+    X, y : ndarray
+        In scaled units.
+    fixed : int, default 0
+        Experts at the front whose places matter: 2 for grBCM, whose first is the communication
+        expert and whose second has weight 1.
+    """
+    test = X[:: max(1, len(X) // 7)] + 0.01
+    experts = [[block] for block in _ragged(X, y, model.n_experts)]
+    value, wanted = combine_experts(model, theta, experts, test)
+    assert wanted.variance is not None, "a variance was asked for and there is none"
+    assert np.isfinite(wanted.variance).all(), "a variance is not finite"
+    assert wanted.variance.min() >= 0.0, "a variance is negative"
+    turned = experts[:fixed] + experts[fixed:][::-1]
+    halves = [[Block(*(a[i::2] for a in block)) for i in (0, 1)] for (block,) in experts]
+    for what, others in (("order of experts", turned), ("blocks of an expert", halves)):
+        again, found = combine_experts(model, theta, others, test)
+        for a, b in zip((again, *found[:2]), (value, *wanted[:2]), strict=True):
+            np.testing.assert_allclose(_array(a), _array(b), rtol=1e-6, atol=1e-8, err_msg=what)
+    _, alone = combine_experts(model, theta, experts, test, "mean")
+    np.testing.assert_allclose(alone.mean, wanted.mean, rtol=1e-9, atol=1e-9, err_msg="mean alone")
+    limit = model.exact_limit(theta, X)
+    if limit is None:
+        return
+    value, one = combine_experts(*limit, [[Block(X, y)]], test)
+    evidence, mean, variance = _dense(theta, X, y, test)
+    variance = variance + (theta.noise_variance if one.noisy else 0.0)
+    for a, b in ((value, evidence), (one.mean, mean), (one.variance, variance)):
+        np.testing.assert_allclose(_array(a), b, rtol=1e-6, atol=1e-7, err_msg="exact limit")
+
+
+def _ragged(X: np.ndarray, y: np.ndarray, count: int) -> list[Block]:
+    """Rows at random in ``count`` blocks, each larger than the one before."""
+    order, sizes = np.random.default_rng(0).permutation(len(X)), np.arange(1, count + 1)
+    edges = np.cumsum(sizes)[:-1] * len(X) // sizes.sum()
+    return [Block(X[rows], y[rows]) for rows in np.split(order, edges)]
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(value, np.float64)
+
+
+def combine_experts(
+    model: Ensemble,
+    theta: Theta,
+    experts: Sequence[Sequence[Block]],
+    X: np.ndarray,
+    want: Want = "variance",
+) -> tuple[float, Moments]:
+    """Sum of the experts' objectives and their combined posterior at X (n, d), without any Dask.
+
+    Each expert is a sequence of blocks of rows; sums over rows are over all rows.
+    """
+    prepared = model.prepare(theta)
+    each = [model.summarise(prepared, blocks) for blocks in experts]
+    joined = [Block(*map(np.concatenate, zip(*blocks, strict=True))) for blocks in experts]
+    cross = None
+    if model.needs_cross:
+        functions = [(rows.X, s.weights) for rows, s in zip(joined, each, strict=True)]
+        parts = (
+            projection.cross_sums(theta.kernel, rows, s.weights, i, functions, len(joined))
+            for i, (rows, s) in enumerate(zip(joined, each, strict=True))
+        )
+        cross = reduce(projection.combine, parts)
+    state = model.solve(prepared, each, cross)
+    assert isinstance(state, model.state_type)
+    near = HeldExperts(model, theta, state, joined) if model.keeps_rows else None
+    return sum(s.value for s in each), model.predict(theta, state, X, near, want)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldExperts:
+    """Experts' rows in memory, given to the predictions of a method that reads them back."""
+
+    model: Any
+    theta: Theta
+    state: Any
+    blocks: Sequence[Block]
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def rows(self, i: int) -> Block:
+        """Scaled rows of expert i."""
+        return self.blocks[i]
+
+    def conditioned(self, *experts: int) -> Any:
+        """What the method made of the rows of some experts together."""
+        return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
 def _dense(theta: Theta, X: np.ndarray, y: np.ndarray, test: np.ndarray) -> tuple[Any, ...]:

@@ -108,7 +108,9 @@ class ExactExperts:
         """Whether ``solve`` needs the sums of all experts' functions over rows."""
         return self.aggregation == "optimal"
 
-    def solve(self, prepared: Theta, experts: Sequence[Summary], cross: Cross | None) -> State:
+    def solve(
+        self, prepared: Theta, experts: Sequence[Summary], cross: Cross | None = None
+    ) -> State:
         """What prediction needs, from the summaries of all experts in their order."""
         sizes = [len(e.weights) for e in experts]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -215,10 +217,10 @@ class ExactExperts:
     # -- for plan and tests ------------------------------------------------------------------
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[ExactExperts, Theta] | None:
-        """One expert, but for rBCM, whose weight is not 1, and the paper's variance."""
-        if self.aggregation == "rbcm" or self.variance == "paper":
+        """One expert without ridge; none for rBCM, whose weight is not 1, and eq. 45b."""
+        if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
             return None
-        return replace(self, n_experts=1), theta
+        return replace(self, n_experts=1, ridge=0.0), theta
 
     def footprint(self, shape: Shape) -> Footprint:
         """The kernel's tiles and five matrices of an expert's rows, or of two for grBCM.

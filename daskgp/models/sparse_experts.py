@@ -29,7 +29,7 @@ NESTED_BYTES = 64 << 20
 
 
 class Summary(NamedTuple):
-    """One expert: its statistics, those of its central rows if any, and its bound."""
+    """One expert: its statistics, those of its central rows if not all, and its bound."""
 
     stats: Stats
     central: Stats | None
@@ -90,6 +90,7 @@ class SparseExperts:
     name: ClassVar[str] = "sparse-experts"
     state_type: ClassVar[Any] = State
     keeps_rows: ClassVar[bool] = False
+    needs_cross: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Prepared:
         """Cholesky factor of K(Z, Z)."""
@@ -108,7 +109,7 @@ class SparseExperts:
         found: Stats | None = reduce(lambda a, b: b if a is None else add(a, b), parts, None)
         return found
 
-    def solve(self, prepared: Prepared, experts: Sequence[Summary]) -> State:
+    def solve(self, prepared: Prepared, experts: Sequence[Summary], cross: None = None) -> State:
         """What prediction needs, from the summaries of all experts in their order."""
         s, m = prepared.theta.noise_variance, len(prepared.factor)
         p = experts[0].stats.projection.shape[1]
@@ -167,7 +168,7 @@ class SparseExperts:
         if self.weights == "projection":
             parts, scale = [e.stats for e in experts], 1.0
         else:
-            parts = [e.central for e in experts if e.central is not None]
+            parts = [e.stats if e.central is None else e.central for e in experts]
             rows = sum(e.stats.rows for e in experts), sum(part.rows for part in parts)
             scale = rows[0] / max(rows[1], 1.0) if self.central is not None else 1.0
         S = linalg.symmetrize(scale * sum(part.gram for part in parts))
@@ -225,10 +226,10 @@ class SparseExperts:
     # -- for plan and tests ------------------------------------------------------------------
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[SparseExperts, Theta] | None:
-        """One expert with Z = X, but for rBCM, whose weight is not 1, and the paper's variance."""
-        if self.aggregation == "rbcm" or self.variance == "paper":
+        """One expert with Z = X and no ridge; none for rBCM, whose weight is not 1, and eq. 43b."""
+        if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
             return None
-        return replace(self, n_experts=1, jitter=0.0), replace(theta, inputs=X)
+        return replace(self, n_experts=1, ridge=0.0, jitter=0.0), replace(theta, inputs=X)
 
     def footprint(self, shape: Shape) -> Footprint:
         """As the collapsed sparse GP, with the summaries of M experts in the solve."""
