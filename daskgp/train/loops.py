@@ -1,10 +1,11 @@
-"""Training loops: an optimiser over rounds.  They know an objective, not a model."""
+"""L-BFGS and Adam over rounds of one objective, and what every training loop shares."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ from daskgp.typing import OptimizerName
 logger = logging.getLogger("daskgp")
 
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Describe = Callable[[np.ndarray], dict[str, Any]]
+OTHER_RUN = "the checkpoint belongs to other data or settings: remove it and fit again"
 
 
 class Evaluation(NamedTuple):
@@ -30,10 +33,13 @@ class Evaluation(NamedTuple):
 
 
 class Tape(Protocol):
-    """Evaluations that are kept, so that a stopped run goes on as if it had not stopped."""
+    """Rows that are kept, so that a stopped run goes on as if it had not stopped.
+
+    ``maximise`` keeps a row an evaluation, ``train_experts`` a row a round.
+    """
 
     def read(self) -> np.ndarray:
-        """Rows (count, 2 k + 1) kept so far, in order: vector, value, gradient."""
+        """Rows (count, width) kept so far, in order; of any width where there are none."""
 
     def append(self, index: int, row: np.ndarray) -> None:
         """Keep row number ``index``."""
@@ -77,24 +83,66 @@ class _Evaluator:
         if self.count < len(self.kept):
             found = self.kept[self.count]
             if not np.array_equal(found.vector, vector):
-                raise StoreError(
-                    "the checkpoint belongs to other data or settings: remove it and fit again"
-                )
+                raise StoreError(OTHER_RUN)
         else:
             found = Evaluation(vector.copy(), *self.evaluate(vector))
-            self._refuse_nan(found)
+            refuse_nan(found.value, found.gradient)
             if self.tape:
                 row = np.concatenate([found.vector, [found.value], found.gradient])
                 self.tape.append(self.count, row)
         self.count, self.last = self.count + 1, found
         return -found.value / self.scale, -found.gradient / self.scale
 
-    def _refuse_nan(self, found: Evaluation) -> None:
-        if not (np.isfinite(found.value) and np.isfinite(found.gradient).all()):
-            raise NumericalError(
-                "the objective or its gradient is not finite: standardize the data, raise "
-                "noise_variance or start from other hyper-parameters"
-            )
+
+def refuse_nan(value: float, gradient: np.ndarray) -> None:
+    """Raise NumericalError unless a value and its gradient (k,) are finite."""
+    if not (np.isfinite(value) and np.isfinite(gradient).all()):
+        raise NumericalError(
+            "the objective or its gradient is not finite: standardize the data, raise "
+            "noise_variance or start from other hyper-parameters"
+        )
+
+
+@dataclass
+class Diary:
+    """The history of a run, an entry an iteration."""
+
+    describe: Describe
+    show: Callable[[str], None]
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+
+    def note(
+        self,
+        vector: np.ndarray,
+        *,
+        evaluations: int,
+        objective: float,
+        gradient_norm: float,
+        **more: float,
+    ) -> None:
+        """Add what is known of an iteration: the objective and its gradient at a vector (k,)."""
+        entry = {
+            "iteration": len(self.entries) + 1,
+            "evaluations": evaluations,
+            "objective": objective,
+            "gradient_norm": gradient_norm,
+            "seconds": time.perf_counter() - self.began,
+            **more,
+            **self.describe(vector),
+        }
+        self.entries.append(entry)
+        logger.debug("iteration %(iteration)d: objective %(objective).6g", entry)
+        self.show(f"objective {objective:.6g}")
+
+
+@contextmanager
+def keep_diary(describe: Describe, max_iter: int, progress: ShowProgress) -> Iterator[Diary]:
+    """A diary that moves a progress bar while the run lasts."""
+    shown = wants_progress(progress)
+    with progress_bar(TextColumn("{task.fields[note]}"), disable=not shown) as bar:
+        task = bar.add_task("train", total=max_iter, note="")
+        yield Diary(describe, lambda note: bar.update(task, advance=1, note=note))
 
 
 def maximise(
@@ -103,7 +151,7 @@ def maximise(
     bounds: np.ndarray,
     scale: float,
     training: Training,
-    describe: Callable[[np.ndarray], dict[str, Any]],
+    describe: Describe,
     tape: Tape | None = None,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Maximise an objective under bounds.
@@ -138,27 +186,18 @@ def maximise(
             f"unknown optimizer {training.optimizer!r}: choose 'l-bfgs', 'adam' or None"
         )
     evaluator = _Evaluator(evaluate, tape, scale)
-    history: list[dict[str, Any]] = []
-    began = time.perf_counter()
-    shown = wants_progress(training.progress)
-    with progress_bar(TextColumn("{task.fields[note]}"), disable=not shown) as bar:
-        task = bar.add_task("train", total=training.max_iter, note="")
+    with keep_diary(describe, training.max_iter, training.progress) as diary:
 
         def note(vector: np.ndarray, loss: float, gradient: np.ndarray) -> None:
-            entry = {
-                "iteration": len(history) + 1,
-                "evaluations": evaluator.count,
-                "objective": -loss * scale,
-                "gradient_norm": float(np.abs(gradient).max() * scale),
-                "seconds": time.perf_counter() - began,
-                **describe(vector),
-            }
-            history.append(entry)
-            logger.debug("iteration %(iteration)d: objective %(objective).6g", entry)
-            bar.update(task, advance=1, note=f"objective {entry['objective']:.6g}")
+            diary.note(
+                vector,
+                evaluations=evaluator.count,
+                objective=-loss * scale,
+                gradient_norm=float(np.abs(gradient).max() * scale),
+            )
 
         best = run(evaluator, np.clip(start, *bounds.T), bounds, training, note)
-    return best, history
+    return best, diary.entries
 
 
 Note = Callable[[np.ndarray, float, np.ndarray], None]
@@ -188,21 +227,36 @@ def _lbfgs(
     return np.asarray(result.x)
 
 
+class Moments(NamedTuple):
+    """What Adam remembers of past gradients: their two moments (k,) and their number."""
+
+    first: np.ndarray
+    second: np.ndarray
+    steps: int
+
+
+def adam_step(gradient: np.ndarray, moments: Moments) -> tuple[np.ndarray, Moments]:
+    """Adam's step (k,) at a learning rate of 1, and the moments after it (Kingma & Ba 2015)."""
+    t = moments.steps + 1
+    first = moments.first + 0.1 * (gradient - moments.first)
+    second = moments.second + 0.001 * (gradient**2 - moments.second)
+    step = first / (1 - 0.9**t) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+    return step, Moments(first, second, t)
+
+
 def _adam(
     loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
 ) -> np.ndarray:
     """Adam (Kingma & Ba 2015) with full gradients, projected onto the bounds."""
     x, best, lowest = start.copy(), start.copy(), np.inf
-    first, second = np.zeros_like(x), np.zeros_like(x)
-    for t in range(1, training.max_iter + 1):
+    moments = Moments(np.zeros_like(x), np.zeros_like(x), 0)
+    for _ in range(training.max_iter):
         value, gradient = loss(x)
         note(x, value, gradient)
         if value < lowest:
             best, lowest = x.copy(), value
         if np.abs(gradient).max() < training.tol:
             break
-        first += 0.1 * (gradient - first)
-        second += 0.001 * (gradient**2 - second)
-        step = first / (1 - 0.9**t) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        step, moments = adam_step(gradient, moments)
         x = np.clip(x - training.learning_rate * step, *bounds.T)
     return best

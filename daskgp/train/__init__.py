@@ -1,0 +1,21 @@
+"""Training loops: an optimiser over rounds.  They know objectives, not models.
+
+``loops`` maximises one objective; ``federated`` trains the shared hyper-parameters of experts
+that each have an objective of their own, and ``updates`` has a round of each of its methods.
+"""
+
+from daskgp.train.federated import Experts, Federated, FederatedName, Work, fact, train_experts
+from daskgp.train.loops import Evaluate, Tape, Training, maximise
+
+__all__ = [
+    "Evaluate",
+    "Experts",
+    "Federated",
+    "FederatedName",
+    "Tape",
+    "Training",
+    "Work",
+    "fact",
+    "maximise",
+    "train_experts",
+]

@@ -1,0 +1,248 @@
+"""Shared hyper-parameters of experts that each keep their own data: FedAvg, FedProx and ADMM.
+
+Letters: M experts, k entries of a vector theta of logs of hyper-parameters (and inducing inputs),
+L_i the log-likelihood of expert i, N the number of values of y over all of them.  Its loss is
+f_i = -M L_i / N, so that the mean of the f_i is minus FACT's objective ([OPT] eq. 13) per value
+and ``rho``, ``mu`` and ``lipschitz`` mean the same for any number of rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+
+from daskgp.errors import SettingError, StoreError
+from daskgp.flow.cluster import ShowProgress
+from daskgp.train.loops import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
+from daskgp.train.updates import Notes, State, Updates, evaluate_once
+
+logger = logging.getLogger("daskgp")
+
+Work = Callable[[Evaluate, Any], Any]
+"""A module-level function, or a partial of one: what a worker does with an expert's objective."""
+FederatedName: TypeAlias = Literal["admm", "pxadmm", "fedavg", "fedprox"]
+WINDOW = 10
+"""Rounds that the objective of FedAvg and FedProx is averaged over to see whether it moves."""
+PATIENCE = 3
+"""Rounds in a row that must look converged: one alone may be where an oscillation turns."""
+
+
+class Experts(Protocol):
+    """Objectives of M experts, wherever they are."""
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of target values of each expert (M,): rows times outputs."""
+
+    def map(self, work: Work, which: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
+        """``work(evaluate of expert i, argument)`` for each i of ``which``, in that order."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """Settings of distributed training ([OPT] section 2.2.1).
+
+    Parameters
+    ----------
+    method : {"fedavg", "fedprox", "admm", "pxadmm"}
+        FedAvg (McMahan et al. 2017): a random subset of experts goes ``local_steps`` steps of
+        Adam from the global vector, which becomes their average weighted by counts.  FedProx (Li
+        et al. 2020) adds mu/2 |theta - z|^2, the distance from the global vector z, to each loss.
+        ADMM (Boyd et al. 2011, section 7.1) lets each expert go from its own vector and draws all
+        to consensus by rho/2 |theta_i - z|^2 and duals.  pxADMM (Xie et al. 2019) replaces the
+        local loss by its linearisation at z: one gradient an expert and round, no Adam.
+    max_iter : int
+        Most rounds.
+    tol : float
+        FedAvg and FedProx stop when the objective per value, averaged over ten rounds, differs
+        by less than ``tol`` from its average over the ten before: steps of Adam do not shrink by
+        themselves.  They return the average of the global vectors of the last tenth of the
+        rounds, ten at most.  ADMM and pxADMM stop when the primal residual, the root of the mean
+        of |theta_i - z|^2, and the dual one, rho |z - z before|, are both below tol sqrt(k)
+        (Boyd et al. 2011, section 3.3, over sqrt(M)).  Either must hold three rounds in a row.
+    local_steps : int
+        Steps of Adam an expert and round.  Each expert keeps its moments; with ADMM the second
+        alone, as the duals change the loss from round to round and momentum of the last one
+        makes them swing.  ADMM settles with about 20 steps and may not with 5; FedAvg and
+        FedProx come closer to FACT's optimum with 5, the more the experts differ.
+    learning_rate : float
+        Of Adam: about the largest change of a log hyper-parameter in a step.
+    sampling_rate : float
+        Share of the experts drawn each round by FedAvg and FedProx.
+    rho : float
+        Penalty of ADMM and pxADMM on disagreement.
+    mu : float
+        FedProx's penalty.
+    lipschitz : float
+        pxADMM's bound on the curvature of the f_i: local steps are gradients over rho +
+        lipschitz.  Near an optimum of curvature H it converges where H < 2/3 (rho + 2 lipschitz);
+        raise it where the objective runs away.
+    seed : int
+        Of the draws; the draw of a round depends on it and the round alone.
+    progress : bool or "auto"
+        Show a bar.
+    """
+
+    method: FederatedName
+    max_iter: int = 200
+    tol: float = 1e-4
+    local_steps: int = 20
+    learning_rate: float = 0.05
+    sampling_rate: float = 1.0
+    rho: float = 0.3
+    mu: float = 0.3
+    lipschitz: float = 2.0
+    seed: int = 0
+    progress: ShowProgress = "auto"
+
+    @property
+    def averages(self) -> bool:
+        """Whether the global vector is an average of what experts made of the last one."""
+        return self.method in ("fedavg", "fedprox")
+
+
+def check(settings: Federated) -> None:
+    """Raise SettingError for a setting out of range."""
+    if settings.method not in get_args(FederatedName):
+        choices = ", ".join(map(repr, get_args(FederatedName)))
+        raise SettingError(f"method={settings.method!r}: choose one of {choices}")
+    for name, least in (("max_iter", 1), ("local_steps", 1), ("seed", 0)):
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
+    for name in ("tol", "learning_rate", "rho", "sampling_rate", "mu", "lipschitz"):
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise SettingError(f"{name}={value!r}: a number is needed")
+        if name in ("mu", "lipschitz"):
+            fits, need = float(value) >= 0, "0 or greater"
+        elif name == "sampling_rate":
+            fits, need = 0 < float(value) <= 1, "greater than 0 and at most 1"
+        else:
+            fits, need = float(value) > 0, "greater than 0"
+        if not (fits and math.isfinite(value)):
+            raise SettingError(f"{name}={value!r}: it must be {need}")
+
+
+def fact(experts: Experts, vector: np.ndarray) -> tuple[float, np.ndarray]:
+    """FACT's objective, the sum over all experts, and its gradient (k,) at a vector (k,).
+
+    [OPT] eq. 13; one evaluation an expert.
+    """
+    which = range(len(experts.counts))
+    found = experts.map(evaluate_once, which, [vector] * len(which))
+    return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
+
+
+def train_experts(
+    experts: Experts,
+    start: np.ndarray,
+    bounds: np.ndarray,
+    settings: Federated,
+    describe: Describe,
+    tape: Tape | None = None,
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Train the shared hyper-parameters of experts, a message to each and back a round.
+
+    Parameters
+    ----------
+    experts : Experts
+        Their objectives and sizes.
+    start : ndarray (k,)
+    bounds : ndarray (k, 2)
+        Infinite where there is none; every step is clipped to them.
+    settings : Federated
+    describe : callable
+        Named hyper-parameters of a vector, for the history.
+    tape : Tape, optional
+        Keeps a row a round, and plays rows back.
+
+    Returns
+    -------
+    vector : ndarray (k,)
+        The global vector; for FedAvg and FedProx an average of the last ones.
+    history : list of dict
+        One entry a round: iteration, evaluations (total over experts), objective, gradient_norm,
+        seconds, for the ADMMs primal_residual and dual_residual, and the hyper-parameters by
+        name.  All belong to the global vector at the start of the round, but ADMM's objective
+        and gradient, which are summed over the experts at their own vectors.  Experts not drawn
+        count in the objective with their latest value; until all have been drawn once it is
+        scaled up by counts, as is the gradient of a sample.
+    """
+    check(settings)
+    updates = Updates(experts, bounds, settings)
+    total = int(np.sum(experts.counts))
+    trail: list[np.ndarray] = []
+    found: list[Notes] = []
+    with keep_diary(describe, settings.max_iter, settings.progress) as diary:
+        for before, notes, after in _rounds(updates, np.clip(start, *bounds.T), tape):
+            trail.append(after)
+            found.append(notes)
+            residuals = {"primal_residual": notes.primal, "dual_residual": notes.dual}
+            diary.note(
+                before,
+                evaluations=len(trail) * updates.evaluations,
+                objective=notes.objective,
+                gradient_norm=notes.gradient_norm,
+                **({} if settings.averages else residuals),
+            )
+            if _settled(settings, found, total, len(start)):
+                break
+        else:
+            logger.info("training stopped at max_iter=%d before tol was met", settings.max_iter)
+    return np.clip(_result(settings, trail), *bounds.T), diary.entries
+
+
+def _rounds(
+    updates: Updates, start: np.ndarray, tape: Tape | None
+) -> Iterator[tuple[np.ndarray, Notes, np.ndarray]]:
+    """Global vector before, notes and global vector after each round, kept ones first.
+
+    A row of the tape is the vector before, the notes and the state after.
+    """
+    state, k = updates.begin(start), len(start)
+    head = k + len(Notes._fields)
+    shapes = [part.shape for part in state]
+    ends = np.cumsum([head, *(part.size for part in state)])
+    kept = tape.read() if tape else np.empty((0, 0))
+    if len(kept):
+        logger.info("continuing after %d kept rounds", len(kept))
+    for number in range(updates.settings.max_iter):
+        if number < len(kept):
+            row = kept[number]
+            if len(row) != ends[-1] or not np.array_equal(row[:k], state.vector):
+                raise StoreError(OTHER_RUN)
+        else:
+            notes, after = updates.round(state, number)
+            row = np.concatenate([state.vector, notes, *(part.ravel() for part in after)])
+            if tape:
+                tape.append(number, row)
+        parts = np.split(row[head:], ends[1:-1] - head)
+        before, state = state.vector, State(*map(np.reshape, parts, shapes))
+        yield before, Notes(*map(float, row[k:head])), state.vector
+
+
+def _settled(settings: Federated, notes: Sequence[Notes], total: int, k: int) -> bool:
+    """Whether the last rounds all meet the test that ``Federated.tol`` describes."""
+    if not settings.averages:
+        last = [max(n.primal, n.dual) for n in notes[-PATIENCE:]]
+        return len(last) == PATIENCE and max(last) < settings.tol * math.sqrt(k)
+    span = 2 * WINDOW + PATIENCE - 1
+    if len(notes) < span:
+        return False
+    tail = np.array([n.objective for n in notes[-span:]]) / total
+    means = np.convolve(tail, np.full(WINDOW, 1 / WINDOW), mode="valid")
+    return bool((np.abs(means[WINDOW:] - means[:-WINDOW]) < settings.tol).all())
+
+
+def _result(settings: Federated, trail: Sequence[np.ndarray]) -> np.ndarray:
+    """The vector (k,) to return, of the global ones after each round."""
+    if not settings.averages:
+        return trail[-1]
+    return np.mean(trail[-min(WINDOW, max(1, len(trail) // 10)) :], axis=0)
