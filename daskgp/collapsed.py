@@ -75,18 +75,9 @@ def bound(prepared: Prepared, total: Stats) -> Objective:
     N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s + β β' / s^2.
     """
     s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
-    S, b, m = linalg.symmetrize(total.gram.copy()), total.projection, len(total.gram)
-    inner, _ = linalg.cholesky(np.eye(m) + S / s, jitter=0.0)
-    inverse = linalg.inverse_from_factor(inner)
-    beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
-    trace_gap = _trace_gap(total.trace - np.trace(S), total, s)
-    square, explained = total.square.sum(), float((b * beta).sum())
-    value = -0.5 * (
-        p * n * np.log(2 * np.pi * s)
-        + p * linalg.logdet_factor(inner)
-        + (square - explained / s) / s
-        + p * trace_gap / s
-    )
+    S, inner, beta, trace_gap, value = _collapse(s, total)
+    b, m, square = total.projection, len(S), total.square.sum()
+    inverse, explained = linalg.inverse_from_factor(inner), float((b * beta).sum())
     shrink = np.eye(m) - inverse  # I - B^-1
     outer = beta @ beta.T
     S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
@@ -101,7 +92,27 @@ def bound(prepared: Prepared, total: Stats) -> Objective:
     gram = 2 * linalg.between_inverses(L, S_bar)
     cotangent = Cotangent(gram, linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s)
     direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
-    return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
+    return Objective(value, direct._replace(noise=float(noise)), cotangent)
+
+
+def value(noise_variance: float, total: Stats) -> float:
+    """Titsias' bound alone."""
+    return _collapse(noise_variance, total)[-1]
+
+
+def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float]:
+    """S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
+    S, b, p = linalg.symmetrize(total.gram.copy()), total.projection, total.projection.shape[1]
+    inner, _ = linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0)
+    beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
+    trace_gap = _trace_gap(total.trace - np.trace(S), total, s)
+    found = -0.5 * (
+        p * total.rows * np.log(2 * np.pi * s)
+        + p * linalg.logdet_factor(inner)
+        + (total.square.sum() - float((b * beta).sum()) / s) / s
+        + p * trace_gap / s
+    )
+    return S, inner, beta, trace_gap, float(found)
 
 
 def pull(

@@ -102,7 +102,7 @@ class SparseExperts:
         """Sums over the rows of one expert, those over its central rows, and its bound."""
         total, middle = (self._sums(prepared, part) for part in (blocks, central))
         assert total is not None
-        return Summary(total, middle, collapsed.bound(prepared, total).value)
+        return Summary(total, middle, collapsed.value(prepared.theta.noise_variance, total))
 
     def _sums(self, prepared: Prepared, blocks: Iterable[Block]) -> Stats | None:
         parts = (collapsed.summarise(prepared, block, self.tile_rows) for block in blocks)
