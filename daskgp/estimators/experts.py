@@ -36,6 +36,8 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
 """Default rows of an exact expert; default number of sparse ones, and least rows of one."""
+ADMM_STEPS, OTHER_STEPS = 20, 5
+"""Steps of Adam a round; ADMM's experts must come close to the optimum of their penalised loss."""
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
 TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
 
@@ -88,8 +90,8 @@ class ExpertsGP(GaussianProcess):
     training : {"fact", "fedavg", "fedprox", "admm", "pxadmm"}
         How hyper-parameters are learnt: on the sum of the experts' objectives by ``optimizer``, or
         in rounds in which every expert makes steps of its own.
-    local_steps : int
-        Steps of Adam an expert makes in a round.
+    local_steps : int, optional
+        Steps of Adam an expert makes in a round; default 20 for ADMM, 5 otherwise.
     learning_rate : float
         Of these steps.
     sampling_rate : float
@@ -142,18 +144,18 @@ random_state, progress
         inducing: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
         train_inducing: bool = False,
         training: TrainingName = "fact",
-        local_steps: int = 5,
+        local_steps: int | None = None,
         learning_rate: float = 0.05,
         sampling_rate: float = 1.0,
-        rho: float = 1.0,
-        mu: float = 0.1,
-        lipschitz: float = 1.0,
+        rho: float = 0.3,
+        mu: float = 0.3,
+        lipschitz: float = 2.0,
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "l-bfgs",
         max_iter: int = 100,
-        tol: float = 1e-5,
+        tol: float = 1e-4,
         block_rows: int | None = None,
         dtype: str = "float64",
         device: Device = "auto",
@@ -404,11 +406,16 @@ random_state, progress
         if self.training == "fact":
             values = int(experts.counts.sum())
             return training.maximise(self, partial(train.fact, experts), run, values)
-        settings = train.Federated(
-            self.training,
+        settings = self._federated(self.training)
+        return train.train_experts(experts, run.start, run.bounds, settings, run.describe, run.tape)
+
+    def _federated(self, method: train.FederatedName) -> train.Federated:
+        steps = self.local_steps or (ADMM_STEPS if method == "admm" else OTHER_STEPS)
+        return train.Federated(
+            method,
             self.max_iter,
             self.tol,
-            self.local_steps,
+            steps,
             self.learning_rate,
             self.sampling_rate,
             self.rho,
@@ -417,7 +424,6 @@ random_state, progress
             self._seed(),
             self.progress,
         )
-        return train.train_experts(experts, run.start, run.bounds, settings, run.describe, run.tape)
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
         model, experts, seed = self._fitted(stage), self._rounds(stage), self._seed()
