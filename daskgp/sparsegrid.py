@@ -2,7 +2,7 @@
 
 Letters ([OPT] section 3.1): d dimensions, level eta.  The partial grid of a multi-index
 l = (l_1, ..., l_d), l_j >= 1, has the points (i_1 / 2^l_1, ..., i_d / 2^l_d) with
-i_j = 1, ..., 2^l_j - 1; the b multi-indices with eta <= |l|_1 <= eta + d - 1 are combined.  All of
+i_j = 1, ..., 2^l_j - 1; the g multi-indices with eta <= |l|_1 <= eta + d - 1 are combined.  All of
 their points are in the sparse grid of level eta, the union of the partial grids with
 |l|_1 = eta + d - 1.
 """
@@ -25,11 +25,11 @@ class SparseGrid:
     ----------
     points : ndarray (m, d)
         In the unit cube, in lexicographic order.
-    levels : ndarray of int (b, d)
+    levels : ndarray of int (g, d)
         The multi-index of each partial grid.
-    members : tuple of b integer ndarrays
+    members : tuple of g integer ndarrays
         The points of each partial grid, by their numbers in ``points``.
-    coefficients : ndarray (b,)
+    coefficients : ndarray (g,)
         Of the combination technique; they sum to 1.
     """
 
@@ -72,7 +72,7 @@ def largest_level(d: int, most: int) -> int:
 
 
 def multi_indices(d: int, level: int) -> np.ndarray:
-    """Multi-indices (b, d) of the partial grids that are combined, by rising |l|_1.
+    """Multi-indices (g, d) of the partial grids that are combined, by rising |l|_1.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def multi_indices(d: int, level: int) -> np.ndarray:
 
 
 def coefficients(levels: np.ndarray, level: int) -> np.ndarray:
-    """Coefficients (b,) of the combination technique, [OPT] eq. 27.
+    """Coefficients (g,) of the combination technique, [OPT] eq. 27.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def coefficients(levels: np.ndarray, level: int) -> np.ndarray:
 
 
 def partial_sizes(levels: np.ndarray) -> np.ndarray:
-    """Number of points (b,) of each partial grid."""
+    """Number of points (g,) of each partial grid."""
     sizes: np.ndarray = np.prod(2**levels - 1, axis=1)
     return sizes
 

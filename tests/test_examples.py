@@ -62,6 +62,13 @@ def test_paper_variance_is_negative_and_the_consistent_one_is_not(tmp_path):
     assert (tmp_path / "variance.png").exists()
 
 
+def test_opticom_griewank_is_better_than_the_combination_technique(tmp_path):
+    sizes = {"rows": 500, "level": 4, "side": 21}
+    scores = example("opticom_griewank").main(**sizes, path=tmp_path / "griewank.png")
+    assert scores["OptiCom"] < scores["combination technique"]
+    assert (tmp_path / "griewank.png").exists()
+
+
 def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):

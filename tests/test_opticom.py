@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from commands import dataset, invoke, refused, rows, succeed
+from docs_text import ROOT
 from sklearn.base import clone
 
 import daskgp
@@ -243,3 +244,18 @@ def test_the_command_refuses_in_one_line(setting, says, tmp_path):
     data = dataset(tmp_path / "t.zarr", *rows(30))
     assert says in refused("fit", data, tmp_path / "m.zarr", "--model", "opticom", "--set", setting)
     assert not (tmp_path / "m.zarr").exists()
+
+
+# -- the page ------------------------------------------------------------------------------
+
+
+def test_the_table_of_points_is_that_of_the_code():
+    page = (ROOT / "docs" / "models" / "opticom.md").read_text()
+    table = page[page.index("| Features $d$ |") :].split("\n\n")[0].splitlines()[2:]
+    assert len(table) == 6
+    for line in table:
+        d, *found = (int(cell.replace(",", "")) for cell in line.strip("| ").split("|"))
+        assert found == [sparsegrid.n_points(d, level) for level in range(1, len(found) + 1)]
+    assert sparsegrid.largest_level(6, 4096) == 5
+    assert sparsegrid.largest_level(10, 4096) == 4
+    assert [sparsegrid.largest_level(d, 4096) for d in (44, 45)] == [3, 2]

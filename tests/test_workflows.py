@@ -102,6 +102,17 @@ def test_lma_benchmark_measures_blocks(tmp_path):
     assert row["gradient"]["operations"] > row["local"]["operations"] > 144**3 / 3
 
 
+def test_opticom_benchmark_measures(tmp_path):
+    printed = run(tmp_path, "benchmarks/opticom.py", "--quick", "--figure", "figure.png")
+    lines = [line for line in printed.splitlines() if line.startswith("{")]
+    row, wide = json.loads(lines[3]), json.loads(lines[4])
+    assert row["points"] == 49
+    assert row["projection"] < row["combination"]
+    assert row["right_sides"] < 1e-6
+    assert wide["projection"] < wide["combination"]
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
 @pytest.mark.slow
 def test_lma_benchmark_measures_whole_runs(tmp_path):
     sizes = ("--rows", 20_000, "--rows", 60_000, "--support", 64)

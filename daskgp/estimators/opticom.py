@@ -61,8 +61,8 @@ progress
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
     grid_ : ndarray (m, d), in the units of X
-    levels_ : ndarray of int (b, d), the multi-index of each partial grid
-    weights_ : ndarray (b,), their coefficients
+    levels_ : ndarray of int (g, d), the multi-index of each partial grid
+    weights_ : ndarray (g,), their coefficients
     objective_ : float, the bound of the sparse GP with all points of the grid
     history_ : list of dict, one an iteration
     n_features_in_, feature_names_in_, n_rows_
@@ -132,13 +132,13 @@ progress
 
     @property
     def levels_(self) -> np.ndarray:
-        """Multi-indices (b, d) of the partial grids."""
+        """Multi-indices (g, d) of the partial grids."""
         model: OptiCom = self.solved_.model  # type: ignore[assignment]
         return sparsegrid.multi_indices(self.solved_.n_features, model.level)
 
     @property
     def weights_(self) -> np.ndarray:
-        """Coefficients (b,) of the partial grids."""
+        """Coefficients (g,) of the partial grids."""
         found: np.ndarray = self.solved_.state.coefficients
         return found
 

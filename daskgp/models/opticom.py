@@ -30,9 +30,10 @@ from daskgp.typing import Array
 class State(NamedTuple):
     """Solved combination.
 
-    ``factor`` is L (m, m), ``weights`` (m, p) those of the mean, ``coefficients`` c (b,) those of
+    ``factor`` is L (m, m), ``weights`` (m, p) those of the mean, ``coefficients`` c (g,) those of
     the partial grids.  ``spread`` (m, m) is U of the variance k** - |a|^2 + |U' a|^2, or for the
-    paper's variance the symmetric E of k** - a' E a.
+    paper's variance E of k** - a' E a, the sum of Q_l Q_l' - F_l F_l' with the coefficients of the
+    combination technique.
     """
 
     factor: Array
@@ -102,20 +103,20 @@ class OptiCom:
         s, L, b = prepared.theta.noise_variance, prepared.factor, total.projection
         grid = self._grid(inputs_of(prepared.theta))
         S = linalg.symmetrize(total.gram.copy())
-        parts, E = [], np.zeros_like(S) if self.variance == "paper" else None
-        for c, (Q, F) in zip(grid.coefficients, _solved_grids(grid, L, S, s), strict=True):
+        parts, E = [], np.zeros_like(S)
+        for plain, (Q, F) in zip(grid.coefficients, _solved_grids(grid, L, S, s), strict=True):
             parts.append(F)
-            if E is not None:
-                E += c * (Q @ Q.T - F @ F.T)  # Q (I - B_l^-1) Q'
+            if self.variance == "paper":
+                E += plain * (Q @ Q.T - F @ F.T)
         W = np.stack([F @ (F.T @ b) for F in parts]) / s
         c = self._coefficients(W, S, b, s, grid.coefficients)
         weights = linalg.solve_lower_t(L, np.tensordot(c, W, 1))
-        if E is None:
-            sizes = [F.shape[1] for F in parts]
-            F = np.concatenate(parts, axis=1)
-            del parts
-            E = _linear_spread(S, (F * np.repeat(c / s, sizes)) @ F.T, s)
-        return State(L, weights, E, c)
+        if self.variance == "paper":
+            return State(L, weights, E, c)
+        sizes, F = [F.shape[1] for F in parts], np.concatenate(parts, axis=1)
+        del parts, E
+        G = (F * np.repeat(c / s, sizes)) @ F.T
+        return State(L, weights, _linear_spread(S, G, s), c)
 
     def _grid(self, Z: Array) -> SparseGrid:
         grid = sparsegrid.build(Z.shape[1], self.level)
@@ -130,7 +131,7 @@ class OptiCom:
     def _coefficients(
         self, W: np.ndarray, S: np.ndarray, b: np.ndarray, s: float, plain: np.ndarray
     ) -> np.ndarray:
-        """Coefficients c (b,): c - plain solves the system for what ``plain`` leaves.
+        """Coefficients c (g,): c - plain solves the system for what ``plain`` leaves.
 
         So a ridge pulls towards the combination technique, and the penalised risk
         R(sum c_l f_l) is never above that of its coefficients ``plain``, whatever the ridge.
