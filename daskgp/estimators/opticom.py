@@ -133,7 +133,8 @@ progress
     @property
     def levels_(self) -> np.ndarray:
         """Multi-indices (g, d) of the partial grids."""
-        model: OptiCom = self.solved_.model  # type: ignore[assignment]
+        model = self.solved_.model
+        assert isinstance(model, OptiCom)
         return sparsegrid.multi_indices(self.solved_.n_features, model.level)
 
     @property

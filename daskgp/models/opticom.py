@@ -168,7 +168,8 @@ class OptiCom:
         """Of the sums, and of the solve with the partial grids side by side."""
         m, p = shape.inputs, shape.targets
         levels = sparsegrid.multi_indices(shape.features, self.level)
-        beside, plain = int(sparsegrid.partial_sizes(levels).sum()), collapsed.footprint(shape)
+        beside = int(sparsegrid.partial_sizes(levels).sum())
+        plain = collapsed.footprint(shape, self.tile_rows)
         grids = 8 * m * (2 * beside + 3 * len(levels) * p)
         return plain._replace(
             solve=max(plain.solve, 8 * 9 * m * m + grids),
