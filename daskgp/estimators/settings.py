@@ -46,8 +46,9 @@ def check_settings(estimator: GaussianProcess) -> None:
     store = estimator.store
     if store is not None and not (isinstance(store, str | os.PathLike) and str(store)):
         raise SettingError(f"store={store!r}: give the path or URL of a folder, or None")
-    for name in ("noise_variance", "tol"):
-        positive(name, getattr(estimator, name))
+    positive("noise_variance", estimator.noise_variance)
+    if estimator.tol is not None or not estimator.chooses_tol:
+        positive("tol", estimator.tol)
     whole("max_iter", estimator.max_iter, 1)
     if estimator.random_state is not None:
         whole("random_state", estimator.random_state, 0)

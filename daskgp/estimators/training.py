@@ -45,6 +45,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     inputs = estimator._placed_inputs(stage, sums)
     if inputs is None:
         inputs = estimator._choose_inputs(stage, sample.X, kernel)
+        estimator._warn_of_inputs(inputs, sums, stage.scaling)
     return Theta(kernel, float(estimator.noise_variance), inputs)
 
 
@@ -92,16 +93,21 @@ def on_blocks(
         return found.value, found.gradient.to_vector(with_inputs)
 
     values = sum(window.own.rows for window in windows) * stage.rows.n_targets
-    return maximise(estimator, evaluate, run, values)
+    assert estimator.tol is not None
+    return maximise(estimator, evaluate, run, values, estimator.tol)
 
 
 def maximise(
-    estimator: GaussianProcess, evaluate: train.Evaluate, run: Run, values: int
+    estimator: GaussianProcess,
+    evaluate: train.Evaluate,
+    run: Run,
+    values: int,
+    tol: float,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Maximise an objective of ``values`` target values by the estimator's optimizer."""
     assert estimator.optimizer is not None
     settings = train.Training(
-        estimator.optimizer, estimator.max_iter, estimator.tol, progress=estimator.progress
+        estimator.optimizer, estimator.max_iter, tol, progress=estimator.progress
     )
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
