@@ -51,7 +51,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     standardize: bool
     optimizer: OptimizerName | None
     max_iter: int
-    tol: float
+    tol: float | None
     block_rows: int | None
     dtype: str
     device: Device
@@ -62,6 +62,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     train_blocks: int | None = None
 
     model_name: ClassVar[str]
+    chooses_tol: ClassVar[bool] = False
+    """Whether ``tol=None`` leaves it to the method."""
     inputs_label: ClassVar[str] = "inducing inputs"
     solved_: Solved
 
@@ -223,20 +225,22 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             )
         )
 
-    def _warn_of_inputs(self, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling) -> None:
+    def _warn_of_inputs(
+        self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling
+    ) -> None:
         """Of inducing inputs far from all data, which explain nothing."""
-        if theta.inputs is None:
+        if inputs is None:
             return
         d = len(scale.x_scale)
         low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
         margin = OUTSIDE * (high - low)
-        away = (theta.inputs < low - margin) | (theta.inputs > high + margin)
+        away = (inputs < low - margin) | (inputs > high + margin)
         count = int(away.any(axis=1).sum())
         if count:
             logger.warning(
                 "%d of %d %s lie outside the range of the data: they explain nothing there",
                 count,
-                len(theta.inputs),
+                len(inputs),
                 self.inputs_label,
             )
 

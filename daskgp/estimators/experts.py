@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import dask
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -18,7 +19,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows, scratch_rows
 from daskgp.estimators.settings import JITTER, share, whole
-from daskgp.flow import io, nearby, partition, rounds
+from daskgp.flow import io, members, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, ShowProgress, solve_threads
 from daskgp.flow.experts import ExpertRounds, Objectives
@@ -32,13 +33,16 @@ from daskgp.models.exact import Exact
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.sgpr import SGPR as CollapsedSparse
 from daskgp.models.sparse_experts import SparseExperts
+from daskgp.train import federated
 from daskgp.typing import Device, MeanName, OptimizerName
 
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
 """Default rows of an exact expert; default number of sparse ones, and least rows of one."""
+TOL = {"fact": 1e-5, "rounds": 1e-4}
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam a round; ADMM's experts must come close to the optimum of their penalised loss."""
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
+SHARED = f"give store= {visible.HERE}"
 TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
 
 
@@ -99,7 +103,11 @@ class ExpertsGP(GaussianProcess):
     rho, mu, lipschitz : float
         Penalty of the ADMMs, FedProx's proximal weight, and the curvature that pxADMM allows for;
         objectives are per target value.
-    noise_variance, mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, \
+    tol : float, optional
+        Of FACT as in ``SGPR``, default 1e-5.  FedAvg and FedProx stop where the objective per
+        value, averaged over ten rounds, moves by less, and the ADMMs where their residuals are
+        below it; default 1e-4.
+    noise_variance, mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, \
 random_state, progress
         As in ``SGPR``; ``optimizer`` is that of FACT, None keeps the hyper-parameters, and
         ``max_iter`` counts rounds otherwise.
@@ -125,6 +133,7 @@ random_state, progress
     """
 
     model_name: ClassVar[str] = "experts"
+    chooses_tol: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -149,13 +158,13 @@ random_state, progress
         sampling_rate: float = 1.0,
         rho: float = 0.3,
         mu: float = 0.3,
-        lipschitz: float = 2.0,
+        lipschitz: float = 5.0,
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "l-bfgs",
         max_iter: int = 100,
-        tol: float = 1e-4,
+        tol: float | None = None,
         block_rows: int | None = None,
         dtype: str = "float64",
         device: Device = "auto",
@@ -268,8 +277,8 @@ random_state, progress
             return max(1, -(-n // EXACT_ROWS))
         return min(SPARSE_EXPERTS, max(1, n // SPARSE_ROWS))
 
-    def _check(self) -> None:
-        """Raise SettingError for settings that contradict one another."""
+    def _check(self, rows: io.Rows) -> None:
+        """Raise SettingError for settings out of range or that contradict one another."""
         combined = self.aggregation == "optimal"
         if self.aggregation == "grbcm" and self.partition == "block":
             raise SettingError(
@@ -286,6 +295,11 @@ random_state, progress
                 choices = ", ".join(map(repr, allowed))
                 raise SettingError(f"{name}={getattr(self, name)!r}: choose one of {choices}")
         share("ridge", self.ridge, zero=True)
+        if self.training != "fact":
+            federated.check(self._federated(self.training))
+        layout = read_layout(rows.X)
+        if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
+            ordering.check_order(self.order, rows.feature_names, nearby=True)
         if self.central is None:
             return
         share("central", self.central)
@@ -298,9 +312,7 @@ random_state, progress
     # -- rows --------------------------------------------------------------------------------
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
-        self._check()
-        if self.partition == "block" and read_layout(rows.X) is None:
-            ordering.check_order(self.order, rows.feature_names, nearby=True)
+        self._check(rows)
         super()._refuse(rows, executor)
 
     def _refuse_few_rows(self, n: int) -> None:
@@ -325,6 +337,7 @@ random_state, progress
         return tuple(part for own in experts for part in partition.parts(*own, wide))
 
     def _plan(self, rows: io.Rows) -> planning.Plan:
+        self._check(rows)
         return self._planned(rows, self._number(len(rows)))
 
     def _planned(self, rows: io.Rows, count: int) -> planning.Plan:
@@ -358,20 +371,34 @@ random_state, progress
             layout is not None and shuffled == (self.partition == "random")
         )
         if as_it_lies:
-            return rows if isinstance(rows.X, np.ndarray) else nearby.held(rows)
+            if isinstance(rows.X, np.ndarray):
+                return rows
+            return self._kept_as_they_lie(stage, keep)
         if isinstance(rows.X, np.ndarray) and self.partition == "random":
             line = ordering.random_order(len(rows), self._seed())
             line = line[scaling.complete_rows(rows.X[line], _columns(rows.y[line]))]
             return dataclasses.replace(rows, X=rows.X[line], y=rows.y[line], chunks=None)
         order = ordering.RANDOM if self.partition == "random" else self.order
-        settings = order, None, None, self._seed(), stage.executor, sums
-        arrange(stage.rows, keep, *settings, "give store= a place that all workers see")
+        source = str(dask.base.tokenize(*map(np.asarray, sums), order, self.random_state))
+        if not nearby.made_from(keep, source):  # else those of the run that is resumed
+            io.remove(keep)
+            settings = order, None, None, self._seed(), stage.executor, sums
+            arrange(stage.rows, keep, *settings, SHARED)
+            nearby.mark(keep, source)
         found, _ = nearby.open_blocks(keep)
         if not isinstance(rows.X, np.ndarray):
             return found
         here = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
         io.remove(keep)
         return here
+
+    def _kept_as_they_lie(self, stage: rounds.Rounds, keep: str) -> io.Rows:
+        """Rows of a store; those that predictions read back outlive the fit."""
+        if not (stage.rows.passing and self._exact):
+            return nearby.held(stage.rows)
+        rows = members.keep(stage.rows, keep, len(stage.rows))
+        visible.check(stage.executor, rows.X, "the experts' rows", SHARED)
+        return rows
 
     def _fit_rows(
         self,
@@ -405,16 +432,19 @@ random_state, progress
         experts = Objectives(self._rounds(quiet), stage.model, theta, self._trains_inputs())
         if self.training == "fact":
             values = int(experts.counts.sum())
-            return training.maximise(self, partial(train.fact, experts), run, values)
+            tol = TOL["fact"] if self.tol is None else self.tol
+            return training.maximise(self, partial(train.fact, experts), run, values, tol)
         settings = self._federated(self.training)
         return train.train_experts(experts, run.start, run.bounds, settings, run.describe, run.tape)
 
     def _federated(self, method: train.FederatedName) -> train.Federated:
-        steps = self.local_steps or (ADMM_STEPS if method == "admm" else OTHER_STEPS)
+        steps = self.local_steps
+        if steps is None:
+            steps = ADMM_STEPS if method == "admm" else OTHER_STEPS
         return train.Federated(
             method,
             self.max_iter,
-            self.tol,
+            TOL["rounds"] if self.tol is None else self.tol,
             steps,
             self.learning_rate,
             self.sampling_rate,
