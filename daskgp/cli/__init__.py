@@ -48,7 +48,9 @@ def estimator_options(command: F) -> F:
             help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
         ),
         click.option(
-            "--model", metavar="NAME", help="Method: sgpr, lma, pic, opticom, ssgp or exact."
+            "--model",
+            metavar="NAME",
+            help="Method: sgpr, lma, pic, experts, opticom, ssgp or exact.",
         ),
     ):
         command = decorate(command)

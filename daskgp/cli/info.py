@@ -115,6 +115,8 @@ def _model(url: str, group: Any) -> None:
 
 
 def _model_table(url: str, estimator: GaussianProcess) -> Table:
+    from daskgp.estimators import ExpertsGP
+
     solved, scaling = estimator.solved_, estimator.solved_.scaling
     noise = estimator.noise_variance_
     table = _table(f"model {url}")
@@ -124,6 +126,9 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
     if solved.theta.inputs is not None:
         table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
+    if isinstance(estimator, ExpertsGP):
+        table.add_row("experts", f"{estimator.n_experts_:,} {estimator.expert}")
+        table.add_row("combined by", estimator.aggregation)
     if isinstance(solved.kept, Nearby):
         _add_blocks(table, solved.kept.layout)
     for what, said in (solved.kept.describe() if solved.kept else {}).items():

@@ -18,10 +18,10 @@ from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
-from daskgp.flow.io import dataset_arrays, remove, rows_of
 from daskgp.flow.io import models as stores
-from daskgp.flow.members import Members
-from daskgp.flow.nearby import Nearby, held, open_nearby
+from daskgp.flow.io import remove
+from daskgp.flow.members import Members, open_rows
+from daskgp.flow.nearby import Nearby, open_nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
@@ -181,7 +181,7 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
 def open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members:
     """Training rows that a model store keeps, as its arrays describe them."""
     if "starts" in arrays:
-        return Members(held(rows_of(*dataset_arrays(url), None, False)), arrays["starts"])
+        return Members(open_rows(url), arrays["starts"])
     return open_nearby(url, arrays)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from daskgp.backend import to_device
 from daskgp.errors import StoreError
+from daskgp.flow import io, nearby
 from daskgp.flow.io import Rows, groups, prepared
 from daskgp.flow.local import cached
 from daskgp.flow.partition import Span
@@ -63,6 +64,18 @@ class Members:
     def write(self, url: str) -> None:
         """Write the rows to a new dataset store, about an expert a chunk."""
         prepared.copy(url, self.rows, int(np.diff(self.starts).max()))
+
+
+def keep(rows: Rows, url: str, chunk_rows: int) -> Rows:
+    """The rows copied to a store of their own; what is there is replaced."""
+    io.remove(url)
+    prepared.copy(url, rows, chunk_rows)
+    return open_rows(url)
+
+
+def open_rows(url: str) -> Rows:
+    """Rows of a store that does not change any more."""
+    return nearby.held(io.rows_of(*io.dataset_arrays(url), None, False))
 
 
 @dataclass(frozen=True, eq=False)

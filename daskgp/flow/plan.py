@@ -20,6 +20,8 @@ COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
 SHARE = 0.7
 """Share of a worker's memory limit that a task may plan for; Dask pauses workers at 0.8."""
+MOST_EXPERTS = 1 << 20
+"""Most experts that a refusal suggests."""
 PROCESS = 200_000_000
 """Bytes of a worker process before it does anything."""
 
@@ -158,10 +160,10 @@ def refuse_experts(
         f"where there are {_size(limit or MEMORY_LIMIT)} and {_size(MEMORY_LIMIT)}"
     )
     tried = {count >> k for k in range(1, 64)} | {count << k for k in range(1, 64)}
-    usable = [k for k in tried if 1 <= k <= plan.rows and fits(planned(k))]
-    if usable:
-        best = min(usable, key=lambda k: abs(np.log(k / count)))
-        raise PlanError(f"{needed}: n_experts={best} fits")
+    possible = [k for k in tried if 1 <= k <= min(plan.rows, MOST_EXPERTS)]
+    for other in sorted(possible, key=lambda k: abs(np.log(k / count))):
+        if fits(planned(other)):
+            raise PlanError(f"{needed}: n_experts={other} fits")
     raise PlanError(f"{needed}: choose another aggregation, fewer inducing inputs or more memory")
 
 

@@ -34,6 +34,8 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     NumPy in, NumPy out; dask or Zarr in, dask out with the same row chunks, nothing computed;
     xarray in, DataArrays out on the same grid.
     """
+    if spread != "none":
+        solved.refuse_spread(include_noise)
     names = io.column_names(X)
     if grids.is_xarray(X):
         if grids.is_table(X):

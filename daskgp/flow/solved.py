@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from daskgp import backend
-from daskgp.errors import InputError, NumericalError
+from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.flow import io
 from daskgp.flow.io.reading import unmasked
 from daskgp.flow.local import Local
@@ -76,6 +76,14 @@ class Solved:
         """Columns of the mean."""
         return len(self.target_names)
 
+    def refuse_spread(self, include_noise: bool) -> None:
+        """Raise SettingError where a spread of f is wanted of a method that gives y's alone."""
+        if not include_noise and getattr(self.model, "noise_in_experts", False):
+            raise SettingError(
+                "experts with noise_in_experts=True give the spread of new observations alone: "
+                "ask for include_noise=True, or fit with noise_in_experts=False"
+            )
+
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
         """The order (n,) that puts rows with the same blocks near them together.
 
@@ -120,7 +128,8 @@ class Solved:
         found = self._scaled_moments(X, scaled, usable, want)
         if found.variance is not None:
             variance = self._checked(found.variance, scaled)
-            variance += self.theta.noise_variance if include_noise else 0.0
+            adds = include_noise and not found.noisy
+            variance += self.theta.noise_variance if adds else 0.0
             found = found._replace(variance=variance)
         found = self.scaling.moments(found, scaled)
         for values in (found.mean, found.variance):

@@ -7,7 +7,7 @@ rows never are the output of a task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -33,6 +33,7 @@ class Rows:
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
     whole, in order; None where any cut will do.  With an ``identity``, that of a store which
     does not change any more, chunks that were decoded are held for the slices that follow.
+    ``passing`` rows are in a store that goes with the fit that wrote it.
     """
 
     X: Any
@@ -41,6 +42,7 @@ class Rows:
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
     identity: str | None = None
+    passing: bool = False
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -320,4 +322,4 @@ def _spilled(X: Any, y: Any, names: Sequence[Any], spill: str | None, wanted: in
     if spill is None:
         return _rows(X, y, chunks, names)
     targets = writers.spill(spill, {"X": X, "y": y}, step)
-    return _rows(targets["X"], targets["y"], chunks, names)
+    return replace(_rows(targets["X"], targets["y"], chunks, names), passing=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ Attributes = Mapping[str, Any]
 REMOVE_ATTEMPTS = 5
 SETTLE = (0.0, 0.2, 0.6)
 """Seconds between removals after a failure: tasks that still run may write what was removed."""
+
+CHUNK_BYTES = 64 << 20
+"""Most bytes of a chunk of a model's arrays."""
 
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
@@ -163,13 +167,21 @@ def reopened(array: zarr.Array) -> zarr.Array:
 
 
 def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:
-    """A small array as one chunk."""
+    """An array as one chunk; three axes, of which the first counts experts, as one an expert."""
     values = np.asarray(values)
-    chunks = tuple(max(1, size) for size in values.shape)
     array = group.create_array(
-        name, shape=values.shape, chunks=chunks, dtype=values.dtype, overwrite=True
+        name, shape=values.shape, chunks=_chunks(values), dtype=values.dtype, overwrite=True
     )
     array[...] = values
+
+
+def _chunks(values: np.ndarray) -> tuple[int, ...]:
+    """Rows are whole, and as many as CHUNK_BYTES hold."""
+    if not values.ndim:
+        return ()
+    rest = tuple(max(1, size) for size in values.shape[1:])
+    most = 1 if values.ndim == 3 else CHUNK_BYTES // (values.itemsize * math.prod(rest))
+    return max(1, min(most, len(values))), *rest
 
 
 def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:

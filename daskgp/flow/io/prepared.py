@@ -128,10 +128,13 @@ def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int
 
 def identity_behind(X: Any) -> str | None:
     """What tells the store of an X from any other, also from one at its place before."""
-    if not isinstance(X, zarr.Array):
+    if not isinstance(X, zarr.Array) or not X.path:
         return None
-    parent = X.path.rpartition("/")[0]
-    return str(zarr.open_group(X.store, path=parent, mode="r").attrs.get("uuid", "")) or None
+    try:
+        group = zarr.open_group(X.store, path=X.path.rpartition("/")[0], mode="r")
+    except FileNotFoundError:  # an array that lies in no group
+        return None
+    return str(group.attrs.get("uuid", "")) or None
 
 
 def finished_identity(url: str) -> str | None:
