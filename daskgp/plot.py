@@ -277,7 +277,9 @@ def posterior_lines(
     panels: Mapping[str, tuple[np.ndarray, np.ndarray]],
     *,
     points: tuple[np.ndarray, np.ndarray] | None = None,
+    reference: tuple[np.ndarray, np.ndarray] | None = None,
     breaks: Sequence[float] = (),
+    columns: int | None = None,
     names: tuple[str, str] = ("x", "y"),
     title: str = "",
     path: Path | None = None,
@@ -292,8 +294,12 @@ def posterior_lines(
         Predictive means and standard deviations by the title of their panel.
     points : (places, values), optional
         Observations to draw on every panel.
+    reference : (mean, std), each of shape (n,), optional
+        A posterior to draw on every panel as thin lines, dashed at two standard deviations.
     breaks : sequence of float
         Places of dotted vertical lines, such as the borders of blocks.
+    columns : int, optional
+        Panels a row; all in one row by default.
     names : pair of str
         What runs along the axes, with units.
     title, path
@@ -311,8 +317,16 @@ def posterior_lines(
     x = np.asarray(x, np.float64)
     if x.ndim != 1 or not len(panels):
         raise InputError(f"x has shape {x.shape}, of {len(panels)} panels: give (n,) and one panel")
-    fig, axes = _canvas((5.2 * len(panels), 3.6), len(panels), sharex=True, sharey=True)
-    for ax, (name, pair) in zip(axes, panels.items(), strict=True):
+    wide = min(columns or len(panels), len(panels))
+    rows = -(-len(panels) // wide)
+    size = (5.2 * wide, 3.6) if rows == 1 else (4.2 * wide, 2.6 * rows)
+    fig, axes = _canvas(size, wide, rows, sharex=True, sharey=True)
+    if rows > 1:
+        axes[0].locator_params(axis="x", nbins=5)
+    for ax in axes[len(panels) :]:
+        ax.set_visible(False)
+    known = [] if reference is None else [_values("reference", v, len(x)) for v in reference]
+    for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=False)):
         mean, std = (_values(name, values, len(x)) for values in pair)
         for place in breaks:
             ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":")
@@ -320,10 +334,12 @@ def posterior_lines(
             ax.plot(*points, linestyle="", marker=".", markersize=3, color="0.6")
         ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=INK, alpha=0.18, linewidth=0)
         ax.plot(x, mean, color=INK, linewidth=1.4)
+        if known:
+            _draw_reference(ax, x, *known)
         ax.set_title(name)
-        ax.set_xlabel(names[0])
+        ax.set_xlabel(names[0] if i + wide >= len(panels) else "")
+        ax.set_ylabel(names[1] if i % wide == 0 else "")
         _tidy(ax)
-    axes[0].set_ylabel(names[1])
     return _finished(fig, title, path)
 
 
@@ -383,7 +399,7 @@ _BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
 
 
 def _canvas(
-    size: tuple[float, float], columns: int = 1, **options: Any
+    size: tuple[float, float], columns: int = 1, rows: int = 1, **options: Any
 ) -> tuple["Figure", Sequence["Axes"]]:
     try:
         from matplotlib.figure import Figure
@@ -392,7 +408,7 @@ def _canvas(
         raise InputError("figures need matplotlib: pip install 'daskgp[plot]'") from error
     # Room between the label of a colour bar and the panel after it.
     fig = Figure(figsize=size, dpi=150, layout=ConstrainedLayoutEngine(wspace=0.06))
-    return fig, fig.subplots(1, columns, squeeze=False, **options)[0]
+    return fig, fig.subplots(rows, columns, squeeze=False, **options).ravel()
 
 
 def _finished(fig: "Figure", title: str, path: Path | None) -> "Figure":
@@ -465,6 +481,12 @@ def _draw(
     ax.set_facecolor("0.85")
     image = np.ma.masked_invalid(values[order].reshape(len(y), len(x)))
     return ax.pcolormesh(x, y, image, shading="nearest", **colour)
+
+
+def _draw_reference(ax: "Axes", x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
+    ax.plot(x, mean, color=LINES[1], linewidth=0.9)
+    for edge in (mean - 2 * std, mean + 2 * std):
+        ax.plot(x, edge, color=LINES[1], linewidth=0.9, linestyle="--")
 
 
 def _map_size(X: np.ndarray) -> tuple[float, float]:

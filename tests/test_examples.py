@@ -69,6 +69,25 @@ def test_opticom_griewank_is_better_than_the_combination_technique(tmp_path):
     assert (tmp_path / "griewank.png").exists()
 
 
+def test_experts_posteriors_have_the_bands_of_their_rules(tmp_path):
+    sizes = {"rows": 400, "inducing": 20, "places": 21}
+    errors = example("experts_posteriors").main(**sizes, path=tmp_path / "posteriors.png")
+    spread = {name: std.mean() for name, (_, std) in errors.items()}
+    full = spread["sparse GP, all rows"]
+    assert spread["PoE"] == pytest.approx(spread["gPoE"] / 2, rel=1e-6)
+    assert spread["PoE"] < 0.6 * full
+    assert full <= spread["optimal weights"] < 1.1 * full
+    assert (tmp_path / "posteriors.png").exists()
+
+
+def test_experts_weights_of_the_exact_right_side_are_better(tmp_path):
+    sizes = {"rows": 600, "counts": (2, 10), "inducing": 20, "side": 11, "draws": 1}
+    error, full = example("experts_weights").main(**sizes, path=tmp_path / "weights.png")
+    assert error["optimal, projection"][-1] < error["optimal, paper"][-1]
+    assert np.isfinite(full)
+    assert (tmp_path / "weights.png").exists()
+
+
 def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):

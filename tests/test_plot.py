@@ -115,6 +115,18 @@ def test_posteriors_along_a_line_show_jumps(tmp_path):
     assert path.exists()
 
 
+def test_lines_in_rows_have_the_reference_on_every_panel():
+    x, panel = np.array([0.0, 1.0]), (np.zeros(2), np.full(2, 0.1))
+    known = np.array([0.5, 0.25]), np.full(2, 0.25)
+    fig = plot.posterior_lines(x, dict.fromkeys("abc", panel), reference=known, columns=2)
+    assert [ax.get_visible() for ax in fig.axes] == [True, True, True, False]
+    assert [ax.get_xlabel() for ax in fig.axes[:3]] == ["", "x", "x"]
+    assert [ax.get_ylabel() for ax in fig.axes[:3]] == ["y", "", "y"]
+    for ax in fig.axes[:3]:
+        _, mean, low, high = (line.get_ydata() for line in ax.lines)
+        np.testing.assert_array_equal([mean, low, high], [known[0], [0.0, -0.25], [1.0, 0.75]])
+
+
 def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
     lines = {"few": np.array([1.0, 0.1]), "many": np.array([0.5, 0.01])}
     path = tmp_path / "tradeoff.png"
