@@ -52,7 +52,7 @@ class ExpertRounds:
     ----------
     rows : Rows
     spans : tuple of Span
-        Rows of each expert.
+        Rows of each expert, one after another.
     block_rows : int
         Most rows that a task holds of an expert.
     scaling, executor, dtype, device
@@ -104,9 +104,8 @@ class ExpertRounds:
         return found
 
     def _reader(self) -> _Reader:
-        return _Reader(
-            self.rows, self.spans, self.block_rows, self.scaling, self.dtype, self.device
-        )
+        edges = np.array([span.start for span in self.spans] + [self.spans[-1].stop])
+        return _Reader(self.rows, edges, self.block_rows, self.scaling, self.dtype, self.device)
 
     def _groups(self, which: Sequence[int]) -> list[tuple[int, ...]]:
         """Experts of each task: those with few rows share one as long as there are many."""
@@ -148,15 +147,23 @@ class _Reader:
     """Reads, cleans, scales and moves the rows of experts, on the worker."""
 
     rows: Rows
-    spans: tuple[Span, ...]
+    edges: np.ndarray
+    """First row of each expert, and the last one's end: small, for it goes with every task."""
     block_rows: int
     scaling: Scaling
     dtype: str
     device: str
 
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def span(self, i: int) -> Span:
+        """The rows of expert i."""
+        return Span(int(self.edges[i]), int(self.edges[i + 1]))
+
     def parts(self, i: int) -> list[Span]:
         """The rows of expert i in equal parts, one at least."""
-        span = self.spans[i]
+        span = self.span(i)
         return parts(span.start, span.stop, self.block_rows) or even(span.start, span.stop, 1)
 
     def blocks(self, i: int, central: Central | None = None) -> Iterator[Block]:
@@ -168,7 +175,7 @@ class _Reader:
         """A part of the rows of expert i, or those of them that are drawn."""
         X, y = self.rows.read(*part)
         if central is not None:
-            drawn = central.among(self.spans[i], part)
+            drawn = central.among(self.span(i), part)
             X, y = X[drawn], y[drawn]
         block: Block = move(self.scaling.block(X, y, self.dtype), self.on)
         return block
@@ -229,20 +236,18 @@ def _sums_of(
     reader: _Reader, functions: _Functions, i: int, central: Central | None
 ) -> projection.Cross:
     """Sums over the rows of expert i, or over those of them that are drawn."""
-    span, own = reader.spans[i], functions.weights[functions.of(i)]
+    span, own = reader.span(i), functions.weights[functions.of(i)]
     if central is not None:
         complete = scaling.complete_rows(*reader.rows.read(*span))
         own = own[central.among(span, span)[complete]]
-    others = (
-        (_whole(reader, j).X, functions.weights[functions.of(j)]) for j in range(len(reader.spans))
-    )
+    others = ((_whole(reader, j).X, functions.weights[functions.of(j)]) for j in range(len(reader)))
     block, kernel = reader.block(i, span, central), functions.theta.kernel
-    return projection.cross_sums(kernel, block, own, i, others, len(reader.spans))
+    return projection.cross_sums(kernel, block, own, i, others, len(reader))
 
 
 def _whole(reader: _Reader, i: int) -> Block:
     """All rows of an expert."""
-    return reader.block(i, reader.spans[i])
+    return reader.block(i, reader.span(i))
 
 
 def _work(
