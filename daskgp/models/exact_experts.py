@@ -130,7 +130,11 @@ class ExactExperts:
         if self.weights == "paper" and self.central is None:
             inner = cross.products + hilbert
             return inner, np.diag(inner).copy()
-        scale = rows / max(cross.rows, 1.0)
+        if not cross.rows:
+            raise InputError(
+                f"central={self.central} drew none of {rows:.0f} rows: choose a larger share"
+            )
+        scale = rows / cross.rows
         inner = scale * (cross.products + theta.noise_variance * hilbert)
         right = np.diag(inner).copy() if self.weights == "paper" else scale * cross.right
         return inner, right
@@ -232,7 +236,7 @@ class ExactExperts:
         weights, together = 8 * n * shape.targets, 0
         if self.aggregation == "npae" or (self.aggregation, self.variance) == ("optimal", "linear"):
             pairs = 4 * count * count if self.aggregation == "npae" else 0
-            together = 2 * max(SOLVED_BYTES, 8 * (n + pairs))
+            together = 2 * 8 * (n + pairs) * _number_together(n + pairs)
         matrices = (shape.kernel_tiles + 5) * 8 * most * most
         return Footprint(
             task=max(matrices, together + 3 * 8 * most * most) + weights,
@@ -273,9 +277,14 @@ def _whitened(found: Conditioned, K: Array) -> Array:
 
 
 def _places(number: int, width: int) -> list[slice]:
-    """Places that are predicted together where ``width`` numbers are held for each."""
-    step = min(MOST_PLACES, max(1, SOLVED_BYTES // (8 * max(width, 1))))
+    """Places that are predicted together."""
+    step = _number_together(width)
     return [slice(i, i + step) for i in range(0, number, step)]
+
+
+def _number_together(width: int) -> int:
+    """Places whose numbers, ``width`` of each, are held together."""
+    return min(MOST_PLACES, max(1, SOLVED_BYTES // (8 * max(width, 1))))
 
 
 def _weighted_squares(theta: Theta, state: State, X: Array, experts: Experts) -> Array:

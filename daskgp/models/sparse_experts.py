@@ -21,7 +21,7 @@ from daskgp.backend import namespace
 from daskgp.collapsed import Stats
 from daskgp.errors import InputError
 from daskgp.inducing import Prepared, inputs_of
-from daskgp.model import Block, Footprint, Moments, Shape, Theta, Want, add
+from daskgp.model import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add
 from daskgp.typing import Array
 
 NESTED_BYTES = 64 << 20
@@ -236,7 +236,7 @@ class SparseExperts:
         one = collapsed.footprint(shape, self.tile_rows)
         m, p, count = shape.inputs, shape.targets, self.n_experts
         kept = 0 if self.aggregation == "optimal" else 8 * count * (m * m + m * p)
-        nested = 3 * 8 * max(count * (count + m), NESTED_BYTES // 8)
+        nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
         return one._replace(
             task=one.task + kept + (nested if self.aggregation == "npae" else 0),
             solve=one.solve + count * (2 * one.stats + 8 * m * m),
@@ -247,7 +247,7 @@ class SparseExperts:
 def _predict_nested(state: State, A: Array, prior: Array) -> Moments:
     """NPAE under the sparse model: cov(mu_i, mu_j) = a' E_i E_j a, and a' E_i a for i = j."""
     xp, (count, m, p) = namespace(A), state.means.shape
-    step = max(1, NESTED_BYTES // (8 * count * (count + m)))
+    step = _number_together(count, m)
     mean, variance = xp.empty((len(A), p), A.dtype), xp.empty(len(A), A.dtype)
     for start in range(0, len(A), step):
         rows = slice(start, start + step)
@@ -258,6 +258,11 @@ def _predict_nested(state: State, A: Array, prior: Array) -> Moments:
         means = xp.matmul(A[rows], state.means).transpose(1, 0, 2)
         mean[rows], variance[rows] = aggregation.nested(means, cross, covariance, prior[rows])
     return Moments(mean, variance=variance)
+
+
+def _number_together(count: int, m: int) -> int:
+    """Places that nested kriging predicts together."""
+    return max(1, NESTED_BYTES // (8 * count * (count + m)))
 
 
 def _inner_factor(gram: np.ndarray, s: float) -> np.ndarray:

@@ -1,0 +1,304 @@
+"""Rounds over experts: the same numbers however rows are cut, the same bits wherever they run."""
+
+import dataclasses
+import itertools
+import time
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import daskgp
+from daskgp import ExpertsGP, kernels, testing
+from daskgp.errors import InputError, StoreError
+from daskgp.flow import local, rounds
+from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.flow.experts import Central, ExpertRounds, Objectives
+from daskgp.flow.io import Rows
+from daskgp.flow.members import Consulted, Members
+from daskgp.flow.partition import Span, even, parts
+from daskgp.model import Theta
+from daskgp.models.exact import Exact
+from daskgp.models.exact_experts import ExactExperts
+from daskgp.models.sgpr import SGPR
+from daskgp.models.sparse_experts import SparseExperts
+from daskgp.scaling import identity
+from tests import oracle
+
+KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)
+SIZES = (9, 1, 14, 6)
+
+
+def data(n=230, seed=0, missing=True):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, 2))
+    y = np.stack([np.sin(3 * X[:, 0]), X[:, 1] ** 2], axis=1) + 0.1 * rng.standard_normal((n, 2))
+    if missing:
+        X[5:9, 0], y[100, 1] = np.nan, np.nan
+    return X, y
+
+
+def stage(sizes=SIZES, executor=None, block_rows=4, missing=False):
+    X, y = data(sum(sizes), missing=missing)
+    edges = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
+    rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
+    return ExpertRounds(rows, spans, block_rows, identity(2, 2), executor or Executor(None, False))
+
+
+def theta(m=0):
+    Z = np.random.default_rng(1).uniform(0, 3, (m, 2)) if m else None
+    return Theta(KERNEL, 0.1, Z)
+
+
+# -- however rows are cut ----------------------------------------------------------------------
+
+SETTINGS = {
+    "sparse": {"expert": "sparse"},
+    "sparse paper": {"expert": "sparse", "weights": "paper", "partition": "chunks"},
+    "sparse share": {"expert": "sparse", "weights": "paper", "central": 0.4, "partition": "block"},
+    "sparse npae": {"expert": "sparse", "aggregation": "npae"},
+    "exact": {"expert": "exact", "partition": "block"},
+    "exact paper": {"expert": "exact", "weights": "paper"},
+    "exact share": {"expert": "exact", "central": 0.4, "partition": "chunks"},
+    "exact grbcm": {"expert": "exact", "aggregation": "grbcm"},
+}
+
+
+def experts(**settings):
+    few = {"n_experts": 4, "n_inducing": 8, "optimizer": None, "progress": False}
+    return ExpertsGP(**{**few, **settings})
+
+
+@pytest.mark.parametrize("chosen", SETTINGS.values(), ids=SETTINGS)
+def test_predictions_do_not_depend_on_chunks_or_blocks(chosen, make_store, tmp_path):
+    T, _ = data(20, seed=1, missing=False)
+    wanted = experts(**chosen).fit(*data())
+    mean, deviation = wanted.predict(T, return_std=True)
+    assert np.isfinite(deviation).all()
+    for rows, block_rows in ((7, 11), (50, None), (230, 25)):
+        url = make_store(*data(), rows=rows, url=tmp_path / f"{rows}.zarr")
+        model = experts(**chosen, block_rows=block_rows).fit(*daskgp.open_dataset(url))
+        found = model.predict(T, return_std=True)
+        np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(found[1], deviation, rtol=1e-10, atol=1e-10)
+        assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-12)
+
+
+@pytest.mark.parametrize("width", [1, 5, 37, 100])
+@pytest.mark.parametrize("share", [None, 0.0, 0.3, 1.0])
+def test_central_rows_do_not_depend_on_how_an_expert_is_cut(share, width):
+    for expert in even(0, 300, 4):
+        draw = Central(share, 7)
+        cut = [draw.among(expert, part) for part in parts(*expert, width)]
+        np.testing.assert_array_equal(np.concatenate(cut), draw.among(expert, expert))
+
+
+def test_one_central_row_of_each_expert_or_a_share_of_all_rows():
+    spans = even(0, 20_000, 40)
+    one = np.array([Central(None, 7).among(span, span) for span in spans])
+    np.testing.assert_array_equal(one.sum(axis=1), 1)
+    assert len(np.unique(one.argmax(axis=1))) > 20  # anywhere within an expert
+    share = np.concatenate([Central(0.3, 7).among(span, span) for span in spans])
+    assert share.mean() == pytest.approx(0.3, abs=0.01)
+    assert Central(1.0, 7).among(spans[0], spans[0]).all()
+    assert not Central(0.0, 7).among(spans[0], spans[0]).any()
+    other = np.concatenate([Central(0.3, 8).among(span, span) for span in spans])
+    assert (share & other).mean() == pytest.approx(0.09, abs=0.01)  # by the seed
+
+
+@pytest.mark.parametrize(("start", "rows"), [(5, 0), (5, 1)])
+def test_central_rows_of_few(start, rows):
+    span = Span(start, start + rows)
+    assert Central(None, 0).among(span, span).tolist() == [True] * rows
+
+
+def test_a_share_that_draws_no_row_is_an_error():
+    found, model = stage(), ExactExperts(4, central=1e-9)
+    each = found.summaries(model, theta(), 0)
+    cross = found.cross(model, theta(), [summary.weights for summary in each], 0)
+    with pytest.raises(InputError, match="central=1e-09 drew none of 30 rows: choose a larger"):
+        model.solve(theta(), each, cross)
+
+
+@pytest.mark.parametrize("letter", [False, True])
+def test_sums_over_rows_leave_out_rows_with_missing_values(letter):
+    weights = "paper" if letter else "projection"
+    model, whole = ExactExperts(4, weights=weights), stage((10, 20, 40, 60), missing=True)
+    X, y = whole.rows.X, whole.rows.y
+    keep = ~(np.isnan(X).any(axis=1) | np.isnan(y).any(axis=1))
+    sizes = [int(keep[span.start : span.stop].sum()) for span in whole.spans]
+    edges = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
+    rows = dataclasses.replace(whole.rows, X=X[keep], y=y[keep])
+    found = []
+    for part in (whole, dataclasses.replace(whole, rows=rows, spans=spans)):
+        each = part.summaries(model, theta(), 0)
+        found.append(part.cross(model, theta(), [summary.weights for summary in each], 0))
+    assert sizes == [6, 20, 40, 59]
+    names = ("hilbert",) if letter else ("products", "hilbert", "right", "rows")
+    for name in names:  # another row is drawn where a missing one leaves
+        a, b = (getattr(cross, name) for cross in found)
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+# -- each expert for itself --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_inputs", [False, True])
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_objectives_are_each_experts_evidence_with_its_gradient(kind, with_inputs):
+    found, at = stage(), theta(0 if kind == "exact" else 5)
+    method = Exact() if kind == "exact" else SGPR()
+    vector, which = at.to_vector(with_inputs), [2, 0, 3]
+    moved = [vector + 0.1 * i for i in which]
+    each = Objectives(found, method, at, with_inputs).map(_evaluated, which, moved)
+    for i, v, (value, gradient) in zip(which, moved, each, strict=True):
+        X, y = found.rows.read(*found.spans[i])
+
+        def dense(v, X=X, y=y):
+            t = at.from_vector(v)
+            if kind == "exact":
+                return oracle.evidence(t.kernel(X), y, t.noise_variance)
+            return oracle.titsias_bound(t.kernel, X, y, t.inputs, t.noise_variance)
+
+        assert value == pytest.approx(dense(v), rel=1e-9)
+        wanted = testing.central_differences(dense, v)
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+
+def _evaluated(evaluate, vector):
+    return evaluate(vector)
+
+
+def test_work_may_evaluate_again_and_again_on_rows_in_parts_or_whole():
+    at, found = theta(5), []
+    for block_rows in (3, 100):
+        objectives = Objectives(stage(block_rows=block_rows), SGPR(), at, False)
+        found.append(objectives.map(_twice, range(4), [at.to_vector(False)] * 4))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+    np.testing.assert_array_equal(objectives.counts, 2.0 * np.array(SIZES))
+
+
+def _twice(evaluate, vector):
+    value, gradient = evaluate(vector)
+    again, same = evaluate(vector)
+    assert again == value
+    np.testing.assert_array_equal(same, gradient)
+    return np.append(gradient, evaluate(vector + 0.1)[0])
+
+
+class Watching(Executor):
+    """Counts the map tasks of a round."""
+
+    def compute(self, root, watch=(), label=""):
+        TASKS.append(len(watch))
+        return super().compute(root, watch, label)
+
+
+TASKS = []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks"), [((5,) * 64, 16), ((5,) * 7, 7), ((1000,) * 32, 16), ((2000,) * 32, 32)]
+)
+def test_small_experts_share_tasks_as_long_as_there_are_many(sizes, tasks):
+    TASKS.clear()
+    found, at = stage(sizes, Watching(None, False), max(sizes)), theta(3)
+    each = Objectives(found, SGPR(), at, False).map(_named, range(len(sizes)), range(len(sizes)))
+    assert each == list(range(len(sizes)))
+    assert [tasks] == TASKS
+    summaries = found.summaries(SparseExperts(len(sizes)), at, 0)
+    assert [s.stats.rows for s in summaries] == list(sizes)
+    assert [tasks, tasks] == TASKS
+
+
+def _named(evaluate, argument):
+    return argument
+
+
+def test_results_come_in_the_order_of_the_pieces():
+    pieces = [(i, i + 1) for i in range(0, 12, 2)]
+    with dask.config.set(scheduler="threads", num_workers=6):
+        found = rounds.map_all(_late, pieces, Executor(None, False), "order")
+    assert found == list(range(12))
+
+
+def _late(piece):
+    time.sleep(0.02 * (6 - piece[0] / 2))  # the first come last
+    return list(piece)
+
+
+# -- the same bits everywhere --------------------------------------------------------------------
+
+FITTED = {
+    "sparse": experts(optimizer="l-bfgs", max_iter=1, block_rows=20, train_inducing=True),
+    "sparse paper": experts(weights="paper", central=0.5, block_rows=20),
+    "exact": experts(expert="exact", optimizer="l-bfgs", max_iter=1, partition="block"),
+    "exact npae": experts(expert="exact", aggregation="npae"),
+}
+
+
+def bits(url, inputs):
+    """All that fits and their predictions give, as bytes."""
+    found = []
+    for made in FITTED.values():
+        local._held.cache_clear()
+        with single_blas_thread():
+            model = made.fit(*daskgp.open_dataset(url))
+            predictions = dask.compute(
+                *model.predict(daskgp.open_dataset(inputs)[0], return_std=True)
+            )
+        parts = (model.objective_, model.solved_.theta.to_vector(True), *predictions)
+        found.append([np.asarray(part).tobytes() for part in parts])
+    return found
+
+
+def test_one_and_two_workers_and_threads_give_the_same_bits(make_store, tmp_path):
+    url = make_store(*data(), rows=60)
+    inputs = make_store(*data(90, 1, missing=False), rows=40, url=tmp_path / "in.zarr")
+    with dask.config.set(scheduler="sync"):
+        wanted = bits(url, inputs)
+    for threads in (1, 4):
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            assert bits(url, inputs) == wanted
+    cluster = LocalCluster(
+        n_workers=2, threads_per_worker=1, memory_limit="600MiB", dashboard_address=None
+    )
+    with cluster, Client(cluster) as client:
+        assert bits(url, inputs) == wanted
+        client.retire_workers(list(client.scheduler_info()["workers"])[:1])
+        assert len(client.scheduler_info()["workers"]) == 1
+        assert bits(url, inputs) == wanted
+
+
+# -- rows that predictions read back -------------------------------------------------------------
+
+
+def consulted(counts):
+    X, y = data(30, missing=False)
+    starts = np.array([0, 9, 10, 24, 30])
+    members = Members(Rows(X, y, None, ("a", "b"), ("u", "v")), starts)
+    model = ExactExperts(4, "poe")
+    state = model.state_type(np.zeros((30, 2)), np.cumsum([0, *counts]), np.zeros(0))
+    return X, Consulted(model, theta(), state, identity(2, 2), members, "token-of-a-test", "cpu")
+
+
+def test_experts_are_read_one_at_a_time_and_factored_once():
+    X, found = consulted(SIZES)
+    assert len(found) == 4
+    np.testing.assert_array_equal(found.rows(2).X, X[10:24])
+    both = found.conditioned(0, 2)
+    assert len(both.X) == 9 + 14
+    assert found.conditioned(0, 2) is both
+    assert found.conditioned(2) is not both
+    assert found.members.describe() == {"experts": "4 of 1 to 14 rows"}
+
+
+def test_rows_that_are_gone_are_an_error():
+    _, found = consulted((9, 1, 13, 7))
+    assert len(found.rows(0).X) == 9
+    with pytest.raises(StoreError, match="training rows that the model reads back are gone"):
+        found.rows(2)
