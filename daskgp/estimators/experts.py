@@ -22,7 +22,7 @@ from daskgp.estimators.settings import JITTER, share, whole
 from daskgp.flow import io, members, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, ShowProgress, solve_threads
-from daskgp.flow.experts import ExpertRounds, Objectives
+from daskgp.flow.experts import ExpertRounds, Objectives, per_task
 from daskgp.flow.layout import read_layout
 from daskgp.flow.members import Members
 from daskgp.flow.partition import Span
@@ -328,29 +328,21 @@ random_state, progress
             return max(most, 1)
         return min(self.block_rows or partition.default_block_rows(n), max(most, 1))
 
-    def _work(self, rows: io.Rows) -> tuple[Span, ...]:
-        return self._parts(len(rows), self._number(len(rows)))
-
-    def _parts(self, n: int, count: int) -> tuple[Span, ...]:
-        wide = self._part_rows(n, count)
-        experts = partition.even(0, n, count)
-        return tuple(part for own in experts for part in partition.parts(*own, wide))
-
     def _plan(self, rows: io.Rows) -> planning.Plan:
         self._check(rows)
         return self._planned(rows, self._number(len(rows)))
 
     def _planned(self, rows: io.Rows, count: int) -> planning.Plan:
-        spans = self._parts(len(rows), count)
-        largest = max((span.rows for span in spans), default=0)
+        largest = min(self._part_rows(len(rows), count), len(rows))
         return planning.make_plan(
             self._model(count),
             self._kernel(),
             rows,
-            spans,
+            [Span(0, largest)] * count,
             self._n_inputs(),
             np.dtype(self.dtype).itemsize,
             largest,
+            per_task=per_task(-(-len(rows) // count), count),
         )
 
     def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:

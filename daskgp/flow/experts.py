@@ -110,8 +110,13 @@ class ExpertRounds:
     def _groups(self, which: Sequence[int]) -> list[tuple[int, ...]]:
         """Experts of each task: those with few rows share one as long as there are many."""
         most = max(1, max((span.rows for span in self.spans), default=1))
-        wide = max(1, min(TASK_ROWS // most, len(which) // 16))
+        wide = per_task(most, len(which))
         return [tuple(which[i : i + wide]) for i in range(0, len(which), wide)]
+
+
+def per_task(most: int, count: int) -> int:
+    """Experts of a task, where ``count`` have ``most`` rows each."""
+    return max(1, min(TASK_ROWS // max(most, 1), count // 16))
 
 
 @dataclass(frozen=True, eq=False)

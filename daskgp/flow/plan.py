@@ -155,7 +155,8 @@ def refuse_experts(
     if fits(plan):
         return
     needed = (
-        f"{count} experts of up to {-(-plan.rows // count)} rows need "
+        f"{count} {'expert' if count == 1 else 'experts'} of up to {-(-plan.rows // count)} rows "
+        f"{'needs' if count == 1 else 'need'} "
         f"{_size(plan.bytes_per_worker)} in a task and {_size(plan.bytes_client)} in the client, "
         f"where there are {_size(limit or MEMORY_LIMIT)} and {_size(MEMORY_LIMIT)}"
     )
