@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["calibration", "history", "maps", "posterior_lines", "posterior_map", "tradeoff"]
+__all__ = [
+    "calibration",
+    "history",
+    "maps",
+    "posterior_lines",
+    "posterior_map",
+    "traces",
+    "tradeoff",
+]
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -354,6 +362,8 @@ def tradeoff(
 ) -> "Figure":
     """What a setting does, such as to error and time: a panel each, with a logarithmic scale.
 
+    The scale is linear near 0 where a panel holds values that are not greater than 0.
+
     Parameters
     ----------
     settings : sequence of k floats
@@ -381,18 +391,76 @@ def tradeoff(
     along = np.arange(len(settings))
     fig, axes = _canvas((4.6 * len(panels), 3.6), len(panels))
     for ax, (label, rows) in zip(axes, panels.items(), strict=True):
-        for i, (row, values) in enumerate(rows.items()):
-            values, colour = _values(row, values, len(along)), LINES[i % len(LINES)]
-            ax.plot(along, values, color=colour, marker="o", markersize=4, linewidth=1.4, label=row)
+        _draw_lines(ax, along, rows, marker="o", markersize=4)
         if reference and label in reference:
             ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
-        ax.set_yscale("log")
+        ax.set_yscale(_scale_of(rows))
         ax.set_xticks(along, [f"{value:g}" for value in settings])
         ax.set_xlabel(name)
         ax.set_ylabel(label)
         _tidy(ax)
     axes[0].legend(frameon=False)
     return _finished(fig, title, path)
+
+
+def traces(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    name: str = "iteration",
+    reference: Mapping[str, float] | None = None,
+    title: str = "",
+    path: Path | None = None,
+) -> "Figure":
+    """What becomes of values step by step, such as hyper-parameters in training: a panel each.
+
+    Parameters
+    ----------
+    panels : mapping of str to mapping of str to array, shape (k,)
+        By the label of a panel its lines, by their names; lines may differ in length.
+    name : str
+        What a step is.
+    reference : mapping of str to float, optional
+        By the label of a panel a value to draw as a dashed line.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If nothing is there to draw, or matplotlib is missing.
+    """
+    if not len(panels):
+        raise InputError("panels is empty: give at least one by its label")
+    fig, axes = _canvas((3.6 * len(panels), 3.4), len(panels))
+    for ax, (label, rows) in zip(axes, panels.items(), strict=True):
+        _draw_lines(ax, None, rows)
+        if reference and label in reference:
+            ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
+        ax.set_yscale(_scale_of(rows))
+        ax.set_xlabel(name)
+        ax.set_ylabel(label)
+        _tidy(ax)
+    axes[0].legend(frameon=False)
+    return _finished(fig, title, path)
+
+
+def _draw_lines(
+    ax: "Axes", along: np.ndarray | None, rows: Mapping[str, np.ndarray], **marks: Any
+) -> None:
+    """Lines by their names; dashed from the seventh on, as colours repeat."""
+    for i, (row, values) in enumerate(rows.items()):
+        steps = np.arange(1, len(values) + 1) if along is None else along
+        values, colour = _values(row, values, len(steps)), LINES[i % len(LINES)]
+        style = "-" if i < len(LINES) else "--"
+        ax.plot(steps, values, color=colour, linestyle=style, linewidth=1.4, label=row, **marks)
+
+
+def _scale_of(rows: Mapping[str, np.ndarray]) -> str:
+    return "log" if all((np.asarray(values) > 0).all() for values in rows.values()) else "symlog"
 
 
 _BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}

@@ -140,6 +140,24 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
     assert path.exists()
 
 
+def test_values_that_are_not_positive_are_drawn_too():
+    lines = {f"line {i}": np.array([1.0, -1.0]) for i in range(7)}
+    (ax,) = plot.tradeoff([1, 2], {"score": lines}).axes
+    assert ax.get_yscale() == "symlog"
+    styles = [line.get_linestyle() for line in ax.lines]
+    assert styles == ["-"] * 6 + ["--"]  # colours repeat
+
+
+def test_traces_may_differ_in_length(tmp_path):
+    path = tmp_path / "traces.png"
+    lines = {"long": np.array([1.0, 0.5, 0.3]), "short": np.array([1.0, 0.4])}
+    fig = plot.traces({"noise": lines, "scale": lines}, reference={"noise": 0.2}, path=path)
+    noise, scale = fig.axes
+    assert [len(line.get_xdata()) for line in scale.lines] == [3, 2]
+    assert len(noise.lines) == 3
+    assert path.exists()
+
+
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -147,6 +165,7 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
         (lambda: plot.maps(np.zeros((3, 2)), {"a": np.zeros(2)}), r"a has shape \(2,\)"),
         (lambda: plot.posterior_lines(np.zeros(3), {}), "of 0 panels"),
         (lambda: plot.tradeoff([0, 1], {}), "panels is empty"),
+        (lambda: plot.traces({}), "panels is empty"),
         (lambda: plot.tradeoff([0, 1], {"e": {"a": np.ones(3)}}), r"a has shape \(3,\)"),
     ],
 )

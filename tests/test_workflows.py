@@ -118,3 +118,27 @@ def test_lma_benchmark_measures_whole_runs(tmp_path):
     sizes = ("--rows", 20_000, "--rows", 60_000, "--support", 64)
     printed = run(tmp_path, "benchmarks/lma.py", "--only", "scale", *sizes, timeout=600)
     assert "log-log slopes" in printed
+
+
+def test_experts_benchmark_measures(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    sizes = ("--quick", "--rounds", 3, "--lengthscales", "0.4,1.2", "--expert", "sparse,exact")
+    only = ("--only", "ackley,recovery,speed", "--figures", "drawn")
+    printed = run(tmp_path, "benchmarks/experts.py", *only, *sizes)
+    row = json.loads(printed.splitlines()[0])
+    assert row["one GP"]["rmse"] < row["PoE"]["rmse"] < 2
+    assert "FedProx" in printed
+    assert "floor" in printed
+    assert len(list((tmp_path / "drawn").glob("*.png"))) == 3
+
+
+def test_experts_benchmark_shares_one_training(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (500, 9))
+    (tmp_path / "uci").mkdir()
+    np.savez(tmp_path / "uci" / "protein.npz", X=X, y=np.sin(3 * X[:, 0]))
+    monkeypatch.setenv("DASKGP_DATA", str(tmp_path))
+    only = ("--only", "uci", "--data", "protein", "--rounds", 3)
+    row = json.loads(run(tmp_path, "benchmarks/experts.py", *only, "--quick").splitlines()[0])
+    assert row["optimal"]["rmse"] < row["trivial"]["rmse"]
+    assert row["paper"]["rmse"] == row["paper, linear"]["rmse"]

@@ -149,3 +149,18 @@ def among(known: Collection[str]) -> Callable[[click.Context, click.Parameter, s
         return names
 
     return names_of
+
+
+def numbers(kind: type[int] | type[float]) -> Callable[[click.Context, click.Parameter, str], list]:
+    """Callback of an option that takes numbers greater than 0, separated by commas."""
+
+    def numbers_of(ctx: click.Context, option: click.Parameter, text: str) -> list:
+        try:
+            found = [kind(word) for word in text.split(",") if word.strip()]
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if any(number <= 0 for number in found):
+            raise click.BadParameter(f"{text!r}: numbers greater than 0 are needed")
+        return found
+
+    return numbers_of
