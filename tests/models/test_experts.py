@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import logging
+import tracemalloc
 from functools import partial
 from typing import NamedTuple
 from unittest import mock
@@ -18,7 +19,7 @@ from daskgp.flow.cluster import Executor
 from daskgp.flow.experts import Central, ExpertRounds
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
-from daskgp.model import Block, Theta
+from daskgp.model import TILE_ROWS, Block, Shape, Theta
 from daskgp.models import ENSEMBLES
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.sparse_experts import SparseExperts
@@ -646,3 +647,26 @@ def test_the_printed_variance_has_a_joint_form_for_sparse_experts_only():
     marginal = predicted(model, theta, blocks, T).variance
     np.testing.assert_allclose(np.diag(joint), marginal, rtol=1e-9)
     assert np.linalg.eigvalsh(joint).min() >= -1e-9
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"), [("exact", "npae"), ("exact", "optimal"), ("sparse", "npae")]
+)
+@pytest.mark.parametrize("sizes", [(60,) * 4, (300,) * 2], ids=["4 experts", "2 experts"])
+def test_plans_know_what_predictions_of_all_experts_at_once_take(kind, rule, sizes):
+    blocks, _, theta = problem(sizes, kind=kind)
+    T = np.random.default_rng(0).uniform(-1, 1, (TILE_ROWS, 2))
+    model = EXPERTS[kind](len(sizes), rule)
+    m = 0 if theta.inputs is None else len(theta.inputs)
+    shape = Shape(sum(sizes), 2, 2, sizes[0], m, 8, KERNEL.tiles, sizes[0])
+    planned = model.footprint(shape).task
+    tracemalloc.start()
+    try:
+        predicted(model, theta, blocks, T)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken / 2 < planned < 3 * taken
