@@ -24,6 +24,7 @@ MODELS = {
     "sgpr": daskgp.SGPR,
     "lma": daskgp.LMA,
     "pic": daskgp.PIC,
+    "experts": daskgp.ExpertsGP,
     "opticom": daskgp.OptiComGP,
     "ssgp": daskgp.SparseSpectrumGP,
     "exact": daskgp.ExactGP,
