@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import tempfile
 
 import dask
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from commands import dataset, invoke, refused, rows, succeed
+from commands import dataset, invoke, refused, rows, start, stop_when, succeed
 from distributed import Client
 from sklearn.base import clone
 
@@ -25,6 +26,7 @@ from daskgp.flow import experts as rounds_of_experts
 from daskgp.flow import local
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import reading, rows_of
+from daskgp.flow.partition import Span
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
 SMALL = {"n_experts": 5, "n_inducing": 12}
@@ -485,8 +487,10 @@ def calls(monkeypatch):
     return counter
 
 
-@both
-@pytest.mark.parametrize("training", TRAINING)
+@pytest.mark.parametrize(
+    ("expert", "training"),
+    [*(("sparse", training) for training in TRAINING), ("exact", "fact"), ("exact", "admm")],
+)
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     expert, training, table, T, tmp_path, calls
 ):
@@ -661,8 +665,8 @@ def test_the_command_fits_predicts_scores_and_describes(settings, data, table, t
         assert scores[name] == pytest.approx(value, rel=1e-8)
     text = shown("info", model)
     assert "model experts" in text
-    assert ("experts 5 exact" if exact else "experts 5 sparse") in text
-    assert ("5 of 40 to 40 rows" in text) is exact
+    assert ("of exact experts" if exact else "of sparse experts") in text
+    assert ("experts 5 of 40 to 40 rows" if exact else "experts 5 kernel") in text
     assert "rows 200" in shown("plan", data, *options(*settings))
     found = succeed("plan", data, *options(*settings), "--json")
     assert found["fits"] is True
@@ -699,6 +703,22 @@ def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
     assert len(checksums) == 1
     same_bits(*([daskgp.load(p).predict(T)] for p in (stopped, whole)))
     assert sorted(os.listdir(tmp_path)) == ["stopped.zarr", "whole.zarr"]
+
+
+def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path, scheduler):
+    killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
+    chosen = (*options("expert=exact", "training=admm", "max_iter=15"), "--scheduler", scheduler)
+    process = start("fit", data, killed, *chosen)
+    third = killed / "checkpoint" / "evaluations" / "c" / "2" / "0"
+    code, _ = stop_when(process, third.exists)
+    assert code == -signal.SIGKILL
+    kept = {p: p.stat().st_mtime_ns for p in (killed / "rows").rglob("*") if p.is_file()}
+    assert "complete no: fit --resume goes on" in shown("info", killed)
+    resumed = succeed("fit", data, killed, *chosen, "--resume")
+    assert kept == {p: p.stat().st_mtime_ns for p in kept}
+    undisturbed = succeed("fit", data, whole, *chosen)
+    assert resumed["objective"] == undisturbed["objective"]
+    same_bits(*([daskgp.load(p).predict(T)] for p in (killed, whole)))
 
 
 @pytest.mark.parametrize(
@@ -752,6 +772,10 @@ REFUSED = {
         {"central": 0.5, "expert": "exact", "aggregation": "poe"},
         "central=0.5 is for optimal weights",
     ),
+    "too few central rows": (
+        {"weights": "paper", "central": 0.004},
+        "central=0.004 of 200 usable rows is not one: choose a larger share",
+    ),
     "ridge below 0": ({"ridge": -1e-6}, "ridge=-1e-06: it must be from 0 to 1"),
     "ridge as text": ({"ridge": "none"}, "ridge='none': a number is needed"),
     "grbcm of blocks": ({"aggregation": "grbcm", "partition": "block"}, "choose partition="),
@@ -783,6 +807,21 @@ def test_settings_that_cannot_be_met_are_one_line_before_any_work(case, table, t
         assert "\n" not in str(error.value)
     for folder in (tmp_path / "kept", temporary):
         assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+@both
+def test_a_share_that_happens_to_draw_no_row_is_an_error(expert, table):
+    made = ExpertsGP(**FIXED, expert=expert, weights="paper", central=0.005)
+    seeds = [seed for seed in range(20) if not drawn(seed, 200, 0.005)]
+    with pytest.raises(InputError, match=r"central=0\.005 drew none of 200 rows") as error:
+        made.set_params(random_state=seeds[0]).fit(*table)
+    assert "\n" not in str(error.value)
+
+
+def drawn(seed, n, share):
+    """Whether any of n rows is drawn."""
+    span = Span(0, n)
+    return rounds_of_experts.Central(share, seed).among(span, span).any()
 
 
 def test_experts_more_than_the_complete_rows_are_refused_too(table, temporary, tmp_path):

@@ -127,8 +127,9 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     if solved.theta.inputs is not None:
         table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
     if isinstance(estimator, ExpertsGP):
-        table.add_row("experts", f"{estimator.n_experts_:,} {estimator.expert}")
-        table.add_row("combined by", estimator.aggregation)
+        table.add_row("combination", f"{estimator.aggregation} of {estimator.expert} experts")
+        if solved.kept is None:
+            table.add_row("experts", f"{estimator.n_experts_:,}")
     if isinstance(solved.kept, Nearby):
         _add_blocks(table, solved.kept.layout)
     for what, said in (solved.kept.describe() if solved.kept else {}).items():

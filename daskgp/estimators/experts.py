@@ -320,6 +320,10 @@ random_state, progress
         count = self._number(n)
         if count > n:
             raise InputError(f"n_experts={count} for {n} usable rows: choose at most {n}")
+        if self.central is not None and self.central * n < 1:
+            raise InputError(
+                f"central={self.central} of {n} usable rows is not one: choose a larger share"
+            )
 
     def _part_rows(self, n: int, count: int) -> int:
         """Rows that a task holds of an expert."""

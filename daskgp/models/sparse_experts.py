@@ -170,7 +170,11 @@ class SparseExperts:
         else:
             parts = [e.stats if e.central is None else e.central for e in experts]
             rows = sum(e.stats.rows for e in experts), sum(part.rows for part in parts)
-            scale = rows[0] / max(rows[1], 1.0) if self.central is not None else 1.0
+            if self.central is not None and not rows[1]:
+                raise InputError(
+                    f"central={self.central} drew none of {rows[0]:.0f} rows: choose a larger share"
+                )
+            scale = rows[0] / rows[1] if self.central is not None else 1.0
         S = linalg.symmetrize(scale * sum(part.gram for part in parts))
         flat = W.transpose(0, 2, 1).reshape(-1, len(S))  # an output after another
         inner = _outputs_summed(flat @ (S + s * np.eye(len(S))) @ flat.T, len(W))
