@@ -8,13 +8,15 @@ experts need.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from daskgp import linalg
 from daskgp.backend import namespace, to_host
 from daskgp.kernels import Kernel
-from daskgp.model import Block, add
+from daskgp.model import Block, Experts, Theta, add
 from daskgp.typing import Array
 
 STRIP_ROWS = 1024
@@ -91,3 +93,52 @@ def cross_sums(
     hilbert = np.zeros((count, count))
     hilbert[owner] = F @ to_host(own).ravel()
     return Cross(F @ F.T, hilbert, F @ to_host(y).ravel(), float(len(X)))
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """All experts at t places: their rows X (n, d), u (n, t) over them, and where each begins.
+
+    ``means`` are (t, M, p) and ``cross`` c_i (t, M).
+    """
+
+    X: Array
+    u: Array
+    starts: list[int]
+    means: Array
+    cross: Array
+
+    @classmethod
+    def solved(
+        cls, theta: Theta, places: Array, experts: Experts, beta: Array | None = None
+    ) -> Together:
+        """u_i = C_i^-1 k_i of each expert, times beta_i where given."""
+        xp, starts = namespace(places), [0]
+        X, u, means, cross = [], [], [], xp.empty((len(places), len(experts)))
+        for i in range(len(experts)):
+            found = experts.conditioned(i)
+            k = theta.kernel(found.X, places)
+            solved = linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k))
+            if beta is not None:
+                solved *= beta[i]
+            X.append(found.X)
+            u.append(solved)
+            means.append(k.T @ found.weights)
+            cross[:, i] = xp.einsum("rt,rt->t", k, solved)
+            starts.append(starts[-1] + len(found.X))
+        return cls(xp.concatenate(X), xp.concatenate(u), starts, xp.stack(means, axis=1), cross)
+
+    def of(self, i: int) -> slice:
+        """Rows of expert i."""
+        return slice(self.starts[i], self.starts[i + 1])
+
+    def products(self, kernel: Kernel) -> Iterator[tuple[int, Array]]:
+        """For each expert j, u times K(., X_j) u_j for its own rows and those after them.
+
+        An entry for each row and place: sums over the rows of expert i give u_i' K_ij u_j.
+        """
+        for j in range(len(self.starts) - 1):
+            own, first = self.of(j), self.starts[j]
+            through = times(kernel, self.X[first:], self.X[own], self.u[own])
+            through *= self.u[first:]
+            yield j, through

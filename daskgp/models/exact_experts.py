@@ -18,8 +18,8 @@ from daskgp import aggregation, linalg, projection
 from daskgp.aggregation import Aggregation
 from daskgp.backend import namespace
 from daskgp.errors import InputError
-from daskgp.model import Block, Experts, Footprint, Moments, Shape, Theta, Want
-from daskgp.projection import Cross
+from daskgp.model import TILE_ROWS, Block, Experts, Footprint, Moments, Shape, Theta, Want
+from daskgp.projection import Cross, Together
 from daskgp.typing import Array
 
 SOLVED_BYTES = 256 << 20
@@ -199,13 +199,14 @@ class ExactExperts:
                 "variance='paper' gives the variance of one place at a time: ask for return_std, "
                 "or choose variance='linear'"
             )
-        V, explained = _solved(theta, X, experts, state.beta)
-        cross = sum(k.T @ v for k, v in explained)
-        noise = theta.noise_variance * sum(v.T @ v for v in V)
-        found = theta.kernel(X) - cross - cross.T + noise
-        for i, rows in enumerate(experts_rows(experts)):
-            for j, others in enumerate(experts_rows(experts)):
-                found += V[i].T @ projection.times(theta.kernel, rows.X, others.X, V[j])
+        all_rows = Together.solved(theta, X, experts, state.beta)
+        v, k = all_rows.u, theta.kernel(all_rows.X, X)
+        found = theta.kernel(X) + theta.noise_variance * (v.T @ v)
+        through = k.T @ v
+        found -= through + through.T
+        for j in range(len(experts)):
+            rows = all_rows.of(j)
+            found += v.T @ projection.times(theta.kernel, all_rows.X, all_rows.X[rows], v[rows])
         return 0.5 * (found + found.T)
 
     def _predict_nested(self, theta: Theta, X: Array, experts: Experts) -> Moments:
@@ -229,7 +230,8 @@ class ExactExperts:
     def footprint(self, shape: Shape) -> Footprint:
         """The kernel's tiles and five matrices of an expert's rows, or of two for grBCM.
 
-        Weights alpha travel to all tasks; predictions that need all experts at once hold u.
+        Weights alpha travel to all tasks.  Predictions hold a tile of places and an expert's rows,
+        or u over all rows where they need all experts at once.
         """
         n, r, count = shape.rows, shape.block_rows, self.n_experts
         most = 2 * r if self.aggregation == "grbcm" else r
@@ -238,8 +240,9 @@ class ExactExperts:
             pairs = 4 * count * count if self.aggregation == "npae" else 0
             together = 2 * 8 * (n + pairs) * _number_together(n + pairs)
         matrices = (shape.kernel_tiles + 5) * 8 * most * most
+        predicted = 8 * most * (most + 2 * TILE_ROWS)
         return Footprint(
-            task=max(matrices, together + 3 * 8 * most * most) + weights,
+            task=max(matrices, predicted, together + 3 * 8 * most * most) + weights,
             stats=weights // max(count, 1) + 2 * 8 * count * count,
             solve=2 * weights + 4 * 8 * count * count,
             state=weights + n * 8 * (shape.features + shape.targets),
@@ -296,55 +299,24 @@ def _weighted_squares(theta: Theta, state: State, X: Array, experts: Experts) ->
     return total
 
 
-def _solved(
-    theta: Theta, X: Array, experts: Experts, beta: Array
-) -> tuple[list[Array], list[tuple[Array, Array]]]:
-    """v_i = beta_i C_i^-1 k_i (r, n) of each expert, and (k_i, v_i)."""
-    V, both = [], []
-    for i, weight in enumerate(beta):
-        found = experts.conditioned(i)
-        k = theta.kernel(found.X, X)
-        v = linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k))
-        V.append(weight * v)
-        both.append((k, V[-1]))
-    return V, both
-
-
 def _linear_variance(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
     """E (f - v' y)^2 = k** - 2 v'k + v' (K + s I) v at places X, all experts at once."""
-    xp, kernel = namespace(X), theta.kernel
-    variance, V = kernel.diag(X), []
-    for i, beta in enumerate(state.beta):
-        found = experts.conditioned(i)
-        k = kernel(found.X, X)
-        v = linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k))
-        v *= beta
-        variance -= 2.0 * xp.einsum("rn,rn->n", k, v)
-        variance += theta.noise_variance * xp.einsum("rn,rn->n", v, v)
-        V.append(v)
-    for i, v in enumerate(V):
-        rows = experts.rows(i).X
-        for j in range(i + 1):
-            both = projection.times(kernel, rows, experts.rows(j).X, V[j])
-            variance += (1.0 if i == j else 2.0) * xp.einsum("rn,rn->n", v, both)
+    found = Together.solved(theta, X, experts, state.beta)
+    variance = theta.kernel.diag(X) - 2.0 * found.cross.sum(axis=1)
+    variance += theta.noise_variance * linalg.row_squares(found.u.T)
+    for j, through in found.products(theta.kernel):
+        own = found.starts[j + 1] - found.starts[j]
+        variance += through[:own].sum(axis=0) + 2.0 * through[own:].sum(axis=0)
     return variance
 
 
 def _nested_terms(theta: Theta, X: Array, experts: Experts) -> tuple[Array, Array, Array]:
     """Means (n, M, p), cross (n, M) and covariance (n, M, M) of [OPT] eq. 17."""
-    xp, kernel, count = namespace(X), theta.kernel, len(experts)
-    cross, means, U = xp.empty((len(X), count)), [], []
-    for i in range(count):
-        found = experts.conditioned(i)
-        k = kernel(found.X, X)
-        U.append(linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k)))
-        cross[:, i] = xp.einsum("rn,rn->n", k, U[i])
-        means.append(k.T @ found.weights)
-    covariance = xp.empty((len(X), count, count))
-    for i in range(count):
-        rows = experts.rows(i).X
-        for j in range(i):
-            both = projection.times(kernel, rows, experts.rows(j).X, U[j])
-            covariance[:, i, j] = covariance[:, j, i] = xp.einsum("rn,rn->n", U[i], both)
-        covariance[:, i, i] = cross[:, i]
-    return xp.stack(means, axis=1), cross, covariance
+    found, count = Together.solved(theta, X, experts), len(experts)
+    covariance = namespace(X).empty((len(X), count, count))
+    for j, through in found.products(theta.kernel):
+        covariance[:, j, j] = found.cross[:, j]
+        for i in range(j + 1, count):
+            rows = slice(found.starts[i] - found.starts[j], found.starts[i + 1] - found.starts[j])
+            covariance[:, i, j] = covariance[:, j, i] = through[rows].sum(axis=0)
+    return found.means, found.cross, covariance
