@@ -25,6 +25,8 @@ Aggregation: TypeAlias = CommitteeKind | Literal["npae", "optimal"]
 COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
 FLOOR = 1e-14
 """Least variance of an expert, as a share of the prior's: its precision must be finite."""
+CANCELLING = 10.0
+"""Sum of the sizes of weights, over that of the weights, from which they are said to cancel."""
 NESTED_RIDGE = 1e-12
 """Added to the covariance of experts' predictions, relative to the largest of their variances."""
 
@@ -153,6 +155,20 @@ class Weights(NamedTuple):
 
     beta: np.ndarray
     rank: int
+
+
+def expert_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
+    """``optimal_weights`` of experts (M,), with a warning where large ones cancel."""
+    beta = optimal_weights(inner, right, ridge).beta
+    total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
+    if size > CANCELLING * max(1.0, total):
+        logger.warning(
+            "the weights of %d experts cancel, the sum of their sizes is %.3g: variances are wide "
+            "where they do; a larger ridge, such as ridge=1e-3, or fewer experts damps them",
+            len(beta),
+            size,
+        )
+    return beta
 
 
 def optimal_weights(

@@ -37,7 +37,7 @@ from daskgp.train import federated
 from daskgp.typing import Device, MeanName, OptimizerName
 
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
-"""Default rows of an exact expert; default number of sparse ones, and least rows of one."""
+"""Default rows of an exact expert; most sparse experts by default, and least rows of one."""
 TOL = {"fact": 1e-5, "rounds": 1e-4}
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam a round; ADMM's experts must come close to the optimum of their penalised loss."""
@@ -62,7 +62,8 @@ class ExpertsGP(GaussianProcess):
         more than that of one sparse GP.  Exact experts are exact on their own rows, which
         predictions read back.
     n_experts : int, optional
-        Number M of experts.  Default 16 sparse ones, or exact ones of about 1,000 rows.
+        Number M of experts.  Default 16 sparse ones, fewer where they would have fewer rows than
+        inducing inputs, or exact ones of about 1,000 rows.
     partition : {"random", "block", "chunks"}
         Which rows an expert has: drawn at random; near one another in ``order``; or one after
         another as they lie.  A store that ``daskgp.prepare`` made in that kind of order is read
@@ -72,7 +73,9 @@ class ExpertsGP(GaussianProcess):
     aggregation : {"optimal", "npae", "grbcm", "rbcm", "bcm", "gpoe", "poe"}
         How predictions are combined: optimal weights, nested pointwise aggregation (best and
         dearest), the generalised robust, robust and plain Bayesian committee machines, and
-        generalised and plain products of experts.
+        generalised and plain products of experts.  Optimal weights are the same everywhere:
+        exact experts, above all those of ``partition="block"``, are served better by "npae" at
+        the same cost, or "grbcm".
     weights : {"projection", "paper"}
         Optimal weights: from the exact inner products with the targets over all rows, or as the
         paper prints them.
@@ -275,7 +278,7 @@ random_state, progress
             return whole("n_experts", self.n_experts, 1)
         if self._exact:
             return max(1, -(-n // EXACT_ROWS))
-        return min(SPARSE_EXPERTS, max(1, n // SPARSE_ROWS))
+        return min(SPARSE_EXPERTS, max(1, n // max(SPARSE_ROWS, self._n_inputs())))
 
     def _check(self, rows: io.Rows) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""

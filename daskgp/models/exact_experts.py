@@ -117,7 +117,7 @@ class ExactExperts:
         beta = np.zeros(0)
         if cross is not None:
             system = self.system(prepared, cross, float(starts[-1]))
-            beta = aggregation.optimal_weights(*system, self.ridge).beta
+            beta = aggregation.expert_weights(*system, self.ridge)
         return State(np.concatenate([e.weights for e in experts]), starts, beta)
 
     def system(self, theta: Theta, cross: Cross, rows: float) -> tuple[np.ndarray, np.ndarray]:
@@ -239,12 +239,13 @@ class ExactExperts:
         if self.aggregation == "npae" or (self.aggregation, self.variance) == ("optimal", "linear"):
             pairs = 4 * count * count if self.aggregation == "npae" else 0
             together = 2 * 8 * (n + pairs) * _number_together(n + pairs)
+        products = count * count if self.needs_cross else 0
         matrices = (shape.kernel_tiles + 5) * 8 * most * most
         predicted = 8 * most * (most + 2 * TILE_ROWS)
         return Footprint(
             task=max(matrices, predicted, together + 3 * 8 * most * most) + weights,
-            stats=weights // max(count, 1) + 2 * 8 * count * count,
-            solve=2 * weights + 4 * 8 * count * count,
+            stats=weights // max(count, 1) + 2 * 8 * products,
+            solve=2 * weights + 4 * 8 * products,
             state=weights + n * 8 * (shape.features + shape.targets),
             operations=2.0 * n * r * r,
         )

@@ -149,7 +149,7 @@ class SparseExperts:
         for w, (stats, _, _) in zip(W, experts, strict=True):
             inverses.append(linalg.inverse_from_factor(_inner_factor(stats.gram, s)))
             w[...] = inverses[-1] @ stats.projection / s
-        beta = aggregation.optimal_weights(*self._system(s, experts, W), self.ridge).beta
+        beta = aggregation.expert_weights(*self._system(s, experts, W), self.ridge)
         if self.variance == "paper":  # [OPT] eq. 43b
             R = sum(b * b * inverse for b, inverse in zip(beta, inverses, strict=True))
         else:
