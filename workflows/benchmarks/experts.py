@@ -15,8 +15,8 @@ linear" the same mean with the error variance of the weighted sum.
 ``recovery``: targets drawn from a GP on [-1, 1]² with lengthscales 0.3 and 1.3, standard deviations
 0.2 of f and 0.1 of noise; training starts at 2.0, 0.3, root of 1.5 and 1.0.  128 inducing inputs
 chosen greedily stay where they are.  Rates of Adam are 0.1, and 0.05 for FACT; half of the experts
-take part in a round of FedProx.  Methods stop by their own tests, after 200 rounds at most.  "one
-GP" is SGPR with the same inducing inputs by L-BFGS: what the rows say.
+take part in a round of FedProx.  All make 200 rounds (``--rounds``).  "one GP" is SGPR with the
+same inducing inputs by L-BFGS: what the rows say.
 
 ``uci``, with DASKGP_DATA, a folder that holds ``uci/pol.npz`` and others (X, y): four fifths of the
 rows drawn at random to train on, 128 inducing inputs chosen greedily, RBF kernel with a lengthscale
@@ -95,6 +95,7 @@ def measure_recovery(
                 inducing=full.inducing_,
                 max_iter=rounds,
                 learning_rate=0.1,
+                tol=1e-12,  # as many rounds as there are
                 **settings,
                 **training,
             )
@@ -268,7 +269,7 @@ def run_recovery(console: Console, options: dict[str, Any]) -> None:
         )
     console.print(recovery_table(rows, options["seeds"]))
     if options["figures"]:
-        middle = counts[len(counts) // 2]
+        middle = sorted(counts)[len(counts) // 2]
         draw_recovery_figure(rows, middle, options["figures"] / "experts-recovery.png")
 
 

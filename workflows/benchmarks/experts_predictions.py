@@ -75,7 +75,7 @@ def scored(model: Any, train: Rows, test: Rows) -> dict[str, float]:
 
 
 def spread_table(rows: Sequence[dict], score: str, title: str) -> Table:
-    """Mean and standard deviation of a score over the runs with each number of experts."""
+    """A score over the runs with each number of experts: its mean ± its spread, median seconds."""
     heading, form = SCORES[score]
     names = [name for name in (*METHODS, FULL) if any(name in row for row in rows)]
     table = Table(title=f"{heading}, {title}")
@@ -84,8 +84,9 @@ def spread_table(rows: Sequence[dict], score: str, title: str) -> Table:
     for count in _counts(rows):
         cells = []
         for name in names:
-            mean, std = _over_runs(rows, count, name, score)
-            cells.append("–" if np.isnan(mean) else f"{mean:{form}} ± {std:{form}}")
+            middle, std = _over_runs(rows, count, name, score)
+            spread = "" if score == "seconds" else f" ± {std:{form}}"
+            cells.append("–" if np.isnan(middle) else f"{middle:{form}}{spread}")
         table.add_row(str(count), *cells)
     return table
 
@@ -95,9 +96,12 @@ def _counts(rows: Sequence[dict]) -> list[int]:
 
 
 def _over_runs(rows: Sequence[dict], count: int, name: str, score: str) -> tuple[float, float]:
-    """Mean and standard deviation of a score; NaN where no run has it."""
+    """Mean of a score or median of seconds, and standard deviation; NaN where no run has it."""
     found = [row[name][score] for row in rows if row["experts"] == count and name in row]
-    return (float(np.mean(found)), float(np.std(found))) if found else (np.nan, np.nan)
+    if not found:
+        return np.nan, np.nan
+    middle = np.median(found) if score == "seconds" else np.mean(found)
+    return float(middle), float(np.std(found))
 
 
 # -- Ackley ----------------------------------------------------------------------------------
