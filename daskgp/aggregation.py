@@ -25,8 +25,8 @@ Aggregation: TypeAlias = CommitteeKind | Literal["npae", "optimal"]
 COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
 FLOOR = 1e-14
 """Least variance of an expert, as a share of the prior's: its precision must be finite."""
-CANCELLING = 10.0
-"""Sum of the sizes of weights, over that of the weights, from which they are said to cancel."""
+CANCELLING = 30.0
+"""Sum of the sizes of weights, over their sum or 1, from which they are said to cancel."""
 NESTED_RIDGE = 1e-12
 """Added to the covariance of experts' predictions, relative to the largest of their variances."""
 
@@ -92,8 +92,11 @@ class Committee:
 
 
 def committee_kind(name: str) -> CommitteeKind:
-    """The committee of that name; StopIteration for what is none."""
-    return next(kind for kind in COMMITTEES if kind == name)
+    """The committee of that name; ValueError for what is none."""
+    for kind in COMMITTEES:
+        if kind == name:
+            return kind
+    raise ValueError(f"{name!r} is no committee: they are {', '.join(COMMITTEES)}")
 
 
 def committee(
@@ -114,6 +117,7 @@ def committee(
     elif count == 1:
         return mean, variance
     else:
+        variance = namespace(variance).maximum(variance, FLOOR * prior)
         found = Committee(kind, count - 1, mean, variance)
     for i in range(1, count):
         found.add(*expert(i))
@@ -150,6 +154,10 @@ def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple
     return mean, prior - xp.einsum("nm,nm->n", weights, cross)
 
 
+System: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Inner products (M, M) and right side (M,) of the weights."""
+
+
 class Weights(NamedTuple):
     """Optimal weights beta (M,) and the numerical rank of the system that they solve."""
 
@@ -157,14 +165,15 @@ class Weights(NamedTuple):
     rank: int
 
 
-def expert_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
+def expert_weights(system: System, ridge: float, shrunk: System | None = None) -> np.ndarray:
     """``optimal_weights`` of experts (M,), with a warning where large ones cancel."""
-    beta = optimal_weights(inner, right, ridge).beta
+    beta = optimal_weights(*system, ridge, shrunk=shrunk).beta
     total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
     if size > CANCELLING * max(1.0, total):
         logger.warning(
             "the weights of %d experts cancel, the sum of their sizes is %.3g: variances are wide "
-            "where they do; a larger ridge, such as ridge=1e-3, or fewer experts damps them",
+            "where they do; a larger shrinkage=0.1 of sparse experts, a ridge=1e-3 or fewer "
+            "experts damp them",
             len(beta),
             size,
         )
@@ -172,7 +181,11 @@ def expert_weights(inner: np.ndarray, right: np.ndarray, ridge: float) -> np.nda
 
 
 def optimal_weights(
-    inner: np.ndarray, right: np.ndarray, ridge: float, what: str = "experts"
+    inner: np.ndarray,
+    right: np.ndarray,
+    ridge: float,
+    what: str = "experts",
+    shrunk: System | None = None,
 ) -> Weights:
     """Weights of the combination of least penalised risk, [OPT] eqs. 40-42.
 
@@ -186,6 +199,8 @@ def optimal_weights(
         Added to the diagonal, relative to its mean.
     what : str
         What messages call those that are combined.
+    shrunk : tuple of ndarray (M, M) and (M,), optional
+        The system that is solved instead, of full rank; ``inner`` tells the rank.
 
     Raises
     ------
@@ -199,19 +214,19 @@ def optimal_weights(
     rank = int(np.count_nonzero(sizes > sizes.max(initial=0.0) * count * np.finfo(float).eps))
     if not rank:  # nothing is predicted, nothing to weigh
         return Weights(np.zeros(count), 0)
-    if rank < count and not ridge:
+    if rank < count and not ridge and shrunk is None:
         raise NumericalError(
             f"the weights of {count} {what} are not determined, the rank of their inner products "
             f"is {rank}: choose ridge=1e-6 or fewer {what}"
         )
     if rank < count:
         logger.warning(
-            "the inner products of %d %s have rank %d: some predict alike, and ridge=%g shares "
-            "the weight among them",
+            "the inner products of %d %s have rank %d: some predict alike and share their weight",
             count,
             what,
             rank,
-            ridge,
         )
+    if shrunk is not None:
+        inner, right = shrunk
     regular = inner + ridge * scale * np.eye(count)
     return Weights(solve(regular, right, assume_a="sym"), rank)

@@ -779,6 +779,12 @@ REFUSED = {
     ),
     "ridge below 0": ({"ridge": -1e-6}, "ridge=-1e-06: it must be from 0 to 1"),
     "ridge as text": ({"ridge": "none"}, "ridge='none': a number is needed"),
+    "shrinkage above 1": ({"shrinkage": 2}, "shrinkage=2: it must be from 0 to 1"),
+    "shrinkage of exact experts": (
+        {"shrinkage": 0.1, "expert": "exact"},
+        "shrinkage=0.1 is for optimal weights of sparse experts",
+    ),
+    "rates of fact": ({"sampling_rate": 0}, "sampling_rate=0: it must be greater than 0"),
     "grbcm of blocks": ({"aggregation": "grbcm", "partition": "block"}, "choose partition="),
     "learning rate": ({"training": "fedavg", "learning_rate": 0}, "learning_rate=0: it must be"),
     "rho": ({"training": "admm", "rho": -1.0}, "rho=-1.0: it must be greater than 0"),
@@ -922,6 +928,37 @@ def test_experts_of_one_row_work(expert, aggregation):
     assert (std > 0).all()
 
 
+def test_a_model_keeps_rows_that_the_caller_changes(table, T, tmp_path):
+    settings = {**FIXED, "n_experts": 4, "expert": "exact", "partition": "chunks"}
+    X, y = (np.array(a[:200]) for a in table)
+    keys = [
+        zarr.create_array(tmp_path / n, data=a, chunks=a.shape) for n, a in (("X", X), ("y", y))
+    ]
+    for given in ((X, y), keys):
+        model = ExpertsGP(**settings).fit(*given)
+        before = model.predict(T)
+        given[0][...] = 0.0
+        np.testing.assert_array_equal(load_again(model, tmp_path / "m.zarr").predict(T), before)
+
+
+def load_again(model, path):
+    shutil.rmtree(path, ignore_errors=True)
+    model.save(path)
+    return daskgp.load(path)
+
+
+def test_rows_of_another_model_are_refused(table, tmp_path):
+    X, y = table
+    for name, given in (("a", X), ("b", X + 1.0)):
+        ExpertsGP(**{**FIXED, "n_experts": 4, "expert": "exact"}).fit(given, y).save(
+            tmp_path / name
+        )
+    shutil.rmtree(tmp_path / "a" / "rows")
+    shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
+    with pytest.raises(StoreError, match="its rows are not those of the fit"):
+        daskgp.load(tmp_path / "a")
+
+
 @both
 def test_experts_that_are_alike_share_the_weight_and_say_so(expert, table, T, caplog):
     X, y = (np.concatenate([a[:50]] * 4) for a in table)
@@ -931,8 +968,9 @@ def test_experts_that_are_alike_share_the_weight_and_say_so(expert, table, T, ca
     assert "the inner products of 4 experts have rank 1: some predict alike" in line
     np.testing.assert_allclose(model.weights_, model.weights_[0], rtol=1e-6)
     assert np.isfinite(model.predict(T, return_std=True)).all()
+    alone = {} if expert == "exact" else {"shrinkage": 0.0}
     with pytest.raises(NumericalError, match="choose ridge=1e-6 or fewer experts") as error:
-        ExpertsGP(**settings, ridge=0.0).fit(X, y)
+        ExpertsGP(**settings, **alone, ridge=0.0).fit(X, y)
     assert "\n" not in str(error.value)
     for aggregation in ("npae", "grbcm", "rbcm"):
         other = ExpertsGP(**settings, aggregation=aggregation).fit(X, y)

@@ -86,6 +86,10 @@ class ExpertsGP(GaussianProcess):
         Share of the rows, greater than 0 and at most 1, that inner products of exact experts are
         summed over: unbiased and cheaper.  With ``weights="paper"`` the share that replaces one
         row of each expert.
+    shrinkage : float, optional
+        Share, from 0 to 1, of the model's own expectation in the risk that optimal weights of
+        sparse experts minimise: a little keeps experts that predict nearly alike from cancelling
+        one another, which makes variances wide.  Default 0.01; 0 for the risk of the data alone.
     ridge : float
         Added to the system of the weights, relative to its mean diagonal; what shares the weight
         among experts that predict alike.
@@ -150,6 +154,7 @@ random_state, progress
         weights: Literal["projection", "paper"] = "projection",
         variance: Literal["linear", "paper"] = "linear",
         central: float | None = None,
+        shrinkage: float | None = None,
         ridge: float = 1e-6,
         noise_in_experts: bool = False,
         n_inducing: int = 512,
@@ -184,6 +189,7 @@ random_state, progress
         self.weights = weights
         self.variance = variance
         self.central = central
+        self.shrinkage = shrinkage
         self.ridge = ridge
         self.noise_in_experts = noise_in_experts
         self.n_inducing = n_inducing
@@ -243,12 +249,14 @@ random_state, progress
             "aggregation": self.aggregation,
             "weights": self.weights,
             "variance": self.variance,
-            "central": self.central,
-            "ridge": self.ridge,
+            "central": None if self.central is None else float(self.central),
+            "ridge": float(self.ridge),
             "noise_in_experts": self.noise_in_experts,
         }
         if self._exact:
             return ExactExperts(**settings)
+        if self.shrinkage is not None:
+            settings["shrinkage"] = float(self.shrinkage)
         return SparseExperts(**settings, jitter=JITTER[self.dtype])
 
     def _fitted(self, stage: rounds.Rounds) -> SparseExperts | ExactExperts:
@@ -282,7 +290,6 @@ random_state, progress
 
     def _check(self, rows: io.Rows) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
-        combined = self.aggregation == "optimal"
         if self.aggregation == "grbcm" and self.partition == "block":
             raise SettingError(
                 "aggregation='grbcm' needs a first expert whose rows are spread over all data: "
@@ -293,20 +300,30 @@ random_state, progress
                 f"noise_in_experts=True is for committees, not aggregation={self.aggregation!r}: "
                 "leave it out"
             )
+        self._check_weights()
+        federated.check(self._federated("fedavg" if self.training == "fact" else self.training))
+        layout = read_layout(rows.X)
+        if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
+            ordering.check_order(self.order, rows.feature_names, nearby=True)
+
+    def _check_weights(self) -> None:
+        """The same of the settings of optimal weights."""
         for name, allowed in (("weights", WEIGHTS), ("variance", VARIANCES)):
             if getattr(self, name) not in allowed:
                 choices = ", ".join(map(repr, allowed))
                 raise SettingError(f"{name}={getattr(self, name)!r}: choose one of {choices}")
         share("ridge", self.ridge, zero=True)
-        if self.training != "fact":
-            federated.check(self._federated(self.training))
-        layout = read_layout(rows.X)
-        if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
-            ordering.check_order(self.order, rows.feature_names, nearby=True)
-        if self.central is None:
-            return
-        share("central", self.central)
-        if not (combined and (self._exact or self.weights == "paper")):
+        combined, printed = self.aggregation == "optimal", self.weights == "paper"
+        if self.shrinkage is not None:
+            share("shrinkage", self.shrinkage, zero=True)
+        if self.shrinkage and not (combined and not self._exact and not printed):
+            raise SettingError(
+                f"shrinkage={self.shrinkage!r} is for optimal weights of sparse experts with "
+                "weights='projection': leave it out"
+            )
+        if self.central is not None:
+            share("central", self.central)
+        if self.central is not None and not (combined and (self._exact or printed)):
             raise SettingError(
                 f"central={self.central!r} is for optimal weights of exact experts or "
                 "weights='paper': leave it out"
@@ -370,8 +387,9 @@ random_state, progress
             layout is not None and shuffled == (self.partition == "random")
         )
         if as_it_lies:
-            if isinstance(rows.X, np.ndarray):
-                return rows
+            if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
+                own = dataclasses.replace(rows, X=rows.X.copy(), y=rows.y.copy())
+                return own if self._exact else rows
             return self._kept_as_they_lie(stage, keep)
         if isinstance(rows.X, np.ndarray) and self.partition == "random":
             line = ordering.random_order(len(rows), self._seed())
@@ -392,9 +410,10 @@ random_state, progress
         return here
 
     def _kept_as_they_lie(self, stage: rounds.Rounds, keep: str) -> io.Rows:
-        """Rows of a store; those that predictions read back outlive the fit."""
-        if not (stage.rows.passing and self._exact):
-            return nearby.held(stage.rows)
+        """Rows of a store; those that predictions read back outlive the fit and do not change."""
+        rows = nearby.held(stage.rows)
+        if not self._exact or not (rows.passing or rows.identity is None):
+            return rows
         rows = members.keep(stage.rows, keep, len(stage.rows))
         visible.check(stage.executor, rows.X, "the experts' rows", SHARED)
         return rows

@@ -155,6 +155,12 @@ def local_memory_limit(memory_limit: str | int = "auto") -> int:
     return min(int(limit), int(MEMORY_LIMIT))
 
 
+DIED = (
+    "workers died repeatedly on one task, most likely out of memory: choose a smaller block_rows "
+    "or give the workers more memory"
+)
+
+
 @dataclass(frozen=True)
 class Executor:
     """The caller's Dask client if there is one, otherwise the scheduler Dask is set to.
@@ -201,6 +207,27 @@ class Executor:
             with counting, single_blas_thread():
                 return dask.compute(root)[0]
 
+    def compute_all(self, nodes: Sequence[Delayed], label: str = "") -> list[Any]:
+        """The values of all nodes, which no worker needs to hold together."""
+        with self._bar(label, len(nodes)) as advance:
+            if self.client is not None:
+                return self._compute_all_on(self.client, nodes, advance)
+            names = {node.key for node in nodes}
+            counting = _Counting(names, advance) if advance else nullcontext()
+            with counting, single_blas_thread():
+                return list(dask.compute(*nodes))
+
+    def _compute_all_on(self, client: Client, nodes: Sequence[Delayed], advance: Any) -> list[Any]:
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
+            futures = client.compute(list(nodes), retries=RETRIES, optimize_graph=False)
+        try:
+            if advance:
+                for _ in as_completed(futures, loop=client.loop):
+                    advance()
+            return list(client.gather(futures))
+        except KilledWorker as error:
+            raise RunError(DIED) from error
+
     def persist(self, nodes: Sequence[Delayed]) -> list[Delayed]:
         """The nodes with their values, which stay where they were made."""
         if self.client is not None:
@@ -234,10 +261,7 @@ class Executor:
                     part.release()
             return result.result()
         except KilledWorker as error:
-            raise RunError(
-                "workers died repeatedly on one task, most likely out of memory: "
-                "choose a smaller block_rows or give the workers more memory"
-            ) from error
+            raise RunError(DIED) from error
 
     @contextmanager
     def _bar(self, label: str, total: int) -> Iterator[Callable[[], None] | None]:

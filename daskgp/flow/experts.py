@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp import projection, scaling
-from daskgp.backend import resolve_device
+from daskgp.backend import resolve_device, to_device
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import TASK_ROWS, Span, even, parts
@@ -23,6 +23,7 @@ from daskgp.model import Block, Model, Theta, ThetaBar, move
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.sparse_experts import SparseExperts
 from daskgp.scaling import Scaling
+from daskgp.typing import Array
 
 CENTRAL_STREAM = 3
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -75,7 +76,7 @@ class ExpertRounds:
     def summaries(self, model: SparseExperts | ExactExperts, theta: Theta, seed: int) -> list[Any]:
         """What the combination needs of each expert, in their order."""
         central = None
-        if isinstance(model, SparseExperts) and model.weights == "paper":
+        if model.needs_central:
             central = Central(model.central, seed)
         with solve_threads(0 if theta.inputs is None else len(theta.inputs)):
             prepared = model.prepare(theta)
@@ -245,14 +246,15 @@ def _sums_of(
     if central is not None:
         complete = scaling.complete_rows(*reader.rows.read(*span))
         own = own[central.among(span, span)[complete]]
-    others = ((_whole(reader, j).X, functions.weights[functions.of(j)]) for j in range(len(reader)))
+    others = (_function(reader, functions, j) for j in range(len(reader)))
     block, kernel = reader.block(i, span, central), functions.theta.kernel
     return projection.cross_sums(kernel, block, own, i, others, len(reader))
 
 
-def _whole(reader: _Reader, i: int) -> Block:
-    """All rows of an expert."""
-    return reader.block(i, reader.span(i))
+def _function(reader: _Reader, functions: _Functions, i: int) -> tuple[Array, Array]:
+    """All rows X of an expert and the weights of its function, on the device."""
+    weights = to_device(functions.weights[functions.of(i)], reader.on)
+    return reader.block(i, reader.span(i)).X, weights
 
 
 def _work(
@@ -265,7 +267,7 @@ def _work(
 ) -> list[Any]:
     with single_blas_thread():
         return [
-            work(partial(_evaluate, model, theta, with_inputs, reader.held(i)), argument)
+            work(partial(_evaluate, model, theta, with_inputs, reader.on, reader.held(i)), argument)
             for i, argument in piece
         ]
 
@@ -274,16 +276,22 @@ def _evaluate(
     model: Model,
     theta: Theta,
     with_inputs: bool,
+    device: str,
     blocks: Callable[[], Iterator[Block]],
     vector: np.ndarray,
 ) -> tuple[float, np.ndarray]:
-    """One expert's objective and its gradient (k,)."""
+    """One expert's objective and its gradient (k,).
+
+    Blocks are on the device; what is small is solved on the host.
+    """
     prepared = model.prepare(theta.from_vector(vector))
-    total = reduce(model.combine, (model.local(prepared, block) for block in blocks()))
-    objective = model.objective(prepared, total)
+    moved = move(prepared, device)
+    total = reduce(model.combine, (model.local(moved, block) for block in blocks()))
+    objective = model.objective(prepared, move(total, "cpu"))
     gradient = objective.gradient.to_vector(with_inputs)
     if objective.cotangent is not None:
+        cotangent = move(objective.cotangent, device)
         for block in blocks():
-            through: ThetaBar = model.local_vjp(prepared, block, objective.cotangent)
+            through: ThetaBar = model.local_vjp(moved, block, cotangent)
             gradient = gradient + through.to_vector(with_inputs)
     return objective.value, gradient

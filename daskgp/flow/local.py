@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -19,6 +20,8 @@ from daskgp.flow.nearby import Nearby
 from daskgp.model import TILE_ROWS, LocalModel, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
+_GUARD = threading.Lock()
+_making: dict[tuple[str, tuple[int, ...]], threading.Lock] = {}
 CACHE_SHARE = 0.1
 """Share of a process's memory for factored blocks; ``daskgp.cache-bytes`` of Dask's
 configuration sets another number of bytes."""
@@ -120,14 +123,20 @@ def _say_far(token: str) -> None:
 
 def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any]) -> Any:
     """What ``make`` gives, or what it gave before in this process if that is still held."""
-    held = _held()
-    try:
-        return held[key]
-    except KeyError:
-        found = make()
-        if found.nbytes <= held.n:
-            held[key] = found
-        return found
+    with _GUARD:
+        lock = _making.setdefault(key, threading.Lock())
+    with lock:  # other threads wait for what one of them makes
+        held = _held()
+        try:
+            return held[key]
+        except KeyError:
+            found = make()
+            if found.nbytes <= held.n:
+                held[key] = found
+            return found
+        finally:
+            with _GUARD:
+                _making.pop(key, None)
 
 
 @cache

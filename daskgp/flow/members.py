@@ -43,10 +43,14 @@ class Members:
         edges = self.starts.tolist()
         return tuple(Span(a, b) for a, b in itertools.pairwise(edges))
 
-    @property
+    @cached_property
     def token(self) -> str:
-        """Checksum of which rows belong to which expert."""
-        return groups.checksum({"starts": self.starts}, {})
+        """Checksum of which rows belong to which expert, and of the first and last of them."""
+        ends = {}
+        for name, at in (("first", 0), ("last", max(len(self.rows) - 1, 0))):
+            X, y = self.rows.read(at, at + 1)
+            ends[name] = np.concatenate([X, y], axis=1).astype(np.float64)
+        return groups.checksum({"starts": self.starts, **ends}, {})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a model store keeps beside the rows."""

@@ -74,13 +74,7 @@ def map_all(
 ) -> list[Any]:
     """The lists that ``task(piece, *shared)`` gives, joined in the order of the pieces."""
     nodes = _mapped(task, [(piece, *shared) for piece in pieces], label)
-    chain = delayed(_chained, pure=False, traverse=False)
-    root = chain(*nodes, dask_key_name=f"{label}-all-{uuid.uuid4().hex[:8]}")
-    return list(executor.compute(root, nodes, label))
-
-
-def _chained(*lists: list[Any]) -> list[Any]:
-    return list(itertools.chain(*lists))
+    return list(itertools.chain.from_iterable(executor.compute_all(nodes, label)))
 
 
 def _mapped(

@@ -170,7 +170,7 @@ class Solved:
         prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
         tolerance = ROUNDING * prior
         worst = float(np.min(variance, initial=0.0))
-        if worst < -tolerance:
+        if not worst >= -tolerance:  # or NaN
             remedy = "dtype='float64' or a larger noise_variance"
             for setting, sound in SOUND.items():
                 if getattr(self.model, setting, None) == "paper":

@@ -16,7 +16,7 @@ import numpy as np
 
 from daskgp import aggregation, linalg, projection
 from daskgp.aggregation import Aggregation
-from daskgp.backend import namespace
+from daskgp.backend import namespace, to_host
 from daskgp.errors import InputError
 from daskgp.model import TILE_ROWS, Block, Experts, Footprint, Moments, Shape, Theta, Want
 from daskgp.projection import Cross, Together
@@ -25,6 +25,8 @@ from daskgp.typing import Array
 SOLVED_BYTES = 256 << 20
 """Bytes of u over all training rows that a prediction holds, where it needs all experts at once."""
 MOST_PLACES = 1024
+JOINT_BYTES = 8 << 30
+"""Most bytes of products between places and training rows for a joint covariance."""
 
 
 class Summary(NamedTuple):
@@ -104,6 +106,11 @@ class ExactExperts:
         return Summary(alpha, value)
 
     @property
+    def needs_central(self) -> bool:
+        """Never: central rows enter the sums over rows of all functions."""
+        return False
+
+    @property
     def needs_cross(self) -> bool:
         """Whether ``solve`` needs the sums of all experts' functions over rows."""
         return self.aggregation == "optimal"
@@ -117,7 +124,7 @@ class ExactExperts:
         beta = np.zeros(0)
         if cross is not None:
             system = self.system(prepared, cross, float(starts[-1]))
-            beta = aggregation.expert_weights(*system, self.ridge)
+            beta = aggregation.expert_weights(system, self.ridge)
         return State(np.concatenate([e.weights for e in experts]), starts, beta)
 
     def system(self, theta: Theta, cross: Cross, rows: float) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +165,7 @@ class ExactExperts:
         if self.aggregation == "optimal":
             return self._predict_combined(theta, state, X, experts, want)
         if self.aggregation == "npae":
-            return self._predict_nested(theta, X, experts)
+            return self._predict_nested(theta, state, X, experts)
         return self._predict_committee(theta, X, experts)
 
     def _predict_committee(self, theta: Theta, X: Array, experts: Experts) -> Moments:
@@ -199,6 +206,12 @@ class ExactExperts:
                 "variance='paper' gives the variance of one place at a time: ask for return_std, "
                 "or choose variance='linear'"
             )
+        if 4 * 8 * len(X) * len(state.weights) > JOINT_BYTES:
+            raise InputError(
+                f"a joint covariance of {len(X)} places with {len(state.weights)} training rows of "
+                f"exact experts needs {3.2e-8 * len(X) * len(state.weights):.0f} GB: ask for "
+                "fewer places at once, or for return_std"
+            )
         all_rows = Together.solved(theta, X, experts, state.beta)
         v, k = all_rows.u, theta.kernel(all_rows.X, X)
         found = theta.kernel(X) + theta.noise_variance * (v.T @ v)
@@ -209,9 +222,8 @@ class ExactExperts:
             found += v.T @ projection.times(theta.kernel, all_rows.X, all_rows.X[rows], v[rows])
         return 0.5 * (found + found.T)
 
-    def _predict_nested(self, theta: Theta, X: Array, experts: Experts) -> Moments:
-        n, count = sum(len(rows.X) for rows in experts_rows(experts)), len(experts)
-        xp, p = namespace(X), experts.rows(0).y.shape[1]
+    def _predict_nested(self, theta: Theta, state: State, X: Array, experts: Experts) -> Moments:
+        (n, p), count, xp = state.weights.shape, len(experts), namespace(X)
         mean, variance = xp.empty((len(X), p)), xp.empty(len(X))
         prior = theta.kernel.diag(X)
         for places in _places(len(X), n + count * count):
@@ -238,7 +250,7 @@ class ExactExperts:
         weights, together = 8 * n * shape.targets, 0
         if self.aggregation == "npae" or (self.aggregation, self.variance) == ("optimal", "linear"):
             pairs = 4 * count * count if self.aggregation == "npae" else 0
-            together = 2 * 8 * (n + pairs) * _number_together(n + pairs)
+            together = 3 * 8 * (n + pairs) * _number_together(n + pairs)
         products = count * count if self.needs_cross else 0
         matrices = (shape.kernel_tiles + 5) * 8 * most * most
         predicted = 8 * most * (most + 2 * TILE_ROWS)
@@ -265,14 +277,16 @@ def _joined(blocks: list[Block]) -> Block:
 def _factored(theta: Theta, rows: Block) -> tuple[Array, Array, Array]:
     """X, the factor of C and alpha = C^-1 y."""
     K = theta.kernel(rows.X)
-    K[np.diag_indices(len(K))] += theta.noise_variance
+    at = namespace(K).arange(len(K))
+    K[at, at] += theta.noise_variance
     L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
     return rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y))
 
 
 def _split(state: State) -> list[Array]:
     """Weights alpha of each expert."""
-    return [state.weights[a:b] for a, b in itertools.pairwise(state.starts)]
+    edges = to_host(state.starts).tolist()
+    return [state.weights[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def _whitened(found: Conditioned, K: Array) -> Array:

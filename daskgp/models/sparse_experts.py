@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp import aggregation, collapsed, inducing, linalg
-from daskgp.aggregation import Aggregation
+from daskgp.aggregation import Aggregation, System
 from daskgp.backend import namespace
 from daskgp.collapsed import Stats
 from daskgp.errors import InputError
 from daskgp.inducing import Prepared, inputs_of
-from daskgp.model import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add
+from daskgp.model import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add, move
 from daskgp.typing import Array
 
 NESTED_BYTES = 64 << 20
@@ -69,6 +69,8 @@ class SparseExperts:
     central : float, optional
         Share of the rows that the paper's inner products are summed over, scaled up.  None: one
         row of each expert, as printed.
+    shrinkage : float
+        Share of the model's own expectation in the risk that optimal weights minimise.
     ridge : float
         Added to the weights' system, relative to its mean diagonal.
     noise_in_experts : bool
@@ -82,6 +84,7 @@ class SparseExperts:
     weights: Literal["projection", "paper"] = "projection"
     variance: Literal["linear", "paper"] = "linear"
     central: float | None = None
+    shrinkage: float = 0.01
     ridge: float = 1e-6
     noise_in_experts: bool = False
     jitter: float = 1e-8
@@ -96,11 +99,19 @@ class SparseExperts:
         """Cholesky factor of K(Z, Z)."""
         return inducing.prepare(theta, self.jitter)
 
+    @property
+    def needs_central(self) -> bool:
+        """Whether ``solve`` needs sums over central rows."""
+        return self.aggregation == "optimal" and self.weights == "paper"
+
     def summarise(
         self, prepared: Prepared, blocks: Iterable[Block], central: Iterable[Block] = ()
     ) -> Summary:
-        """Sums over the rows of one expert, those over its central rows, and its bound."""
-        total, middle = (self._sums(prepared, part) for part in (blocks, central))
+        """Sums over the rows of one expert, those over its central rows, and its bound.
+
+        On the host, wherever the rows are: the bound is small.
+        """
+        total, middle = (move(self._sums(prepared, part), "cpu") for part in (blocks, central))
         assert total is not None
         return Summary(total, middle, collapsed.value(prepared.theta.noise_variance, total))
 
@@ -149,7 +160,10 @@ class SparseExperts:
         for w, (stats, _, _) in zip(W, experts, strict=True):
             inverses.append(linalg.inverse_from_factor(_inner_factor(stats.gram, s)))
             w[...] = inverses[-1] @ stats.projection / s
-        beta = aggregation.expert_weights(*self._system(s, experts, W), self.ridge)
+        system, shrunk = self._system(s, experts, W), None
+        if self.shrinkage and self.weights == "projection":
+            shrunk = self._shrunk(system, experts, inverses)
+        beta = aggregation.expert_weights(system, self.ridge, shrunk)
         if self.variance == "paper":  # [OPT] eq. 43b
             R = sum(b * b * inverse for b, inverse in zip(beta, inverses, strict=True))
         else:
@@ -182,6 +196,31 @@ class SparseExperts:
             return inner, np.diag(inner).copy()
         b = np.sum([e.stats.projection for e in experts], axis=0)
         return inner, np.einsum("imp,mp->i", W, b)
+
+    def _shrunk(
+        self,
+        system: System,
+        experts: Sequence[Summary],
+        inverses: Sequence[np.ndarray],
+    ) -> System:
+        """The system of (1 - g) R + g E R', with g the shrinkage.
+
+        R' is the sum over all rows of (f - sum beta_i mu_i)^2, whose expectation under the model
+        is beta' C beta - 2 c' beta and a constant: C_ij = tr(S E_i E_j) + [i = j] tr(S E_i B_i^-1)
+        and c_i = tr(S E_i).  R alone lets experts that differ little cancel one another, and with
+        large weights the predictor's variance is large.
+        """
+        S = linalg.symmetrize(np.sum([e.stats.gram for e in experts], axis=0))
+        half, p = _root(S).T, experts[0].stats.projection.shape[1]
+        flat, c, own = np.empty((len(experts), S.size)), [], []
+        for row, inverse in zip(flat, inverses, strict=True):
+            E = np.eye(len(S)) - inverse
+            row[...] = (E @ half).ravel()
+            c.append(np.vdot(S, E))
+            own.append(np.vdot(S, E @ inverse))
+        C, g = flat @ flat.T + np.diag(own), self.shrinkage
+        inner, right = system
+        return (1 - g) * inner + g * p * C, (1 - g) * right + g * p * np.array(c)
 
     # -- prediction --------------------------------------------------------------------------
 
@@ -243,7 +282,7 @@ class SparseExperts:
         nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
         return one._replace(
             task=one.task + kept + (nested if self.aggregation == "npae" else 0),
-            solve=one.solve + count * (2 * one.stats + 8 * m * m),
+            solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
             state=8 * (2 * m * m + m * p) + kept,
         )
 

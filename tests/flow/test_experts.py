@@ -193,9 +193,9 @@ def _twice(evaluate, vector):
 class Watching(Executor):
     """Counts the map tasks of a round."""
 
-    def compute(self, root, watch=(), label=""):
-        TASKS.append(len(watch))
-        return super().compute(root, watch, label)
+    def compute_all(self, nodes, label=""):
+        TASKS.append(len(nodes))
+        return super().compute_all(nodes, label)
 
 
 TASKS = []

@@ -36,7 +36,8 @@ CASES: dict[str, Case] = {
     "5 smooth experts": ((10, 4, 2, 7, 5), 1, kernels.RationalQuadratic(0.9, alpha=0.7)),
 }
 COMMITTEES = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
-EXPERTS = {"exact": ExactExperts, "sparse": SparseExperts}
+# the formulas are those of the risk of the data alone
+EXPERTS = {"exact": ExactExperts, "sparse": partial(SparseExperts, shrinkage=0.0)}
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 both_kinds = pytest.mark.parametrize("kind", EXPERTS)
@@ -277,6 +278,26 @@ def test_projection_weights_solve_the_normal_equations(kind, case):
     printed = dataclasses.replace(model, variance="paper")
     found = predicted(printed, theta, blocks, T)
     assert_alike(found, mean, papers.printed_variance(blocks, beta))
+
+
+@every_case
+@pytest.mark.parametrize("shrinkage", [0.01, 0.5, 1.0])
+def test_shrunk_weights_minimise_the_risk_and_its_expectation(case, shrinkage):
+    blocks, T, theta = problem(*case, kind="sparse")
+    (X, y), M = rows_of(blocks), len(blocks)
+    rows = Papers(theta, X)  # predictions at all training rows
+    joint, P = rows.covariance(X, X) + theta.noise_variance * np.eye(len(X)), []
+    for start, block in zip(np.cumsum([0, *(len(b.X) for b in blocks)]), blocks, strict=False):
+        P.append(np.zeros((len(X), len(X))))
+        P[-1][start : start + len(block.X)] = rows.expert(block).predictor
+    C = np.array([[np.trace(P[i].T @ joint @ P[j]) for j in range(M)] for i in range(M)])
+    c = np.array([np.trace(p.T @ rows.covariance(X, X)) for p in P])
+    A, b = rows.projection(blocks)
+    inner = (1 - shrinkage) * A + shrinkage * y.shape[1] * C
+    beta = np.linalg.solve(inner, (1 - shrinkage) * b + shrinkage * y.shape[1] * c)
+    model = SparseExperts(M, shrinkage=shrinkage, ridge=0.0)
+    mean, covariance = Papers(theta, T).combined(blocks, beta)
+    assert_alike(predicted(model, theta, blocks, T), mean, np.diag(covariance))
 
 
 @both_kinds
@@ -548,7 +569,7 @@ def test_identical_experts_share_their_weight_and_are_reported(kind, caplog):
         with caplog.at_level(logging.WARNING, "daskgp"):
             beta, found = through_rounds(model, theta, blocks * 3, T)
         assert "the inner products of 3 experts have rank 1" in caplog.text
-        assert "ridge=1e-06 shares the weight" in caplog.text
+        assert "predict alike and share their weight" in caplog.text
         np.testing.assert_allclose(beta, beta[0], rtol=1e-5)
         assert np.isfinite(found.variance).all()
         with pytest.raises(NumericalError, match="choose ridge=1e-6 or fewer experts"):
