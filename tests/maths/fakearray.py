@@ -166,6 +166,15 @@ def _cholesky(a):
         return np.full_like(a, np.nan)
 
 
+def _solve(a, b):
+    """Like CuPy's default: NaN where NumPy would raise; b has as many dimensions as a."""
+    assert a.ndim == b.ndim, "modules differ in what they make of other shapes"
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        return np.full_like(b, np.nan)
+
+
 def _asarray(xp):
     def asarray(value, dtype=None):
         # the explicit move to the device
@@ -185,7 +194,10 @@ def module(name):
     xp.asarray = _asarray(xp)
     xp.array = _asarray(xp)
     xp.ndarray = FakeArray
+    xp.finfo = np.finfo
     xp.linalg = types.SimpleNamespace(
-        cholesky=_call(_cholesky, xp), solve_triangular=_call(_solve_triangular, xp)
+        cholesky=_call(_cholesky, xp),
+        solve=_call(_solve, xp),
+        solve_triangular=_call(_solve_triangular, xp),
     )
     return xp

@@ -1,0 +1,160 @@
+"""Combined experts on a device that refuses what a GPU refuses: the numbers of the host."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+
+from daskgp import ExpertsGP, backend, kernels, sparsegrid, testing
+from daskgp.flow.cluster import Executor
+from daskgp.flow.experts import ExpertRounds, Objectives
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import Span
+from daskgp.model import Block, Theta, move
+from daskgp.models import ENSEMBLES
+from daskgp.models.exact import Exact
+from daskgp.models.opticom import OptiCom
+from daskgp.models.sgpr import SGPR
+from daskgp.scaling import identity
+from tests.maths import fakearray
+
+KERNEL = kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4) + kernels.Linear(variance=0.3)
+SIZES = (7, 1, 9)
+SETTINGS = {
+    **{rule: {"aggregation": rule} for rule in ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae")},
+    "noisy poe": {"aggregation": "poe", "noise_in_experts": True},
+    "optimal": {},
+    "paper": {"weights": "paper", "variance": "paper"},
+    "share": {"weights": "paper", "central": 0.6},
+}
+METHODS = {"exact-experts": Exact, "sparse-experts": SGPR}
+
+every_kind = pytest.mark.parametrize("kind", ENSEMBLES)
+every_setting = pytest.mark.parametrize("chosen", SETTINGS.values(), ids=SETTINGS)
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    """device="gpu" is a fake one."""
+    xp = fakearray.module("device")
+    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
+    monkeypatch.setitem(sys.modules, "cupy", xp)
+    return xp
+
+
+def problem(n=17, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (n, 2))
+    y = np.sin(5 * X @ np.ones((2, 2)) + np.arange(2)) + 0.2 * rng.standard_normal((n, 2))
+    return X, y
+
+
+def theta_of(kind):
+    Z = np.random.default_rng(1).uniform(0, 1, (5, 2)) if kind == "sparse-experts" else None
+    return Theta(KERNEL, 0.1, Z)
+
+
+def rounds_of(device, dtype="float64", block_rows=4):
+    edges = np.concatenate([[0], np.cumsum(SIZES)]).tolist()
+    spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
+    X, y = problem()
+    X[3, 0] = np.nan
+    rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
+    executor = Executor(None, False)
+    return ExpertRounds(rows, spans, block_rows, identity(2, 2), executor, dtype, device)
+
+
+def assert_close(found, wanted, rtol=1e-9):
+    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
+    if isinstance(wanted, tuple | list):
+        for f, w in zip(found, wanted, strict=True):
+            assert_close(f, w, rtol)
+    elif wanted is None:
+        assert found is None
+    else:
+        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
+
+
+def assert_predicts_alike(gpu, model, theta, state, near=(None, None)):
+    T, _ = problem(6, seed=2)
+    theta_there, state_there = move(theta, "gpu"), move(state, "gpu")
+    optimal = getattr(model, "aggregation", "optimal") == "optimal"
+    joint = optimal and not (model.name == "exact-experts" and model.variance == "paper")
+    for want in ("mean", "variance", *(("covariance",) if joint else ())):
+        wanted = model.predict(theta, state, T, near[0], want)
+        found = model.predict(theta_there, state_there, gpu.asarray(T), near[1], want)
+        assert isinstance(found.mean, gpu.ndarray)
+        assert_close(move(found, "cpu"), wanted)
+
+
+def solved(rounds, model, theta):
+    """Summaries of the experts and the state, both on the host, and the rows of each expert."""
+    reader = rounds._reader()
+    each, cross = rounds.summaries(model, theta, seed=3), None
+    if model.needs_cross:
+        cross = rounds.cross(model, theta, [e.weights for e in each], seed=3)
+    blocks = [reader.block(i, reader.span(i)) for i in range(len(reader))]
+    return each, model.solve(model.prepare(theta), each, cross), blocks
+
+
+@every_setting
+@every_kind
+def test_ensembles(gpu, kind, chosen):
+    model, theta = ENSEMBLES[kind](n_experts=len(SIZES), **chosen), theta_of(kind)
+    each, state, blocks = solved(rounds_of("cpu"), model, theta)
+    found, solved_there, there = solved(rounds_of("gpu"), model, theta)
+    assert isinstance(there[0].X, gpu.ndarray)
+    assert_close(found, each)
+    assert_close(solved_there, state, rtol=1e-6)
+    near = (
+        testing.HeldExperts(model, theta, state, blocks),
+        testing.HeldExperts(model, move(theta, "gpu"), move(state, "gpu"), there),
+    )
+    assert_predicts_alike(gpu, model, theta, state, near)
+
+
+@pytest.mark.parametrize("variance", ["linear", "paper"])
+def test_opticom(gpu, variance):
+    model, block = OptiCom(2, variance=variance), Block(*problem())
+    theta = Theta(KERNEL, 0.1, sparsegrid.build(2, 2).points)
+    prepared = model.prepare(theta)
+    total = model.local(prepared, block)
+    found = model.local(move(prepared, "gpu"), move(block, "gpu"))
+    assert isinstance(found.gram, gpu.ndarray)
+    assert_close(move(found, "cpu"), total)
+    assert_predicts_alike(gpu, model, theta, model.solve(prepared, total))
+
+
+@pytest.mark.parametrize("block_rows", [4, 100])
+@every_kind
+def test_objectives(kind, block_rows):
+    def found(device):
+        rounds, theta = rounds_of(device, block_rows=block_rows), theta_of(kind)
+        each = Objectives(rounds, METHODS[kind](), theta, with_inputs=theta.inputs is not None)
+        at = theta.to_vector(each.with_inputs)
+        return each.map(lambda evaluate, vector: evaluate(vector), range(3), [at, at + 0.1, at])
+
+    assert_close(found("gpu"), found("cpu"))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("expert", ["exact", "sparse"])
+@pytest.mark.parametrize("aggregation", ["grbcm", "npae", "optimal"])
+def test_fit_and_predict(expert, aggregation, dtype):
+    X, y = problem(40)
+
+    def found(device):
+        gp = ExpertsGP(
+            expert=expert,
+            aggregation=aggregation,
+            n_experts=3,
+            n_inducing=6,
+            max_iter=1,
+            dtype=dtype,
+            device=device,
+            progress=False,
+        )
+        return gp.fit(X, y).predict(X[:5] + 0.01, return_std=True)
+
+    assert_close(found("gpu"), found("cpu"), 1e-6 if dtype == "float64" else 1e-2)
