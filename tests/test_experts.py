@@ -153,7 +153,7 @@ def test_rows_with_missing_values_are_left_out_with_one_warning(
 ):
     X, y = (a.copy() for a in table)
     X[5, 1], y[120] = np.nan, np.nan
-    settings = {**FIXED, "expert": expert, "partition": partition}
+    settings = {**FIXED, "expert": expert, "partition": partition, "aggregation": "npae"}
     found = []
     for given in ((X, y), zarr_rows(tmp_path / "t.zarr", X, y)):
         caplog.clear()
@@ -681,7 +681,8 @@ def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
     expert, partition, data, T, tmp_path, scheduler, monkeypatch
 ):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
-    chosen = (*options(f"expert={expert}", f"partition={partition}"), "--scheduler", scheduler)
+    settings = f"expert={expert}", f"partition={partition}", "aggregation=npae"
+    chosen = (*options(*settings), "--scheduler", scheduler)
     mapped, left = rounds_of_experts.Objectives.map, [0, 1]
 
     def fail(self, *arguments):
@@ -785,6 +786,15 @@ REFUSED = {
         "shrinkage=0.1 is for optimal weights of sparse experts",
     ),
     "rates of fact": ({"sampling_rate": 0}, "sampling_rate=0: it must be greater than 0"),
+    "idle order": ({"order": "hilbert"}, "order='hilbert' has no effect here: choose partition="),
+    "idle weights": (
+        {"weights": "paper", "aggregation": "poe"},
+        "weights='paper' has no effect here: choose aggregation='optimal' or leave weights out",
+    ),
+    "idle inputs": (
+        {"expert": "exact", "train_inducing": True},
+        "train_inducing=True has no effect here: choose expert='sparse'",
+    ),
     "grbcm of blocks": ({"aggregation": "grbcm", "partition": "block"}, "choose partition="),
     "learning rate": ({"training": "fedavg", "learning_rate": 0}, "learning_rate=0: it must be"),
     "rho": ({"training": "admm", "rho": -1.0}, "rho=-1.0: it must be greater than 0"),
@@ -957,6 +967,19 @@ def test_rows_of_another_model_are_refused(table, tmp_path):
     shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
     with pytest.raises(StoreError, match="its rows are not those of the fit"):
         daskgp.load(tmp_path / "a")
+
+
+def test_optimal_weights_of_blocks_are_warned_of_once(table, caplog):
+    ExpertsGP(**FIXED, partition="block").fit(*table)
+    (line,) = warnings_in(caplog)
+    assert line.endswith("choose aggregation='npae' or 'bcm'")
+
+
+def test_training_that_runs_away_says_so(table, caplog):
+    settings = {**SMALL, "training": "pxadmm", "rho": 1e-9, "lipschitz": 0, "max_iter": 20}
+    ExpertsGP(**settings).fit(*table)
+    (line,) = [line for line in warnings_in(caplog) if "training by pxadmm ended" in line]
+    assert line.endswith("choose larger rho and lipschitz")
 
 
 @both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import dask
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 from daskgp import ordering, scaling, train
 from daskgp.aggregation import Aggregation
@@ -35,6 +37,8 @@ from daskgp.models.sgpr import SGPR as CollapsedSparse
 from daskgp.models.sparse_experts import SparseExperts
 from daskgp.train import federated
 from daskgp.typing import Device, MeanName, OptimizerName
+
+logger = logging.getLogger("daskgp")
 
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
 """Default rows of an exact expert; most sparse experts by default, and least rows of one."""
@@ -225,6 +229,7 @@ random_state, progress
     @property
     def weights_(self) -> np.ndarray:
         """Optimal weights (M,) of the experts; AttributeError for other aggregations."""
+        check_is_fitted(self, "solved_")
         beta: np.ndarray = self.solved_.state.beta
         if not len(beta):
             raise AttributeError(f"aggregation={self.aggregation!r} has no weights_")
@@ -301,6 +306,7 @@ random_state, progress
                 "leave it out"
             )
         self._check_weights()
+        self._check_without_effect()
         federated.check(self._federated("fedavg" if self.training == "fact" else self.training))
         layout = read_layout(rows.X)
         if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
@@ -328,6 +334,22 @@ random_state, progress
                 f"central={self.central!r} is for optimal weights of exact experts or "
                 "weights='paper': leave it out"
             )
+
+    def _check_without_effect(self) -> None:
+        """Raise SettingError for settings that another one makes idle."""
+        combined = self.aggregation == "optimal"
+        idle = {
+            "order": (self.partition != "block" and self.order != "auto", "partition='block'"),
+            "weights": (not combined and self.weights != "projection", "aggregation='optimal'"),
+            "variance": (not combined and self.variance != "linear", "aggregation='optimal'"),
+            "train_inducing": (self._exact and self.train_inducing, "expert='sparse'"),
+        }
+        for name, (without_effect, remedy) in idle.items():
+            if without_effect:
+                raise SettingError(
+                    f"{name}={getattr(self, name)!r} has no effect here: choose {remedy} or leave "
+                    f"{name} out"
+                )
 
     # -- rows --------------------------------------------------------------------------------
 
@@ -375,6 +397,11 @@ random_state, progress
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> rounds.Rounds:
+        if self.aggregation == "optimal" and self.partition == "block":
+            logger.warning(
+                "optimal weights are one number for each expert, which does not suit experts that "
+                "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
+            )
         rows = self._placed(stage, sums, keep)
         windows = partition.alone(partition.even(0, len(rows), self._number(int(sums.rows))))
         return dataclasses.replace(stage, rows=rows, windows=windows)

@@ -201,6 +201,11 @@ progress
             for name, out in zip(names, (low < box[:, 0]) | (high > box[:, 1]), strict=True)
             if out
         ]
+        if bool(((high < box[:, 0]) | (low > box[:, 1])).any()):
+            raise InputError(
+                f"no row lies within bounds, in {', '.join(map(repr, outside))}: bounds are in the "
+                "units of X"
+            )
         if outside:
             logger.warning(
                 "rows lie outside bounds, in %s: the grid has no points there",

@@ -196,7 +196,21 @@ def train_experts(
                 break
         else:
             logger.info("training stopped at max_iter=%d before tol was met", settings.max_iter)
+    _warn_of_a_fall(settings, found)
     return np.clip(_result(settings, trail), *bounds.T), diary.entries
+
+
+def _warn_of_a_fall(settings: Federated, notes: Sequence[Notes]) -> None:
+    """Warn where training ended below where it began: steps that are too large."""
+    if notes[-1].objective < notes[0].objective:
+        larger = "rho and lipschitz" if settings.method == "pxadmm" else "rho"
+        logger.warning(
+            "training by %s ended at an objective of %.6g, below %.6g where it began: choose %s",
+            settings.method,
+            notes[-1].objective,
+            notes[0].objective,
+            "a smaller learning_rate" if settings.averages else f"larger {larger}",
+        )
 
 
 def _rounds(
