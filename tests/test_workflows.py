@@ -141,4 +141,4 @@ def test_experts_benchmark_shares_one_training(tmp_path, monkeypatch):
     only = ("--only", "uci", "--data", "protein", "--rounds", 3)
     row = json.loads(run(tmp_path, "benchmarks/experts.py", *only, "--quick").splitlines()[0])
     assert row["optimal"]["rmse"] < row["trivial"]["rmse"]
-    assert row["paper"]["rmse"] == row["paper, linear"]["rmse"]
+    assert row["paper"]["rmse"] == row["paper linear"]["rmse"]

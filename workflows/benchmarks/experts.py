@@ -9,8 +9,9 @@ said here.
 (``--noise 0`` for none), 2,500 places on a grid, RBF kernel with fixed hyper-parameters, mean zero;
 128 rows drawn at random as inducing inputs of all sparse experts.  RMSE and NLPD are against the
 function without noise, NLPD of predictions with noise; seconds are those of fit and prediction.
-"optimal" has weights from the projection, "paper" the paper's weights with its variance, "paper,
-linear" the same mean with the error variance of the weighted sum.
+"optimal" has weights from the projection with the default shrinkage of sparse experts, "g = 0" and
+"g = 0.1" others; "paper" the paper's weights with its variance, "paper linear" the same mean with
+the error variance of the weighted sum.
 
 ``recovery``: targets drawn from a GP on [-1, 1]² with lengthscales 0.3 and 1.3, standard deviations
 0.2 of f and 0.1 of noise; training starts at 2.0, 0.3, root of 1.5 and 1.0.  128 inducing inputs
@@ -241,9 +242,9 @@ def _collect(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def run_ackley(console: Console, options: dict[str, Any]) -> None:
     """Measure, print the tables and draw."""
-    problem = predictions.Ackley(noise=options["noise"])
+    problem = predictions.Ackley(noise=options["noise"], methods=options["methods"])
     if options["quick"]:
-        problem = predictions.Ackley(600, 12, 32, options["noise"])
+        problem = problem._replace(rows=600, side=12, inducing=32)
     counts = options["experts"] or ((2, 6) if options["quick"] else (2, 4, 8, 10, 20, 40, 80, 100))
     lengthscales = options["lengthscales"] or np.round(np.arange(0.2, 2.01, 0.2), 1).tolist()
     seeds = range(1, options["seeds"] + 1)
@@ -279,9 +280,8 @@ def run_uci(console: Console, options: dict[str, Any]) -> None:
     folder = os.environ.get("DASKGP_DATA")
     if not folder:
         raise click.UsageError("set DASKGP_DATA to the folder with uci/ for this part")
-    problem = predictions.Uci(
-        16 if options["quick"] else 128, options["training"], options["rounds"] or 100
-    )
+    inducing, rounds = 16 if options["quick"] else 128, options["rounds"] or 100
+    problem = predictions.Uci(inducing, options["training"], rounds, options["methods"])
     rows = []
     for name in options["data"]:
         stored = np.load(Path(folder, "uci", f"{name}.npz"))
@@ -314,6 +314,12 @@ def run_speed(console: Console, options: dict[str, Any]) -> None:
 @click.option("--lengthscales", default="", callback=common.numbers(float), help="Of ackley.")
 @click.option(
     "--expert", default="sparse", callback=common.among(("sparse", "exact")), help="Of ackley."
+)
+@click.option(
+    "--methods",
+    default=",".join(predictions.METHODS),
+    callback=common.among(predictions.METHODS),
+    help="Of ackley and uci.",
 )
 @click.option("--noise", default=predictions.ACKLEY_NOISE, help="Variance on ackley's targets.")
 @click.option("--rounds", type=int, help="Of training; default 200 for recovery, 100 for uci.")

@@ -27,10 +27,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "grBCM": {"aggregation": "grbcm"},
     "NPAE": {"aggregation": "npae"},
     "optimal": {},
+    "g = 0": {"shrinkage": 0.0},
+    "g = 0.1": {"shrinkage": 0.1},
     "paper": {**PAPERS, "variance": "paper"},
-    "paper, linear": {**PAPERS, "variance": "linear"},
+    "paper linear": {**PAPERS, "variance": "linear"},
 }
 """Settings of each method by its name in the tables; the last two differ in variance alone."""
+SPARSE_ONLY = ("g = 0", "g = 0.1", "paper linear")
+"""Not measured with exact experts, which have no shrinkage and a dear variance."""
 FULL = "one GP"
 SCORES = {"rmse": ("RMSE", ".4f"), "nlpd": ("NLPD", ".3f"), "seconds": ("seconds", ".2f")}
 ACKLEY_VARIANCE, ACKLEY_NOISE = 1.0, 0.025
@@ -128,12 +132,13 @@ def grid(side: int) -> Rows:
 
 
 class Ackley(NamedTuple):
-    """What is measured: rows, side of the test grid, number of inducing inputs, noise variance."""
+    """What is measured: rows, side of the test grid, inducing inputs, noise variance, methods."""
 
     rows: int = 10_000
     side: int = 50
     inducing: int = 128
     noise: float = ACKLEY_NOISE
+    methods: Sequence[str] = tuple(METHODS)
 
 
 def measure_ackley(
@@ -163,15 +168,15 @@ def measure_ackley(
             for count in counts:
                 row: dict[str, Any] = {"expert": expert, "seed": seed, "lengthscale": lengthscale}
                 row["experts"] = count
-                for name, method in METHODS.items():
-                    if expert == "exact" and name == "paper, linear":
-                        continue  # its mean is known and its variance costs most
+                for name in problem.methods:
+                    if expert == "exact" and name in SPARSE_ONLY:
+                        continue
                     model = ExpertsGP(
                         expert=expert,
                         n_experts=count,
                         partition="chunks",
                         **settings,
-                        **method,
+                        **METHODS[name],
                     )
                     row[name] = scored(model, train, test)
                 yield {**row, **full}
@@ -195,7 +200,8 @@ def ackley_verdict(rows: Sequence[dict]) -> str:
 def draw_ackley_figure(rows: Sequence[dict], path: Path) -> None:
     """Scores against the number of experts, without the paper's weights: they need other axes."""
     counts = _counts(rows)
-    names = ["optimal", *(name for name in METHODS if "aggregation" in METHODS[name])]
+    committees = (name for name in METHODS if "aggregation" in METHODS[name])
+    names = [name for name in ("optimal", *committees) if name in rows[0]]
     panels = {
         heading: {
             name: np.array([_over_runs(rows, count, name, score)[0] for count in counts])
@@ -214,11 +220,12 @@ def draw_ackley_figure(rows: Sequence[dict], path: Path) -> None:
 
 
 class Uci(NamedTuple):
-    """What is fitted: inducing inputs of each expert, training and its most rounds."""
+    """What is fitted: inducing inputs of each expert, training, its most rounds, and methods."""
 
     inducing: int = 128
     training: str = "fact"
     rounds: int = 100
+    methods: Sequence[str] = tuple(METHODS)
 
 
 def split(source: Rows, seed: int) -> tuple[Rows, Rows]:
@@ -258,8 +265,9 @@ def measure_uci(
             }
             row: dict[str, Any] = {"data": name, "seed": seed, "experts": count}
             row.update(train_s=seconds, iterations=len(learner.history_), trivial=trivial)
-            for method, more in METHODS.items():
-                row[method] = scored(ExpertsGP(**settings, **learned, **more), train, test)
+            for method in problem.methods:
+                model = ExpertsGP(**settings, **learned, **METHODS[method])
+                row[method] = scored(model, train, test)
             single = daskgp.SGPR(progress=False, **learned)
             yield {**row, FULL: scored(single, train, test)}
 
@@ -279,7 +287,7 @@ def uci_table(rows: Sequence[dict], score: str) -> Table:
             }
             printed = PUBLISHED.get((name, count), (None, None))[score == "nlpd"]
             told = "–" if printed is None else "yes" if means["optimal"] <= printed else "no"
-            cells = (f"{mean:{form}}" for mean in means.values())
+            cells = ("–" if np.isnan(mean) else f"{mean:{form}}" for mean in means.values())
             table.add_row(name, str(count), *cells, "–" if printed is None else str(printed), told)
     return table
 
