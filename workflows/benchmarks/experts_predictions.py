@@ -185,7 +185,7 @@ def measure_ackley(
 def ackley_verdict(rows: Sequence[dict]) -> str:
     """Where optimal weights have the larger mean error."""
     lines = []
-    for rival in ("rBCM", "gPoE", "grBCM", "NPAE"):
+    for rival in (name for name in ("rBCM", "gPoE", "grBCM", "NPAE") if name in rows[0]):
         worse = [
             count
             for count in _counts(rows)
