@@ -3,7 +3,8 @@
 The Ackley function in two dimensions from 10,000 noisy rows, cut at random among more and more
 experts that share 128 inducing inputs; hyper-parameters are fixed.  With the right side of the
 paper the weights grow beyond bounds and so does the error; with inner products with the targets it
-does not, and a little of what the model expects keeps them small.  Committees, and the sparse GP that sees all rows, are for comparison.
+does not, and a little of what the model expects keeps them small.  Committees, and the sparse GP
+that sees all rows, are for comparison.
 """
 
 import sys
