@@ -975,6 +975,11 @@ def test_optimal_weights_of_blocks_are_warned_of_once(table, caplog):
     assert line.endswith("choose aggregation='npae' or 'bcm'")
 
 
+def test_a_plan_refuses_more_experts_than_rows(table):
+    with pytest.raises(InputError, match="n_experts=300 for 200 usable rows: choose at most 200"):
+        ExpertsGP(**{**SMALL, "n_experts": 300}).plan(*table)
+
+
 def test_training_that_runs_away_says_so(table, caplog):
     settings = {**SMALL, "training": "pxadmm", "rho": 1e-9, "lipschitz": 0, "max_iter": 20}
     ExpertsGP(**settings).fit(*table)

@@ -176,7 +176,9 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         check_settings(self)
         executor = Executor.current(self.progress)
         rows = io.rows_of(X, y, None, executor.shares_memory, self._read_rows())
-        return self._plan(rows)
+        found = self._plan(rows)
+        self._refuse_few_rows(len(rows))
+        return found
 
     def _fit_rows(
         self,

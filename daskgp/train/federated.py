@@ -195,7 +195,11 @@ def train_experts(
             if _settled(settings, found, total, len(start)):
                 break
         else:
-            logger.info("training stopped at max_iter=%d before tol was met", settings.max_iter)
+            logger.warning(
+                "training by %s stopped at max_iter=%d before tol was met",
+                settings.method,
+                settings.max_iter,
+            )
     _warn_of_a_fall(settings, found)
     return np.clip(_result(settings, trail), *bounds.T), diary.entries
 
