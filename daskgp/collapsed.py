@@ -8,7 +8,7 @@ n is summed over tiles of rows, so the numbers do not depend on how rows are cut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from daskgp import inducing, linalg
 from daskgp.backend import namespace, to_host
 from daskgp.errors import NumericalError
 from daskgp.inducing import Prepared, inputs_of, wide
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want
+from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
 from daskgp.typing import Array
 
 TILE_ROWS = 1024
@@ -199,3 +199,32 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
         state=8 * (2 * m * m + m * p),
         operations=4.0 * shape.rows * m * m,
     )
+
+
+class Collapsed:
+    """What methods that reduce to these sums share; they add ``solve`` and ``predict``."""
+
+    jitter: float
+    tile_rows: int
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Cholesky factor of K(Z, Z)."""
+        return inducing.prepare(theta, self.jitter)
+
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
+        """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
+        return summarise(prepared, block, self.tile_rows)
+
+    def combine(self, a: Stats, b: Stats) -> Stats:
+        """Statistics of both sets of rows."""
+        return add(a, b)
+
+    def objective(self, prepared: Prepared, total: Stats) -> Objective:
+        """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form."""
+        return bound(prepared, total)
+
+    def local_vjp(
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
+        return pull(prepared, block, cotangent, self.tile_rows)

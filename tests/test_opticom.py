@@ -259,3 +259,19 @@ def test_the_table_of_points_is_that_of_the_code():
     assert sparsegrid.largest_level(6, 4096) == 5
     assert sparsegrid.largest_level(10, 4096) == 4
     assert [sparsegrid.largest_level(d, 4096) for d in (44, 45)] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        (
+            [[-1e300, 1e300], [0, 3]],
+            "bounds of feature 'x0' are -1e\\+300 and 1e\\+300 but its data",
+        ),
+        ([[50, 60], [0, 3]], "no row lies within bounds, in 'x0'"),
+    ],
+)
+def test_bounds_that_miss_the_data_are_refused(bounds, told, recwarn):
+    with pytest.raises(InputError, match=told):
+        OptiComGP(bounds=bounds, **QUICK).fit(*rows())
+    assert not recwarn.list

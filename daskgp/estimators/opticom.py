@@ -21,6 +21,9 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+WIDEST = 1e6
+"""Half the width of bounds, in ranges of the data, from which a grid can say nothing of them."""
+
 
 class OptiComGP(GaussianProcess):
     """GP regression on the partial grids of a sparse grid, optimally combined.
@@ -201,6 +204,13 @@ progress
             for name, out in zip(names, (low < box[:, 0]) | (high > box[:, 1]), strict=True)
             if out
         ]
+        too_wide = box[:, 1] / 2 - box[:, 0] / 2 > WIDEST * np.maximum(high - low, 0.0)
+        if bool((too_wide & (high > low)).any()):
+            j = int(np.argmax(too_wide & (high > low)))
+            raise InputError(
+                f"bounds of feature {names[j]!r} are {box[j, 0]:g} and {box[j, 1]:g} but its data "
+                f"go from {low[j]:g} to {high[j]:g}: give bounds near those of the data"
+            )
         if bool(((high < box[:, 0]) | (low > box[:, 1])).any()):
             raise InputError(
                 f"no row lies within bounds, in {', '.join(map(repr, outside))}: bounds are in the "

@@ -10,19 +10,19 @@ G = sum c_l F_l F_l' / s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, qr
 
-from daskgp import collapsed, inducing, linalg, sparsegrid
+from daskgp import collapsed, linalg, sparsegrid
 from daskgp.aggregation import optimal_weights
-from daskgp.collapsed import Cotangent, Stats
+from daskgp.collapsed import Collapsed, Stats
 from daskgp.errors import InputError
 from daskgp.inducing import Prepared, inputs_of
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
+from daskgp.model import Footprint, Moments, Shape, Theta, Want
 from daskgp.sparsegrid import SparseGrid
 from daskgp.typing import Array
 
@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OptiCom:
+class OptiCom(Collapsed):
     """Settings of the optimised combination technique.
 
     Parameters
@@ -75,28 +75,6 @@ class OptiCom:
     name: ClassVar[str] = "opticom"
     state_type: ClassVar[Any] = State
     keeps_rows: ClassVar[bool] = False
-
-    def prepare(self, theta: Theta) -> Prepared:
-        """Cholesky factor of K(Z, Z)."""
-        return inducing.prepare(theta, self.jitter)
-
-    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
-        """Whitened sums over one block's rows, with all points: n m^2 for A and n m^2 for S."""
-        return collapsed.summarise(prepared, block, self.tile_rows)
-
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of both sets of rows."""
-        return add(a, b)
-
-    def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Titsias' bound with all points of the sparse grid as inducing inputs."""
-        return collapsed.bound(prepared, total)
-
-    def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
-    ) -> ThetaBar:
-        """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
-        return collapsed.pull(prepared, block, cotangent, self.tile_rows)
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
         """Coefficients of the partial grids and their combination, [OPT] Algorithms 1 and 2."""

@@ -6,16 +6,15 @@ b = A y with A = L^-1 K(Z, X); s the noise variance; B = I + S / s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp import collapsed, inducing, linalg
-from daskgp.collapsed import Cotangent, Stats
+from daskgp import collapsed, linalg
+from daskgp.collapsed import Collapsed, Stats
 from daskgp.inducing import Prepared
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
+from daskgp.model import Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
 
@@ -28,7 +27,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGPR:
+class SGPR(Collapsed):
     """Settings of the collapsed sparse GP.
 
     Parameters
@@ -46,28 +45,6 @@ class SGPR:
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State
     keeps_rows: ClassVar[bool] = False
-
-    def prepare(self, theta: Theta) -> Prepared:
-        """Cholesky factor of K(Z, Z)."""
-        return inducing.prepare(theta, self.jitter)
-
-    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
-        """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
-        return collapsed.summarise(prepared, block, self.tile_rows)
-
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of both sets of rows."""
-        return add(a, b)
-
-    def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form."""
-        return collapsed.bound(prepared, total)
-
-    def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
-    ) -> ThetaBar:
-        """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
-        return collapsed.pull(prepared, block, cotangent, self.tile_rows)
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
         """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
