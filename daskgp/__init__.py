@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, LMA, PIC, ExpertsGP, OptiComGP, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LMA,
         PIC,
         SGPR,
+        CaGP,
         ExactGP,
         ExpertsGP,
         OptiComGP,
@@ -38,6 +39,7 @@ __all__ = [
     "LMA",
     "PIC",
     "SGPR",
+    "CaGP",
     "DaskgpError",
     "ExactGP",
     "ExpertsGP",
@@ -61,6 +63,7 @@ _HOMES = {
     "LMA": "daskgp.estimators",
     "PIC": "daskgp.estimators",
     "SGPR": "daskgp.estimators",
+    "CaGP": "daskgp.estimators",
     "DaskgpError": "daskgp.errors",
     "ExactGP": "daskgp.estimators",
     "ExpertsGP": "daskgp.estimators",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
@@ -17,6 +18,7 @@ __all__ = [
     "LMA",
     "PIC",
     "SGPR",
+    "CaGP",
     "ExactGP",
     "ExpertsGP",
     "GaussianProcess",

@@ -203,14 +203,25 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
         theta = training.start(self, stage, sums)
         stage = self._arranged(stage, theta, sums, keep or "")
+        self._learn(stage, theta, sums, checkpoint, keep or "")
+        self.n_rows_ = int(sums.rows)
+
+    def _learn(
+        self,
+        stage: rounds.Rounds,
+        theta: Theta,
+        sums: scaling.Sums,
+        checkpoint: str | None,
+        keep: str,
+    ) -> None:
+        """Train from initial hyper-parameters, solve, and remember what prediction needs."""
         theta, history = training.train_theta(self, stage, theta, sums, checkpoint)
         stage = self._settled(stage, theta)
         state, self.objective_ = self._solve(stage, theta)
         self.history_ = history
-        self._remember(stage, theta, state)
-        self.n_rows_ = int(sums.rows)
+        self._remember(stage, theta, state, self._kept(stage, theta))
 
-    def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any) -> None:
+    def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any, kept: Any) -> None:
         rows = stage.rows
         self._set_solved(
             Solved(
@@ -223,7 +234,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
                 rows.y.ndim == 1,
                 stage.dtype,
                 stage.device,
-                self._kept(stage, theta),
+                kept,
             )
         )
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from daskgp import ordering, scaling, selection
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators import training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows
@@ -262,11 +263,8 @@ class LMA(GaussianProcess):
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> tuple[io.Rows, Layout]:
         """Rows in the order of blocks: on disk, or in memory where they are so."""
-        d, scale = stage.rows.n_features, stage.scaling.x_scale
-        spread = (sums.high[:d] - sums.low[:d]) / scale
-        lengths = selection.correlation_lengths(theta.kernel, spread) * scale
-        lengthscales = lengths if np.isfinite(lengths).any() else None
-        made = lengths, self.order, self.block_rows or DEFAULT_BLOCK_ROWS, self.random_state
+        lengthscales = training.lengths(stage, theta, sums)
+        made = lengthscales, self.order, self.block_rows or DEFAULT_BLOCK_ROWS, self.random_state
         source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
         if not nearby.made_from(keep, source):  # else those of the run that is resumed
             io.remove(keep)

@@ -11,6 +11,7 @@ import numpy as np
 from daskgp import kernels
 from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
@@ -23,6 +24,7 @@ from daskgp.flow.io import remove
 from daskgp.flow.members import Members, open_rows
 from daskgp.flow.nearby import Nearby, open_nearby
 from daskgp.flow.solved import Solved
+from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
 from daskgp.models import by_name
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
     estimator.model_name: estimator
-    for estimator in (SGPR, LMA, PIC, ExpertsGP, OptiComGP, SparseSpectrumGP, ExactGP)
+    for estimator in (SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, SparseSpectrumGP, ExactGP)
 }
 SETTING, NEAR = "setting_", "near_"
 
@@ -178,8 +180,10 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     return estimator
 
 
-def open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members:
+def open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members | Supports:
     """Training rows that a model store keeps, as its arrays describe them."""
+    if "edges" in arrays:
+        return Supports(open_rows(url), arrays["edges"])
     if "starts" in arrays:
         return Members(open_rows(url), arrays["starts"])
     return open_nearby(url, arrays)

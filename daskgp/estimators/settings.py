@@ -32,6 +32,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "train_inducing": (True, False),
     "train_support": (True, False),
     "train_spectral": (True, False),
+    "loss": ("elbo", "projected"),
 }
 
 

@@ -49,6 +49,14 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     return Theta(kernel, float(estimator.noise_variance), inputs)
 
 
+def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
+    """Correlation lengths (d,) of the kernel in the units of X; None where all are infinite."""
+    d, scale = stage.rows.n_features, stage.scaling.x_scale
+    spread = (sums.high[:d] - sums.low[:d]) / scale
+    found = selection.correlation_lengths(theta.kernel, spread) * scale
+    return found if np.isfinite(found).any() else None
+
+
 def train_windows(
     estimator: GaussianProcess, windows: tuple[partition.Window, ...]
 ) -> tuple[partition.Window, ...]:
@@ -69,15 +77,25 @@ def train_theta(
     """Trained hyper-parameters and the history of their training."""
     if estimator.optimizer is None:
         return theta, []
-    with_inputs = estimator._trains_inputs()
-    run = Run(
-        theta.to_vector(with_inputs),
+    run = plan_run(estimator, stage, theta, sums, checkpoint)
+    best, history = estimator._train(stage, theta, run)
+    return theta.from_vector(best), history
+
+
+def plan_run(
+    estimator: GaussianProcess,
+    stage: rounds.Rounds,
+    theta: Theta,
+    sums: scaling.Sums,
+    checkpoint: str | None,
+) -> Run:
+    """The run that trains from hyper-parameters."""
+    return Run(
+        theta.to_vector(estimator._trains_inputs()),
         _bounds(estimator, theta, sums, stage.scaling),
         partial(_named, theta),
         _tape(estimator, checkpoint, sums),
     )
-    best, history = estimator._train(stage, theta, run)
-    return theta.from_vector(best), history
 
 
 def on_blocks(
@@ -103,11 +121,15 @@ def maximise(
     run: Run,
     values: int,
     tol: float,
+    **more: Any,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Maximise an objective of ``values`` target values by the estimator's optimizer."""
+    """Maximise an objective of ``values`` target values by the estimator's optimizer.
+
+    ``more`` are other settings of the loop.
+    """
     assert estimator.optimizer is not None
     settings = train.Training(
-        estimator.optimizer, estimator.max_iter, tol, progress=estimator.progress
+        estimator.optimizer, estimator.max_iter, tol, progress=estimator.progress, **more
     )
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 

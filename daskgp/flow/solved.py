@@ -10,12 +10,14 @@ import numpy as np
 
 from daskgp import backend
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.flow import io
+from daskgp.flow import io, supports
 from daskgp.flow.io.reading import unmasked
 from daskgp.flow.local import Local
 from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
+from daskgp.flow.supports import Supports
 from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
+from daskgp.models.cagp import CaGP
 from daskgp.scaling import Scaling
 
 DENSE_ROWS = 20_000
@@ -31,7 +33,7 @@ SOUND = {"prediction": "consistent", "variance": "linear"}
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
 
-    model: Model | Ensemble
+    model: Model | Ensemble | CaGP
     theta: Theta
     state: Any
     scaling: Scaling
@@ -40,7 +42,7 @@ class Solved:
     vector_target: bool
     dtype: str = "float64"
     device: str = "cpu"
-    kept: Nearby | Members | None = None
+    kept: Nearby | Members | Supports | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -158,11 +160,14 @@ class Solved:
             model = cast(LocalModel[Any, Any, Any], self.model)
             local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
             return local.moments(X, scaled, usable, want)
-        experts, inputs = None, backend.to_device(scaled, device)
-        if self.kept is not None:
+        read: Any = None
+        if isinstance(self.kept, Members):
             fit = self.model, theta, state, self.scaling
-            experts = Consulted(*fit, self.kept, self.token, device)
-        return move(self.model.predict(theta, state, inputs, experts, want), "cpu")
+            read = Consulted(*fit, self.kept, self.token, device)
+        elif isinstance(self.kept, Supports):
+            read = supports.Consulted(self.kept, self.scaling, int(self.state.points), device)
+        inputs = backend.to_device(scaled, device)
+        return move(self.model.predict(theta, state, inputs, read, want), "cpu")
 
     def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
         """Clip what rounding makes negative; anything beyond is an error."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from daskgp.errors import InputError
+from daskgp.kernels.checks import Inputs, check_inputs
+from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.typing import Array
 
 if TYPE_CHECKING:
@@ -105,6 +107,37 @@ class Kernel(ABC):
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         """Gradient of sum(diag_bar * diag(X)) with diag_bar (n,) held fixed."""
 
+    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+        """Values S' K(Z, X) (t, n) of functions at rows X (n, d), the tile never kept.
+
+        Parameters
+        ----------
+        Z : (a, d) array
+        weights : Weights
+            S, over the points Z.
+        X : (n, d) array
+        out : (t, n) array, optional
+            What the values are added to, of the inputs' dtype.
+        """
+        inputs, weights = checked_weights(Z, weights, X)
+        F = weights.functions(inputs.shape[1], out)
+        for points, rows, columns, S in weights.patches(inputs.shape[1]):
+            F[columns, rows] += S @ self(Z[points], X[rows])
+        return F
+
+    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+        """Gradient of sum(F_bar * weighted(Z, weights, X)) with F_bar (t, n) held fixed."""
+        inputs, weights = checked_weights(Z, weights, X)
+        by_log = np.zeros(len(self.parameter_names))
+        by_weights = inputs.xp.zeros_like(weights.values)
+        for patch in weights.patches(inputs.shape[1]):
+            points, rows, columns, S = patch
+            K, pull = self.pullback(Z[points], X[rows])
+            f_bar = F_bar[columns, rows].astype(inputs.dtype, copy=False)
+            weights.collect(patch, f_bar @ K.T, by_weights)
+            by_log += pull(S.T @ f_bar, overwrite=True).log_parameters
+        return WeightedGradient(by_log, by_weights)
+
     @property
     @abstractmethod
     def parameter_names(self) -> tuple[str, ...]:
@@ -174,3 +207,10 @@ class Kernel(ABC):
                 f"not an array of shape {values.shape}"
             )
         return values
+
+
+def checked_weights(Z: Array, weights: Weights, X: Array) -> tuple[Inputs, Weights]:
+    """Points, rows and weights of one type and of sizes that agree; the rows are ``.Z``."""
+    inputs = check_inputs(Z, X)
+    weights.check(len(inputs.X))
+    return inputs, weights.astype(inputs.dtype)

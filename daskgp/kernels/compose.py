@@ -24,6 +24,7 @@ from daskgp.kernels.checks import (
     read_only,
 )
 from daskgp.kernels.linear import Constant
+from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.typing import Array
 
 
@@ -185,6 +186,17 @@ class Sum(Composite):
             out += sum(constants)
         return out
 
+    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+        for part in self.parts:
+            out = part.weighted(Z, weights, X, out)
+        assert out is not None
+        return out
+
+    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+        found = [part.weighted_vjp(Z, weights, X, F_bar) for part in self.parts]
+        by_log = np.concatenate([gradient.log_parameters for gradient in found])
+        return WeightedGradient(by_log, sum(gradient.weights for gradient in found))
+
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
         total = float(diag_bar.sum(dtype=np.float64))
@@ -233,6 +245,29 @@ class Product(Composite):
         if constants:
             out *= math.prod(constants)
         return out
+
+    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+        if len(self._tiles()) != 1:
+            return super().weighted(Z, weights, X, out)
+        return self._tiles()[0].weighted(Z, self._multiplied(weights), X, out)
+
+    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+        if len(self._tiles()) != 1:
+            return super().weighted_vjp(Z, weights, X, F_bar)
+        weights = self._multiplied(weights)
+        found = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar)
+        by_log = np.zeros(len(self.parameter_names))
+        for part, where in self._slices():
+            if isinstance(part, Constant):  # K is proportional to it
+                by_log[where] = float(namespace(X).vdot(found.weights, weights.values))
+            else:
+                by_log[where] = found.log_parameters
+        return WeightedGradient(by_log, found.weights * math.prod(self._constants()))
+
+    def _multiplied(self, weights: Weights) -> Weights:
+        """The weights times the constants."""
+        values = weights.values * math.prod(self._constants())
+        return Weights(values, weights.owner, weights.count)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)

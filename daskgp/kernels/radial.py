@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace
-from daskgp.kernels.base import Kernel, KernelGradient, Pullback
+from daskgp.kernels.base import Kernel, KernelGradient, Pullback, checked_weights
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -28,6 +28,7 @@ from daskgp.kernels.checks import (
     scatter_columns,
     select_columns,
 )
+from daskgp.kernels.weights import Patch, WeightedGradient, Weights
 from daskgp.linalg import symmetrize
 from daskgp.typing import Array
 
@@ -197,6 +198,53 @@ class Radial(Kernel):
 
         return read_only(K), pull
 
+    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+        inputs, weights = checked_weights(Z, weights, X)
+        U, W = (self._features(A) for A in self._centred(inputs))
+        F = weights.functions(inputs.shape[1], out)
+        for patch, K, _ in self._patches(inputs, weights, U, W):
+            F[patch.columns, patch.rows] += patch.weights @ K
+        return F
+
+    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+        inputs, weights = checked_weights(Z, weights, X)
+        centred = self._centred(inputs)
+        U, W = (self._features(A) for A in centred)
+        xp, U1, W1 = inputs.xp, _with_ones(U), _with_ones(W)
+        DW, DU, by_shape = xp.zeros(U1.shape, inputs.dtype), xp.zeros(W1.shape, inputs.dtype), 0.0
+        by_weights, memory = xp.zeros_like(weights.values), _Tiles(inputs, 2)
+        for patch, K, aside in self._patches(inputs, weights, U, W):
+            f_bar = F_bar[patch.columns, patch.rows].astype(inputs.dtype, copy=False)
+            weights.collect(patch, f_bar @ K.T, by_weights)
+            K_bar, D = memory.like(K)
+            xp.matmul(patch.weights.T, f_bar, out=K_bar)
+            by_shape += self._weigh(K_bar, K, K if aside is None else aside, D)
+            DW[patch.points] += D @ W1[patch.rows]
+            DU[patch.rows] += D.T @ U1[patch.points]
+        _, by_features = self._features_vjp(centred[0], U, self._pulled(DW, U))
+        _, also = self._features_vjp(centred[1], W, self._pulled(DU, W))
+        # K is proportional to the variance, so this is the sum of K_bar * K
+        by_variance = float(xp.vdot(by_weights, weights.values))
+        by_log = self._gather(by_variance, by_features + also, by_shape)
+        return WeightedGradient(by_log, by_weights)
+
+    def _patches(
+        self, inputs: Inputs, weights: Weights, U: Array, W: Array
+    ) -> Iterator[tuple[Patch, Array, Array | None]]:
+        """Parts of K(Z, X), each with what the derivative needs of it, in the same memory."""
+        distances, memory = SquaredDistances(U, W, self._scale), _Tiles(inputs, 3)
+        for patch in weights.patches(inputs.shape[1]):
+            strip = Strip(patch.points, patch.rows)
+            q, aside, work = memory.of(strip)
+            distances.fill(strip, q, work)
+            self._evaluate(q, aside, work, distances.rounding)
+            yield patch, q, aside if self._keeps_aside else None
+
+    def _pulled(self, DW: Array, U: Array) -> Array:
+        """U_bar from [D W, D 1]."""
+        pulled: Array = 2 * self._slope * (DW[:, -1:] * U - DW[:, :-1])
+        return pulled
+
     def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
         """Active columns of X and Z less Z's mean: distances stay, cancellation goes."""
         name = type(self).__name__
@@ -247,10 +295,30 @@ class Radial(Kernel):
             by_shape += self._weigh(k_bar, k, side, D)
             xp.matmul(D, W1, out=DW[strip.rows])
             DU += D.T @ U1[strip.rows]
-        slope = 2 * self._slope
-        U_bar = slope * (DW[:, -1:] * U - DW[:, :-1])
-        W_bar = slope * (DU[:, -1:] * W - DU[:, :-1])
-        return by_variance, by_shape, U_bar, W_bar
+        return by_variance, by_shape, self._pulled(DW, U), self._pulled(DU, W)
+
+
+class _Tiles:
+    """Memory for ``count`` parts of a tile at a time, handed out again for every part."""
+
+    def __init__(self, inputs: Inputs, count: int):
+        self._xp, self._dtype, self._count = inputs.xp, inputs.dtype, count
+        self._flat = inputs.xp.empty((count, 0), inputs.dtype)
+
+    def of(self, strip: Strip) -> list[Array]:
+        """Contiguous arrays of the strip's shape, holding anything."""
+        shape = strip.rows.stop - strip.rows.start, strip.cols.stop - strip.cols.start
+        return self._cut(shape)
+
+    def like(self, tile: Array) -> list[Array]:
+        """The same, of an array's shape."""
+        return self._cut(tile.shape)
+
+    def _cut(self, shape: tuple[int, ...]) -> list[Array]:
+        size = shape[0] * shape[1]
+        if size > self._flat.shape[1]:
+            self._flat = self._xp.empty((self._count, size), self._dtype)
+        return [flat[:size].reshape(shape) for flat in self._flat]
 
 
 def _put_both(K: Array, strip: Strip, values: Array) -> None:

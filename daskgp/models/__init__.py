@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daskgp.errors import SettingError
+from daskgp.models.cagp import CaGP
 from daskgp.models.exact import Exact
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.lma import LMA
@@ -25,10 +26,13 @@ REGISTRY: dict[str, Any] = {
 ENSEMBLES: dict[str, Any] = {ExactExperts.name: ExactExperts, SparseExperts.name: SparseExperts}
 """Methods that combine experts."""
 
+PROJECTED: dict[str, Any] = {CaGP.name: CaGP}
+"""Methods that see combinations of the targets."""
+
 
 def by_name(name: str) -> Any:
     """The method class registered under a name; SettingError lists the known names."""
-    every = REGISTRY | ENSEMBLES
+    every = REGISTRY | ENSEMBLES | PROJECTED
     if name not in every:
         known = ", ".join(sorted(every))
         raise SettingError(f"unknown model {name!r}: choose one of {known}")

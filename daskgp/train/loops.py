@@ -50,7 +50,11 @@ class Training:
     """Settings of a training loop.
 
     ``tol`` is the relative change of the objective per value of y below which L-BFGS stops, and
-    the largest entry of its gradient below which Adam does.
+    the largest entry of its gradient below which Adam does.  With ``patience`` Adam stops instead
+    where so many steps have brought less than ``tol`` per value over the ones before.  Its
+    learning rate falls linearly to ``decay`` times what it was.  The objective of ``noisy`` runs
+    is an estimate, so the last point is taken instead of the best.  ``corrections`` are the pairs
+    of past steps that L-BFGS remembers.
     """
 
     optimizer: OptimizerName = "l-bfgs"
@@ -58,6 +62,10 @@ class Training:
     tol: float = 1e-6
     learning_rate: float = 0.05
     progress: ShowProgress = "auto"
+    patience: int | None = None
+    decay: float = 1.0
+    noisy: bool = False
+    corrections: int = 10
 
 
 @dataclass
@@ -218,7 +226,12 @@ def _lbfgs(
         method="L-BFGS-B",
         bounds=bounds,
         callback=callback,
-        options={"maxiter": training.max_iter, "ftol": training.tol, "gtol": training.tol},
+        options={
+            "maxiter": training.max_iter,
+            "ftol": training.tol,
+            "gtol": training.tol,
+            "maxcor": training.corrections,
+        },
     )
     if result.status == 2:
         logger.warning("training stopped early after %d iterations: %s", result.nit, result.message)
@@ -249,14 +262,27 @@ def _adam(
 ) -> np.ndarray:
     """Adam (Kingma & Ba 2015) with full gradients, projected onto the bounds."""
     x, best, lowest = start.copy(), start.copy(), np.inf
-    moments = Moments(np.zeros_like(x), np.zeros_like(x), 0)
-    for _ in range(training.max_iter):
+    moments, seen = Moments(np.zeros_like(x), np.zeros_like(x), 0), []
+    for i in range(training.max_iter):
         value, gradient = loss(x)
         note(x, value, gradient)
-        if value < lowest:
+        seen.append(value)
+        if value < lowest or training.noisy:
             best, lowest = x.copy(), value
-        if np.abs(gradient).max() < training.tol:
+        if _arrived(training, seen, gradient):
             break
         step, moments = adam_step(gradient, moments)
-        x = np.clip(x - training.learning_rate * step, *bounds.T)
+        rate = training.learning_rate * (1 - (1 - training.decay) * i / training.max_iter)
+        x = np.clip(x - rate * step, *bounds.T)
     return best
+
+
+def _arrived(training: Training, seen: list[float], gradient: np.ndarray) -> bool:
+    """Whether Adam may stop, given the losses so far and the last gradient."""
+    if training.patience is None:
+        return bool(np.abs(gradient).max() < training.tol)
+    few = training.patience
+    if len(seen) < 2 * few:
+        return False
+    summary = np.mean if training.noisy else np.min
+    return bool(summary(seen[-2 * few : -few]) - summary(seen[-few:]) < training.tol)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,10 @@ class Checkpoint:
         return group.create_array(
             ROWS, shape=(0, width), chunks=(1, width), dtype="f8", fill_value=np.nan
         )
+
+    def stage(self, number: int) -> Checkpoint:
+        """The checkpoint of a part of the run, kept inside that of the first."""
+        return self if not number else replace(self, url=f"{self.url}/stage-{number}")
 
     def remove(self) -> None:
         """Forget the run."""

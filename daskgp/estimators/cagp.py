@@ -1,0 +1,518 @@
+"""CaGP: computation-aware GPs, whose variance says what was not computed as well."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import zlib
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator, eigsh
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import krylov, ordering, scaling
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators import training
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.places import kept_rows
+from daskgp.estimators.settings import choice, positive, whole
+from daskgp.flow import actions as acting
+from daskgp.flow import io, members, nearby, partition, rounds, supports, visible
+from daskgp.flow import plan as planning
+from daskgp.flow.actions import ActionRounds
+from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.layout import read_layout
+from daskgp.flow.prepare import arrange
+from daskgp.flow.supports import Supports
+from daskgp.kernels import Kernel
+from daskgp.kernels.weights import Weights
+from daskgp.model import Block, Theta
+from daskgp.models.cagp import CaGP as ComputationAware
+from daskgp.models.cagp import LossName
+from daskgp.train import Evaluate
+from daskgp.typing import Device, MeanName, OptimizerName
+
+logger = logging.getLogger("daskgp")
+
+DENSE = ("cg", "random", "eigen")
+PACE = 10.0
+"""What training moves weights by beside kernel parameters: weights of an action are many."""
+PATIENCE, DECAY = 50, 0.1
+"""Steps of Adam that must bring something, and what its learning rate falls to."""
+CORRECTIONS = 20
+"""Pairs that L-BFGS remembers: weights are many and depend on one another."""
+COLUMNS = 256
+"""Places whose computational uncertainty is found at a time."""
+SHARED = f"give store= {visible.HERE}"
+
+
+class CaGP(GaussianProcess):
+    """Computation-aware GP regression: exact given a few combinations of the targets.
+
+    The targets are seen through n_actions linear combinations (actions), [CAGP] eq. 5.  Whatever
+    they are, the variance is never below the exact GP's with the same hyper-parameters: it also
+    holds what was not computed.  A value and gradient takes two kernel entries for each pair of
+    a training row and a point of an action: about 2 n² where all rows are points, 2 n k n_actions
+    with ``support=k``, and no tile of the kernel is ever kept.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+    n_actions : int
+        Number of actions.
+    actions : {"sparse", "cg", "random", "eigen"} or array-like (n, n_actions)
+        Learned weights, each action on rows of its own (eq. 14); residuals of conjugate gradients;
+        normal random numbers; the leading eigenvectors of the kernel matrix; or themselves, for
+        rows as they are given.  All but "sparse" keep n x n_actions numbers in the client and
+        n² n_actions operations are a pass.
+    support : int, optional
+        Most rows of an action, drawn at random from all; other targets then reach the posterior
+        through the hyper-parameters alone.  Default all rows.
+    order : str or sequence of str, optional
+        Sparse actions combine rows next to one another in this order, as for ``daskgp.prepare``;
+        None for rows as they lie.  A store that ``daskgp.prepare`` made is read as it is.
+    loss : {"elbo", "projected"}
+        What training maximises: the evidence lower bound of all targets (eq. 11), or the evidence
+        of the combinations alone (eq. 9), which overestimates the noise.
+    batch_rows : int, optional
+        Rows drawn anew for each step that the sums over rows of the bound are estimated from,
+        without bias; for ``optimizer="adam"``.
+    action_tol : float
+        Relative residual at which "cg" wants no further action.
+    refreshes : int
+        How often actions that are not learned are chosen anew for the trained hyper-parameters
+        while training.
+    noise_variance : float
+        Initial noise variance, in units of the standardised y.
+    learning_rate : float
+        Of Adam, at the start; it falls to a tenth of it.
+    tol : float
+        Relative change of the objective per value of y at which L-BFGS stops; Adam stops where 50
+        steps have brought less than that.
+    mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
+progress
+        As in ``SGPR``.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    n_actions_ : int, those that say something
+    actions_ : sparse array or ndarray (a, n_actions), the weights of all actions
+    points_ : ndarray (a, d), the rows they are on, in the units of X
+    objective_ : float, what training maximised, of all standardised rows
+    history_ : list of dict, one an iteration
+    n_features_in_, feature_names_in_, n_rows_
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> y = np.sin(6 * X[:, 0])
+    >>> model = daskgp.CaGP(n_actions=20).fit(X, y)
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-2)
+    True
+    """
+
+    model_name: ClassVar[str] = "cagp"
+    inputs_label: ClassVar[str] = "actions"
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        n_actions: int = 512,
+        actions: Literal["sparse", "cg", "random", "eigen"] | ArrayLike = "sparse",
+        support: int | None = None,
+        order: str | list[str] | None = "auto",
+        loss: LossName = "elbo",
+        batch_rows: int | None = None,
+        action_tol: float = 1e-4,
+        refreshes: int = 2,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "l-bfgs",
+        learning_rate: float = 0.1,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        block_rows: int | None = None,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.n_actions = n_actions
+        self.actions = actions
+        self.support = support
+        self.order = order
+        self.loss = loss
+        self.batch_rows = batch_rows
+        self.action_tol = action_tol
+        self.refreshes = refreshes
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.standardize = standardize
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.block_rows = block_rows
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    # -- what is learned ---------------------------------------------------------------------
+
+    @property
+    def n_actions_(self) -> int:
+        """Number of actions that say something: neither zero nor combinations of others."""
+        check_is_fitted(self, "solved_")
+        return len(self.solved_.state.columns)
+
+    @property
+    def actions_(self) -> Any:
+        """Weights (a, n_actions): a sparse array where each action has points of its own."""
+        found = self._supports()
+        _, weights = found.whole()
+        if found.owner is None:
+            return weights
+        places = np.arange(len(weights)), found.owner
+        return sp.csc_array((weights[:, 0], places), shape=(len(weights), found.count))
+
+    @property
+    def points_(self) -> np.ndarray:
+        """Points (a, d) that actions are on, in the units of X; NaN where a row had a gap."""
+        return self._supports().whole()[0]
+
+    def _supports(self) -> Supports:
+        check_is_fitted(self, "solved_")
+        kept = self.solved_.kept
+        assert isinstance(kept, Supports)
+        return kept
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def _model(self) -> Any:
+        return ComputationAware(self.loss)
+
+    @property
+    def _sparse(self) -> bool:
+        return isinstance(self.actions, str) and self.actions == "sparse"
+
+    @property
+    def _given(self) -> np.ndarray | None:
+        """Actions (n, t) that the user gives."""
+        if isinstance(self.actions, str):
+            choice("actions", self.actions, ("sparse", *DENSE))
+            return None
+        found = np.asarray(self.actions, np.float64)
+        if found.ndim != 2 or not np.isfinite(found).all():
+            raise SettingError(
+                f"actions of shape {found.shape}: give finite numbers (n, n_actions), or one of "
+                f"{', '.join(map(repr, ('sparse', *DENSE)))}"
+            )
+        return found
+
+    def _n_inputs(self) -> int:
+        given = self._given
+        return whole("n_actions", self.n_actions, 1) if given is None else given.shape[1]
+
+    def _check(self, n: int) -> None:
+        """Raise SettingError for settings out of range or that contradict one another."""
+        given, sparse = self._given, self._sparse
+        positive("action_tol", self.action_tol)
+        positive("learning_rate", self.learning_rate)
+        whole("refreshes", self.refreshes, 1)
+        if self.support is not None:
+            whole("support", self.support, 1)
+            if not sparse:
+                raise SettingError(
+                    f"support={self.support} is for actions='sparse': leave it out, or choose those"
+                )
+        if self.batch_rows is not None:
+            whole("batch_rows", self.batch_rows, 1)
+            if not sparse or self.loss != "elbo" or self.optimizer == "l-bfgs":
+                raise SettingError(
+                    f"batch_rows={self.batch_rows} estimates the bound from mini-batches: choose "
+                    "actions='sparse', loss='elbo' and optimizer='adam', or leave it out"
+                )
+        if given is not None and len(given) != n:
+            raise SettingError(
+                f"actions have {len(given)} rows, the training data {n}: give one for each row"
+            )
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        self._check(len(rows))
+        if self.order is not None and self._sparse and self.support is None:
+            layout = read_layout(rows.X)
+            if layout is None:
+                ordering.check_order(self.order, rows.feature_names)
+        super()._refuse(rows, executor)
+
+    def _refuse_few_rows(self, n: int) -> None:
+        super()._refuse_few_rows(n)
+        t = self._n_inputs()
+        if self.support is not None and self.support * t > n:
+            raise InputError(
+                f"support={self.support} for {t} actions on {n} usable rows: an action has at "
+                f"most {n // t} of them; choose a smaller support or fewer actions"
+            )
+        if self.batch_rows is not None and self.batch_rows > n:
+            raise InputError(
+                f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"
+            )
+
+    def _plan(self, rows: io.Rows) -> planning.Plan:
+        found = super()._plan(rows)
+        if self._sparse:
+            return found
+        # weights, their products with the kernel matrix and what is made of them
+        dense = 8 * len(rows) * self._n_inputs()
+        return dataclasses.replace(
+            found,
+            bytes_per_task=found.bytes_per_task + dense,
+            bytes_per_worker=found.bytes_per_worker + dense,
+            bytes_client=found.bytes_client + 4 * dense,
+            bytes_on_disk=found.bytes_on_disk + dense,
+        )
+
+    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
+        points = n if self.support is None else self.support * self._n_inputs()
+        held = points if points <= acting.HELD_POINTS else acting.PANEL_ROWS
+        return max(block_rows, held), points, 1
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def _fit_rows(
+        self,
+        rows: io.Rows,
+        executor: Executor,
+        checkpoint: str | None,
+        keep: str | None = None,
+    ) -> None:
+        with kept_rows(keep, self.store) as place:
+            try:
+                super()._fit_rows(rows, executor, checkpoint, place)
+            finally:
+                io.remove(_ordered(place))
+
+    def _arranged(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> rounds.Rounds:
+        rows = stage.rows
+        if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
+            rows = dataclasses.replace(rows, X=rows.X.copy(), y=rows.y.copy())
+        layout = read_layout(rows.X)
+        as_it_lies = self.order is None or not self._sparse or self.support is not None
+        if as_it_lies or layout is not None:
+            return dataclasses.replace(stage, rows=rows)
+        lengths = training.lengths(stage, theta, sums)
+        url = _ordered(keep)
+        seed, executor = self._seed(), stage.executor
+        arrange(rows, url, self.order or "auto", None, lengths, seed, executor, sums, SHARED)
+        found, _ = nearby.open_blocks(url)
+        if isinstance(rows.X, np.ndarray):
+            found = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
+        spans = tuple(self._spans(found))
+        return dataclasses.replace(stage, rows=found, windows=partition.alone(spans))
+
+    def _learn(
+        self,
+        stage: rounds.Rounds,
+        theta: Theta,
+        sums: scaling.Sums,
+        checkpoint: str | None,
+        keep: str,
+    ) -> None:
+        points, edges = self._points(stage, theta, sums)
+        acts = ActionRounds(
+            ComputationAware(self.loss),
+            stage.rows,
+            stage.spans,
+            points,
+            int(sums.rows),
+            stage.scaling,
+            stage.executor,
+            stage.dtype,
+            stage.device,
+        )
+        run = training.plan_run(self, stage, theta, sums, checkpoint)
+        learn = self._learn_sparse if edges is not None else self._learn_dense
+        theta, weights, self.history_ = learn(acts, theta, run, edges)
+        state, objective = acts.solve(theta, weights, acts.n_points())
+        self.objective_ = objective.value
+        if objective.dropped:
+            logger.warning(
+                "%d of %d actions are zero or combinations of others and were dropped",
+                objective.dropped,
+                weights.count,
+            )
+        values = weights.values[:, None] if weights.owner is not None else weights.values
+        kept = supports.of(points, values, edges)
+        if not isinstance(points.X, np.ndarray):
+            kept = Supports(members.keep(kept.rows, keep, supports.PANEL_ROWS), kept.edges)
+            visible.check(stage.executor, kept.rows.X, "the points of actions", SHARED)
+        self._remember(stage, theta, state, kept)
+
+    def _points(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums
+    ) -> tuple[io.Rows, np.ndarray | None]:
+        """The rows that actions are on, and where each action's begin if they are its own."""
+        rows, t = stage.rows, self._n_inputs()
+        if not self._sparse:
+            return rows, None
+        if self.support is None:
+            return rows, np.linspace(0, len(rows), t + 1).astype(np.int64)
+        number, d = self.support * t, rows.n_features
+        plain = scaling.identity(d, rows.n_targets)
+        drawn = rounds.gather_sample(rows, stage.spans, plain, number, self._seed(), stage.executor)
+        line = self._line(drawn, stage, theta, sums)
+        found = dataclasses.replace(
+            rows, X=drawn.X[line], y=drawn.y[line], chunks=None, identity=None, passing=False
+        )
+        return found, np.arange(t + 1) * self.support
+
+    def _line(
+        self, drawn: Block, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums
+    ) -> np.ndarray:
+        """The order in which drawn rows are cut into actions."""
+        if self.order is None:
+            return np.arange(len(drawn.X))
+        d, names = stage.rows.n_features, stage.rows.feature_names
+        lengths = training.lengths(stage, theta, sums)
+        low, high = sums.low[:d], sums.high[:d]
+        order = ordering.make_order(
+            self.order, drawn.X, low, high, names, self._n_inputs(), lengths, self._seed()
+        )
+        return np.argsort(order.keys(drawn.X), kind="stable")
+
+    def _learn_sparse(
+        self,
+        acts: ActionRounds,
+        theta: Theta,
+        run: training.Run,
+        edges: np.ndarray | None,
+    ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
+        """Hyper-parameters and actions by one search, [CAGP] eq. 13."""
+        assert edges is not None
+        owner, k = np.repeat(np.arange(len(edges) - 1), np.diff(edges)), len(run.start)
+        count, seed = len(edges) - 1, self._seed()
+        start = self._started(acts, owner, seed)
+        if self.optimizer is None:
+            return theta, _normalised(start, owner, count)[0], []
+        quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
+
+        def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            weights, norms = _normalised(PACE * vector[k:], owner, count)
+            batch = None
+            if self.batch_rows is not None:  # so that a run that is resumed draws the same
+                batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
+            found = quiet.value_and_gradient(theta.from_vector(vector[:k]), weights, batch)
+            assert found.weights is not None
+            along = np.bincount(owner, weights.values * found.weights, count)
+            by_weights = (found.weights - weights.values * along[owner]) / norms[owner]
+            return found.value, np.concatenate([found.kernel, [found.noise], PACE * by_weights])
+
+        free = np.tile([-np.inf, np.inf], (len(start), 1))
+        whole_run = run._replace(
+            start=np.concatenate([run.start, start / PACE]),
+            bounds=np.concatenate([run.bounds, free]),
+            describe=lambda vector: run.describe(vector[:k]),
+        )
+        best, history = self._maximise(evaluate, whole_run, acts)
+        weights, _ = _normalised(PACE * best[k:], owner, count)
+        return theta.from_vector(best[:k]), weights, history
+
+    def _maximise(
+        self, evaluate: Evaluate, run: training.Run, acts: ActionRounds
+    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        assert self.tol is not None
+        return training.maximise(
+            self,
+            evaluate,
+            run,
+            acts.count * acts.rows.n_targets,
+            self.tol,
+            learning_rate=self.learning_rate,
+            patience=PATIENCE,
+            decay=DECAY,
+            noisy=self.batch_rows is not None,
+            corrections=CORRECTIONS,
+        )
+
+    def _started(self, acts: ActionRounds, owner: np.ndarray, seed: int) -> np.ndarray:
+        """First weights (a,): nearly local means, or random ones of rows in no order."""
+        complete = acts.on_points().complete()
+        noise = np.random.default_rng([seed, 7]).standard_normal(len(complete))
+        start: np.ndarray = (noise if self.order is None else 1.0 + 0.1 * noise) * complete
+        return start
+
+    def _learn_dense(
+        self,
+        acts: ActionRounds,
+        theta: Theta,
+        run: training.Run,
+        edges: np.ndarray | None,
+    ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
+        """Hyper-parameters with actions held, which are then chosen anew; [CAGP] section 4."""
+        quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
+        history: list[dict[str, Any]] = []
+        follows = isinstance(self.actions, str) and self.actions in ("cg", "eigen")
+        for i in range(0 if self.optimizer is None else self.refreshes if follows else 1):
+            weights = self._chosen_actions(acts, theta)
+
+            def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+                found = quiet.value_and_gradient(theta.from_vector(vector), weights)  # noqa: B023
+                return found.value, np.append(found.kernel, found.noise)
+
+            start = run.start if i == 0 else theta.to_vector(False)
+            tape = run.tape and run.tape.stage(i)
+            part = run._replace(start=start, tape=tape)
+            best, more = self._maximise(evaluate, part, acts)
+            theta, so_far = theta.from_vector(best), len(history)
+            history += [{**entry, "iteration": so_far + entry["iteration"]} for entry in more]
+        return theta, self._chosen_actions(acts, theta), history
+
+    def _chosen_actions(self, acts: ActionRounds, theta: Theta) -> Weights:
+        """Dense actions for these hyper-parameters."""
+        y, given, t = acts.targets(), self._given, self._n_inputs()
+        complete = acts.complete()
+        if given is not None:
+            return Weights.dense(given * complete[:, None])
+        if self.actions == "random":
+            rng = np.random.default_rng([self._seed(), 8])
+            return Weights.dense(rng.standard_normal((len(y), t)) * complete[:, None])
+        product = acts.covariance(theta)
+        if self.actions == "cg":
+            found = krylov.residual_directions(product, y, t, self.action_tol)
+            logger.info(
+                "%d actions of conjugate gradients, relative residual %.2g",
+                len(found.residuals),
+                found.residuals[-1] if len(found.residuals) else 0.0,
+            )
+            return Weights.dense(found.actions)
+        n = len(y)
+        start = np.random.default_rng([self._seed(), 9]).standard_normal(n) * complete
+        operator = LinearOperator((n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0])
+        _, vectors = eigsh(operator, k=t, which="LA", v0=start)
+        return Weights.dense(np.ascontiguousarray(vectors[:, ::-1]))
+
+
+def _ordered(keep: str) -> str:
+    """Where rows in the order of actions lie during a fit."""
+    return f"{keep}-ordered"
+
+
+def _normalised(values: np.ndarray, owner: np.ndarray, count: int) -> tuple[Weights, np.ndarray]:
+    """Actions of unit length, which say the same, and their lengths; zero ones stay zero."""
+    norms = np.sqrt(np.bincount(owner, values**2, count))
+    norms[norms == 0] = 1.0
+    return Weights(values / norms[owner], owner, count), norms

@@ -1,0 +1,117 @@
+"""The points that actions are made of, with their weights, which predictions read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from daskgp.backend import to_device
+from daskgp.errors import StoreError
+from daskgp.flow.io import Rows, groups, prepared
+from daskgp.flow.partition import parts
+from daskgp.kernels.weights import Weights
+from daskgp.models.cagp import Panel
+from daskgp.scaling import Scaling
+
+PANEL_ROWS = 4_096
+"""Points that a task holds at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Supports:
+    """Points X (a, d) in the user's units, and the weights of t actions on them as ``rows.y``.
+
+    Parameters
+    ----------
+    rows : Rows
+        X, and weights (a, 1) of the action that a point belongs to or (a, t) of all of them.
+    edges : ndarray (t + 1,)
+        First point of each action, and the number of points; empty where every point has a weight
+        in every action.
+    """
+
+    rows: Rows
+    edges: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """Number of actions t."""
+        return self.rows.n_targets if not len(self.edges) else len(self.edges) - 1
+
+    @cached_property
+    def owner(self) -> np.ndarray | None:
+        """The action of each point (a,); None where they belong to all."""
+        if not len(self.edges):
+            return None
+        return np.repeat(np.arange(self.count), np.diff(self.edges))
+
+    @cached_property
+    def token(self) -> str:
+        """Checksum of the weights, and of the first and last point."""
+        ends = {}
+        for name, at in (("first", 0), ("last", max(len(self.rows) - 1, 0))):
+            X, weights = self.rows.read(at, at + 1)
+            ends[name] = np.concatenate([X, weights], axis=1).astype(np.float64)
+        sums = np.zeros(self.rows.n_targets)
+        for start, stop in parts(0, len(self.rows), PANEL_ROWS):
+            sums += self.rows.read(start, stop)[1].sum(axis=0)
+        return groups.checksum({"edges": self.edges, "sums": sums, **ends}, {})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps beside the points."""
+        return {"edges": self.edges}
+
+    def describe(self) -> dict[str, str]:
+        """For people."""
+        return {"actions": f"{self.count} on {len(self.rows)} points"}
+
+    def lies_at(self, url: str) -> bool:
+        """Whether a URL is that of the store that the points are read from."""
+        return prepared.lies_at(self.rows, url)
+
+    def write(self, url: str) -> None:
+        """Write points and weights to a new dataset store."""
+        prepared.copy(url, self.rows, PANEL_ROWS)
+
+    def whole(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points (a, d) in the user's units and their weights, as ``rows`` has them."""
+        X, weights = self.rows.read(0, len(self.rows))
+        return np.asarray(X), np.asarray(weights)
+
+
+def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
+    """Points of some rows with the weights (a, 1) or (a, t) of actions."""
+    names = tuple(f"action{j}" for j in range(weights.shape[1]))
+    with_weights = replace(rows, y=weights, target_names=names, identity=None, passing=False)
+    return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
+
+
+@dataclass(frozen=True, eq=False)
+class Consulted:
+    """Panels of points as a prediction reads them, again and again."""
+
+    supports: Supports
+    scaling: Scaling
+    points: int
+    device: str
+
+    def __iter__(self) -> Iterator[Panel]:
+        found = 0
+        for start, stop in parts(0, len(self.supports.rows), PANEL_ROWS):
+            X, weights = self.supports.rows.read(start, stop)
+            keep = np.isfinite(np.asarray(X, np.float64)).all(axis=1)
+            found += int(keep.sum())
+            inputs = self.scaling.inputs(np.asarray(X[keep], np.float64))
+            values = np.asarray(weights[keep], np.float64)
+            owner = self.supports.owner
+            if owner is not None:
+                owner, values = owner[start:stop][keep], values[:, 0]
+            yield Panel(
+                to_device(inputs, self.device),
+                Weights(to_device(values, self.device), owner, self.supports.count),
+            )
+        if found != self.points:
+            raise StoreError("points that the model reads back are gone: fit again")

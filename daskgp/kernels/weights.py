@@ -1,0 +1,134 @@
+"""Weights of functions sum_a s_a k(z_a, .): dense, or each function on points of its own.
+
+Letters: Z points (a, d); S weights (a, t), one column a function; F = S' K(Z, X) their values
+(t, n) at rows X; bars are derivatives of some objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp.backend import is_numpy, namespace
+from daskgp.errors import InputError
+from daskgp.typing import Array
+
+SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (64, 512), (256, 128), (4_096, 4_096)
+"""Points and rows of a tile that is contracted as it is made; on the host it fits the cache."""
+
+
+class Patch(NamedTuple):
+    """Part of a tile K(Z, X), the functions that have weights on its points, and those weights.
+
+    ``weights`` (t', points) are those of ``columns``.
+    """
+
+    points: slice
+    rows: slice
+    columns: slice
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights of t functions over a points.
+
+    Parameters
+    ----------
+    values : (a, t) array, or (a,) where ``owner`` is given
+    owner : (a,) int array, optional
+        The function that a point belongs to, never decreasing; NumPy, on the host.
+    count : int
+        t.
+    """
+
+    values: Array
+    owner: np.ndarray | None
+    count: int
+
+    @classmethod
+    def dense(cls, values: Array) -> Weights:
+        """Any weights (a, t)."""
+        return cls(values, None, values.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def astype(self, dtype: np.dtype) -> Weights:
+        """The same weights as another type."""
+        return Weights(self.values.astype(dtype, copy=False), self.owner, self.count)
+
+    def patches(self, n: int) -> Iterator[Patch]:
+        """Cut the tile of all points and n rows; parts of the same points have the same weights."""
+        xp = namespace(self.values)
+        tall, wide = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
+        if not is_numpy(xp):
+            tall, wide = DEVICE_PATCH
+        strips = [self._strip(slice(i, i + tall)) for i in range(0, len(self), tall)]
+        for start in range(0, n, wide):
+            rows = slice(start, min(start + wide, n))
+            for points, columns, weights in strips:
+                yield Patch(points, rows, columns, weights)
+
+    def _strip(self, points: slice) -> tuple[slice, slice, Array]:
+        points = slice(points.start, min(points.stop, len(self)))
+        if self.owner is None:
+            return points, slice(0, self.count), self.values[points].T
+        owner = self.owner[points]
+        columns = slice(int(owner[0]), int(owner[-1]) + 1)
+        xp = namespace(self.values)
+        weights = xp.zeros((columns.stop - columns.start, len(owner)), self.values.dtype)
+        weights[xp.asarray(owner - owner[0]), xp.arange(len(owner))] = self.values[points]
+        return points, columns, weights
+
+    def collect(self, patch: Patch, found: Array, into: Array) -> None:
+        """Add derivatives (t', points) by the weights of a patch to those of all, like values."""
+        if self.owner is None:
+            into[patch.points] += found.T
+            return
+        owner = self.owner[patch.points]
+        xp = namespace(found)
+        into[patch.points] += found[xp.asarray(owner - owner[0]), xp.arange(len(owner))]
+
+    def functions(self, n: int, out: Array | None) -> Array:
+        """``out`` (t, n), or zeros of that shape."""
+        if out is None:
+            return namespace(self.values).zeros((self.count, n), self.values.dtype)
+        if out.shape != (self.count, n):
+            raise InputError(f"out has shape {out.shape}, {(self.count, n)} is needed")
+        return out
+
+    def times(self, F: Array) -> Array:
+        """F S (q, t) for F (q, a)."""
+        found = namespace(F).zeros((len(F), self.count), F.dtype)
+        for points, _, columns, S in self.patches(1):
+            found[:, columns] += F[:, points] @ S.T
+        return found
+
+    def spread(self, M: Array) -> Array:
+        """M S' (q, a) for M (q, t)."""
+        if self.owner is None:
+            return M @ self.values.T
+        return M[:, namespace(M).asarray(self.owner)] * self.values
+
+    def pulled(self, P: Array) -> Array:
+        """The entries, like values, of a derivative by S' (t, a)."""
+        if self.owner is None:
+            return P.T
+        xp = namespace(P)
+        return P[xp.asarray(self.owner), xp.arange(len(self))]
+
+    def check(self, points: int) -> None:
+        """Raise InputError unless there is a weight for each of so many points."""
+        if len(self) != points:
+            raise InputError(f"{len(self)} weights for {points} points: they must agree")
+
+
+class WeightedGradient(NamedTuple):
+    """Gradient through F: by the logarithms of the kernel's parameters (k,) and by the weights."""
+
+    log_parameters: np.ndarray
+    weights: Array
