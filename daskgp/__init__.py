@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics
     from daskgp.errors import DaskgpError, InputError
     from daskgp.estimators import (
+        CGGP,
         LMA,
         PIC,
         SGPR,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CGGP",
     "LMA",
     "PIC",
     "SGPR",
@@ -60,6 +62,7 @@ __all__ = [
 # A name is imported when it is first asked for: `daskgp --help` need not wait for Dask.
 _MODULES = ("errors", "kernels", "metrics")
 _HOMES = {
+    "CGGP": "daskgp.estimators",
     "LMA": "daskgp.estimators",
     "PIC": "daskgp.estimators",
     "SGPR": "daskgp.estimators",

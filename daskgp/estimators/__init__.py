@@ -4,6 +4,7 @@ from typing import Any
 
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
+from daskgp.estimators.cggp import CGGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
@@ -14,6 +15,7 @@ from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.flow.plan import Plan
 
 __all__ = [
+    "CGGP",
     "ESTIMATORS",
     "LMA",
     "PIC",

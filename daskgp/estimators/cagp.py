@@ -13,15 +13,16 @@ from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import krylov, ordering, scaling
+from daskgp import krylov, linalg, ordering, scaling
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import choice, positive, whole
 from daskgp.flow import actions as acting
-from daskgp.flow import io, members, nearby, partition, rounds, supports, visible
+from daskgp.flow import io, nearby, partition, rounds, supports, visible
 from daskgp.flow import plan as planning
+from daskgp.flow import predict as prediction
 from daskgp.flow.actions import ActionRounds
 from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.layout import read_layout
@@ -46,6 +47,8 @@ CORRECTIONS = 20
 """Pairs that L-BFGS remembers: weights are many and depend on one another."""
 COLUMNS = 256
 """Places whose computational uncertainty is found at a time."""
+SETTLED, STEPS = 1e-4, 300
+"""Share of the variance that a step may still add to the computational part, and most steps."""
 SHARED = f"give store= {visible.HERE}"
 
 
@@ -181,7 +184,7 @@ progress
     def actions_(self) -> Any:
         """Weights (a, n_actions): a sparse array where each action has points of its own."""
         found = self._supports()
-        _, weights = found.whole()
+        weights = np.nan_to_num(found.whole()[1])
         if found.owner is None:
             return weights
         places = np.arange(len(weights)), found.owner
@@ -189,7 +192,7 @@ progress
 
     @property
     def points_(self) -> np.ndarray:
-        """Points (a, d) that actions are on, in the units of X; NaN where a row had a gap."""
+        """Points (a, d) that actions are on, in the units of X, missing values included."""
         return self._supports().whole()[0]
 
     def _supports(self) -> Supports:
@@ -197,6 +200,88 @@ progress
         kept = self.solved_.kept
         assert isinstance(kept, Supports)
         return kept
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+        return_computational: bool = False,
+    ) -> Any:
+        """Posterior mean, and on request its standard deviation, covariance and what part is why.
+
+        Parameters
+        ----------
+        X, return_std, return_cov, include_noise
+            As for every estimator.
+        return_computational : bool
+            Also return the standard deviation of the computational part, which more actions would
+            remove: its square is the variance of f less that of the exact GP given all targets.
+            For rows in memory, and for actions on all rows; found by conjugate gradients, of
+            which a step costs n² kernel entries.
+
+        Returns
+        -------
+        mean : (n,) or (n, p)
+        std or cov, computational : where asked for
+        """
+        found = super().predict(X, return_std, return_cov, include_noise)
+        if not return_computational:
+            return found
+        several = found if isinstance(found, tuple) else (found,)
+        return *several, self._computational(X)
+
+    def _computational(self, X: Any) -> np.ndarray:
+        """Standard deviation of the computational part at rows in memory."""
+        solved, kept = self.solved_, self._supports()
+        if len(kept.rows) < self.n_rows_:
+            raise SettingError(
+                f"support={self.support} keeps {len(kept.rows)} of {self.n_rows_} training rows: "
+                "the computational part needs all; fit with support=None"
+            )
+        inputs = prediction.in_memory(solved, X)
+        scaled = solved.scaling.inputs(np.asarray(inputs, np.float64))
+        usable = np.flatnonzero(np.isfinite(scaled).all(axis=1))
+        executor = Executor.current(self.progress)
+        spans = tuple(self._spans(kept.rows))
+        model, scale, device = ComputationAware(self.loss), solved.scaling, solved.device
+        acts = ActionRounds(
+            model, kept.rows, spans, kept.rows, self.n_rows_, scale, executor, device=device
+        )
+        found = np.full(len(scaled), np.nan)
+        for few in np.split(usable, range(COLUMNS, len(usable), COLUMNS)):
+            found[few] = self._remaining(acts, kept, scaled[few])
+        spread: np.ndarray = np.sqrt(found)[:, None] * scale.y_scale
+        return spread[:, 0] if solved.vector_target else spread
+
+    def _remaining(self, acts: ActionRounds, kept: Supports, places: np.ndarray) -> np.ndarray:
+        """What is left of k' (K + s I)^-1 k (m,) by the actions, at scaled places."""
+        theta, state = self.solved_.theta, self.solved_.state
+        k, product = acts.kernel_at(theta, places), acts.covariance(theta)
+        weights = np.nan_to_num(kept.whole()[1])
+        S = (
+            Weights.dense(weights)
+            if kept.owner is None
+            else Weights(weights[:, 0], kept.owner, kept.count)
+        )
+        F = S.times(k.T)[:, state.columns].T
+        through = np.zeros((len(places), S.count))
+        explained = linalg.solve_lower(state.factor, F)
+        through[:, state.columns] = linalg.solve_lower_t(state.factor, explained).T
+        r = k - product(S.spread(through).T)
+        prior = theta.kernel.diag(places)
+        variance = np.maximum(prior - (explained**2).sum(axis=0), 0.0)
+        left = krylov.energy(product, r, SETTLED * np.maximum(variance, 1e-12 * prior), STEPS)
+        if not left.settled:
+            logger.warning(
+                "the computational part had not settled after %d steps of conjugate gradients: "
+                "what is given is below it",
+                STEPS,
+            )
+        return np.minimum(left.value, variance)
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -347,7 +432,8 @@ progress
         run = training.plan_run(self, stage, theta, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
         theta, weights, self.history_ = learn(acts, theta, run, edges)
-        state, objective = acts.solve(theta, weights, acts.n_points())
+        complete = acts.on_points().complete()
+        state, objective = acts.solve(theta, weights, int(complete.sum()))
         self.objective_ = objective.value
         if objective.dropped:
             logger.warning(
@@ -356,10 +442,8 @@ progress
                 weights.count,
             )
         values = weights.values[:, None] if weights.owner is not None else weights.values
-        kept = supports.of(points, values, edges)
-        if not isinstance(points.X, np.ndarray):
-            kept = Supports(members.keep(kept.rows, keep, supports.PANEL_ROWS), kept.edges)
-            visible.check(stage.executor, kept.rows.X, "the points of actions", SHARED)
+        values = np.where(complete[:, None], values, np.nan)
+        kept = supports.keep(points, values, edges, stage.executor, keep)
         self._remember(stage, theta, state, kept)
 
     def _points(

@@ -12,6 +12,7 @@ from daskgp import kernels
 from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
+from daskgp.estimators.cggp import CGGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
     estimator.model_name: estimator
-    for estimator in (SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, SparseSpectrumGP, ExactGP)
+    for estimator in (SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SparseSpectrumGP, ExactGP)
 }
 SETTING, NEAR = "setting_", "near_"
 

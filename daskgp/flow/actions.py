@@ -29,6 +29,7 @@ from daskgp.model import Block, Theta, add, move
 from daskgp.models import cagp
 from daskgp.models.cagp import CaGP, Own, Panel
 from daskgp.scaling import Scaling
+from daskgp.typing import Array
 
 PANEL_ROWS = 4_096
 """Points that a task holds at a time, where it does not hold them all."""
@@ -139,8 +140,13 @@ class ActionRounds:
     def times(self, theta: Theta, V: np.ndarray) -> np.ndarray:
         """K(X, Z) V (n, m) for V (a, m) over the points; rows with missing values give 0."""
         common = node("common", Common(theta, Weights.dense(V)))
-        pieces = [Piece(span) for span in self.spans]
-        found = map_all(self._reader().times, pieces, self.executor, "times", [common])
+        found = map_all(self._reader().times, self.spans, self.executor, "times", [common])
+        return np.concatenate(found)
+
+    def kernel_at(self, theta: Theta, places: np.ndarray) -> np.ndarray:
+        """The kernel (n, m) at rows and m places in scaled units; 0 where a row has a gap."""
+        shared = node("theta", theta), node("places", places)
+        found = map_all(self._reader().kernel_at, self.spans, self.executor, "kernel", shared)
         return np.concatenate(found)
 
     def covariance(self, theta: Theta) -> Callable[[np.ndarray], np.ndarray]:
@@ -298,14 +304,22 @@ class _Reader:
                     learned[part.places] += to_host(own)
             return Gradient(kernel, learned)
 
-    def times(self, piece: Piece, common: Common) -> list[np.ndarray]:
+    def times(self, span: Span, common: Common) -> list[np.ndarray]:
         """Products of the kernel at rows and points with what the points are weighted by."""
         with single_blas_thread():
-            found = np.zeros((piece.span.rows, common.weights.count))
+            found = np.zeros((span.rows, common.weights.count))
             panels = self._panels(common)
-            for part in self._parts(piece, common):
-                F = cagp.functions(common.theta.kernel, panels(), part.block.X)
-                found[part.places - piece.span.start] = to_host(F).T
+            for places, inputs in self._inputs(span):
+                F = cagp.functions(common.theta.kernel, panels(), inputs)
+                found[places] = to_host(F).T
+            return [found]
+
+    def kernel_at(self, span: Span, theta: Theta, places: np.ndarray) -> list[np.ndarray]:
+        """The kernel (r, m) at rows and m places in scaled units."""
+        with single_blas_thread():
+            found, others = np.zeros((span.rows, len(places))), to_device(places, self._on)
+            for here, inputs in self._inputs(span):
+                found[here] = to_host(theta.kernel(inputs, others))
             return [found]
 
     def targets(self, span: Span) -> list[np.ndarray]:
@@ -337,6 +351,15 @@ class _Reader:
             if piece.own:
                 own = Own(block.y, _of(common.weights, at, self._on))
             yield _Part(block, own, at)
+
+    def _inputs(self, span: Span) -> Iterator[tuple[np.ndarray, Array]]:
+        """Scaled inputs of the complete rows of a span, tile by tile, and where they are in it."""
+        X, y = self.rows.read(*span)
+        places = np.flatnonzero(scaling.complete_rows(X, y))
+        for start in range(0, len(places), cagp.TILE_ROWS):
+            few = places[start : start + cagp.TILE_ROWS]
+            scaled = self.scaling.inputs(np.asarray(X[few], np.float64))
+            yield few, to_device(scaled.astype(self.dtype, copy=False), self._on)
 
     def _panels(self, common: Common) -> Callable[[], Iterator[Panel]]:
         """Reads all points again and again; once where they are few."""

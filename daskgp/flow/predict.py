@@ -53,19 +53,25 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
 
 def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
     """Mean and joint covariance at rows in memory."""
-    if isinstance(X, da.Array) or grids.is_xarray(X) or io.is_zarr(X):
-        raise InputError(
-            "a joint covariance or sample needs rows in memory: give a NumPy array, or ask for "
-            "return_std"
-        )
-    names, X = io.column_names(X), reading.unmasked(X)
-    check_columns(solved, X, names)
+    X = in_memory(solved, X)
     with single_blas_thread():
         found = solved.moments(X, "covariance", include_noise)
     assert found.covariance is not None
     if solved.vector_target:
         return found.mean[:, 0], found.covariance[:, :, 0]
     return found.mean, found.covariance
+
+
+def in_memory(solved: Solved, X: Any) -> np.ndarray:
+    """Rows in memory with the columns of the training data; InputError for anything else."""
+    if isinstance(X, da.Array) or grids.is_xarray(X) or io.is_zarr(X):
+        raise InputError(
+            "a joint covariance, a sample or the computational part needs rows in memory: give a "
+            "NumPy array, or ask for return_std"
+        )
+    names, X = io.column_names(X), reading.unmasked(X)
+    check_columns(solved, X, names)
+    return X
 
 
 def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
 from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
 from daskgp.models.cagp import CaGP
+from daskgp.models.cggp import CGGP
 from daskgp.scaling import Scaling
 
 DENSE_ROWS = 20_000
@@ -33,7 +34,7 @@ SOUND = {"prediction": "consistent", "variance": "linear"}
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
 
-    model: Model | Ensemble | CaGP
+    model: Model | Ensemble | CaGP | CGGP
     theta: Theta
     state: Any
     scaling: Scaling

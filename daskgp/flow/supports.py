@@ -10,11 +10,13 @@ import numpy as np
 
 from daskgp.backend import to_device
 from daskgp.errors import StoreError
+from daskgp.flow import io, members, visible
+from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows, groups, prepared
 from daskgp.flow.partition import parts
 from daskgp.kernels.weights import Weights
 from daskgp.models.cagp import Panel
-from daskgp.scaling import Scaling
+from daskgp.scaling import Scaling, complete_rows
 
 PANEL_ROWS = 4_096
 """Points that a task holds at a time."""
@@ -27,7 +29,8 @@ class Supports:
     Parameters
     ----------
     rows : Rows
-        X, and weights (a, 1) of the action that a point belongs to or (a, t) of all of them.
+        X, and weights (a, 1) of the action that a point belongs to or (a, t) of all of them; NaN
+        for rows with missing values, which are in none.
     edges : ndarray (t + 1,)
         First point of each action, and the number of points; empty where every point has a weight
         in every action.
@@ -54,10 +57,10 @@ class Supports:
         ends = {}
         for name, at in (("first", 0), ("last", max(len(self.rows) - 1, 0))):
             X, weights = self.rows.read(at, at + 1)
-            ends[name] = np.concatenate([X, weights], axis=1).astype(np.float64)
+            ends[name] = np.nan_to_num(np.concatenate([X, weights], axis=1).astype(np.float64))
         sums = np.zeros(self.rows.n_targets)
         for start, stop in parts(0, len(self.rows), PANEL_ROWS):
-            sums += self.rows.read(start, stop)[1].sum(axis=0)
+            sums += np.nansum(self.rows.read(start, stop)[1], axis=0)
         return groups.checksum({"edges": self.edges, "sums": sums, **ends}, {})
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -89,6 +92,20 @@ def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
     return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
 
 
+def keep(
+    rows: Rows, weights: np.ndarray, edges: np.ndarray | None, executor: Executor, url: str
+) -> Supports:
+    """Points with their weights where predictions find them: at a URL, or in memory if rows are."""
+    found = of(rows, weights, edges)
+    if isinstance(rows.X, np.ndarray):
+        return found
+    io.remove(url)
+    prepared.copy(url, found.rows, PANEL_ROWS)
+    there = replace(found, rows=members.open_rows(url))
+    visible.check(executor, there.rows.X, "the points of actions", f"give store= {visible.HERE}")
+    return there
+
+
 @dataclass(frozen=True, eq=False)
 class Consulted:
     """Panels of points as a prediction reads them, again and again."""
@@ -102,7 +119,7 @@ class Consulted:
         found = 0
         for start, stop in parts(0, len(self.supports.rows), PANEL_ROWS):
             X, weights = self.supports.rows.read(start, stop)
-            keep = np.isfinite(np.asarray(X, np.float64)).all(axis=1)
+            keep = complete_rows(X, weights)
             found += int(keep.sum())
             inputs = self.scaling.inputs(np.asarray(X[keep], np.float64))
             values = np.asarray(weights[keep], np.float64)

@@ -6,6 +6,7 @@ from typing import Any
 
 from daskgp.errors import SettingError
 from daskgp.models.cagp import CaGP
+from daskgp.models.cggp import CGGP
 from daskgp.models.exact import Exact
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.lma import LMA
@@ -26,8 +27,8 @@ REGISTRY: dict[str, Any] = {
 ENSEMBLES: dict[str, Any] = {ExactExperts.name: ExactExperts, SparseExperts.name: SparseExperts}
 """Methods that combine experts."""
 
-PROJECTED: dict[str, Any] = {CaGP.name: CaGP}
-"""Methods that see combinations of the targets."""
+PROJECTED: dict[str, Any] = {CaGP.name: CaGP, CGGP.name: CGGP}
+"""Methods of the kernel matrix of all rows, known by its products."""
 
 
 def by_name(name: str) -> Any:

@@ -1,0 +1,164 @@
+"""CGGP: the mean that conjugate gradients give, to compare CaGP with."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg
+
+from daskgp import scaling
+from daskgp.errors import SettingError
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.places import kept_rows
+from daskgp.estimators.settings import positive
+from daskgp.flow import actions as acting
+from daskgp.flow import io, rounds, supports
+from daskgp.flow.actions import ActionRounds
+from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.kernels import Kernel
+from daskgp.model import Theta
+from daskgp.models.cagp import CaGP as ComputationAware
+from daskgp.models.cggp import CGGP as ConjugateGradients
+from daskgp.typing import Device, MeanName, OptimizerName
+
+logger = logging.getLogger("daskgp")
+
+
+class CGGP(GaussianProcess):
+    """GP regression whose linear system is solved by conjugate gradients; a mean alone.
+
+    Kept for comparison: ``CaGP(actions="cg")`` has the same mean after as many steps and says how
+    far to trust it.  A step costs n² kernel entries, of which no tile is kept.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``.  Hyper-parameters are not trained: take those of a fit of
+        another estimator.
+    noise_variance : float
+        In units of the standardised y.
+    solver_tol : float
+        Relative residual at which the solver stops.
+    max_iter : int
+        Most steps of the solver.
+    mean, standardize, block_rows, dtype, device, store, random_state, progress
+        As in ``SGPR``.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_ : in standardised units
+    residual_ : float, the relative residual reached
+    n_iter_ : int, the steps taken
+    objective_ : float, NaN: there is none
+    history_ : empty list
+    n_features_in_, feature_names_in_, n_rows_
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> model = daskgp.CGGP("matern32(0.3)", noise_variance=0.01).fit(X, np.sin(6 * X[:, 0]))
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-2)
+    True
+    """
+
+    model_name: ClassVar[str] = "cggp"
+    optimizer: OptimizerName | None = None
+    tol: float | None = 1.0
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        noise_variance: float = 0.1,
+        solver_tol: float = 1e-4,
+        max_iter: int = 512,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        block_rows: int | None = None,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.solver_tol = solver_tol
+        self.max_iter = max_iter
+        self.mean = mean
+        self.standardize = standardize
+        self.block_rows = block_rows
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    def _model(self) -> Any:
+        return ConjugateGradients()
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        positive("solver_tol", self.solver_tol)
+        super()._refuse(rows, executor)
+
+    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
+        return max(block_rows, min(n, acting.HELD_POINTS)), n, 1
+
+    def _fit_rows(
+        self, rows: io.Rows, executor: Executor, checkpoint: str | None, keep: str | None = None
+    ) -> None:
+        if checkpoint is not None:
+            raise SettingError("CGGP trains nothing: leave checkpoint out")
+        with kept_rows(keep, self.store) as place:
+            super()._fit_rows(rows, executor, checkpoint, place)
+
+    def _learn(
+        self,
+        stage: rounds.Rounds,
+        theta: Theta,
+        sums: scaling.Sums,
+        checkpoint: str | None,
+        keep: str,
+    ) -> None:
+        rows, quiet = stage.rows, dataclasses.replace(stage.executor, show=False)
+        model, count = ComputationAware(), int(sums.rows)
+        rest = stage.scaling, quiet, stage.dtype, stage.device
+        acts = ActionRounds(model, rows, stage.spans, rows, count, *rest)
+        y, complete = acts.targets(), acts.complete()
+        v = self._solve_system(acts, theta, y)
+        kept = supports.keep(
+            rows, np.where(complete[:, None], v, np.nan), None, stage.executor, keep
+        )
+        self.objective_, self.history_ = float("nan"), []
+        state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
+        self._remember(stage, theta, state, kept)
+
+    def _solve_system(self, acts: ActionRounds, theta: Theta, y: np.ndarray) -> np.ndarray:
+        """Representer weights (n, p), target by target."""
+        product, (n, p), found = acts.covariance(theta), y.shape, np.zeros(y.shape)
+        operator = LinearOperator((n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0])
+        self.n_iter_, self.residual_ = 0, 0.0
+        for j in range(p):
+            steps: list[None] = []
+            found[:, j], _ = cg(
+                operator,
+                y[:, j],
+                rtol=self.solver_tol,
+                maxiter=self.max_iter,
+                callback=lambda _: steps.append(None),  # noqa: B023
+            )
+            size = np.linalg.norm(y[:, j]) or 1.0
+            left = float(np.linalg.norm(y[:, j] - operator @ found[:, j]) / size)
+            self.n_iter_, self.residual_ = max(self.n_iter_, len(steps)), max(self.residual_, left)
+        if self.residual_ > 2 * self.solver_tol:
+            logger.warning(
+                "conjugate gradients stopped after %d steps at a relative residual of %.2g: raise "
+                "max_iter or the noise variance",
+                self.n_iter_,
+                self.residual_,
+            )
+        return found
