@@ -1,8 +1,7 @@
 """Kernel matrices contracted with blocks of vectors as they are made.
 
-K(X, X') V for the rows X of one block and vectors V over the rows X' of another, tile by tile, so
-memory holds two blocks and a strip.  Sums over rows of such products are what the weights of exact
-experts need.
+K(X, X') V for the rows X of one block and vectors V over the rows X' of another, with no tile kept.
+Sums over rows of such products are what the weights of exact experts need.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ import numpy as np
 from daskgp import linalg
 from daskgp.backend import namespace, to_host
 from daskgp.kernels import Kernel
+from daskgp.kernels.weights import Weights
 from daskgp.model import Block, Experts, Theta, add
 from daskgp.typing import Array
-
-STRIP_ROWS = 1024
-"""Rows of the kernel tile held at a time."""
-
 
 class Cross(NamedTuple):
     """Sums over rows x for functions f_j = sum of k(., x') alpha_j(x') over the rows of expert j.
@@ -53,14 +49,7 @@ def values(kernel: Kernel, X: Array, experts: Iterable[tuple[Array, Array]]) -> 
 
 def times(kernel: Kernel, X: Array, Z: Array, V: Array) -> Array:
     """K(X, Z) V (n, t), for X (n, d), Z (r, d) and V (r, t)."""
-    xp = namespace(X)
-    found = xp.empty((len(X), V.shape[1]))
-    tile = xp.empty((min(STRIP_ROWS, len(X)), len(Z)), X.dtype)
-    for start in range(0, len(X), STRIP_ROWS):
-        rows = X[start : start + STRIP_ROWS]
-        K = kernel(rows, Z, out=tile[: len(rows)])
-        xp.matmul(K, V, out=found[start : start + STRIP_ROWS])
-    return found
+    return kernel.weighted(Z, Weights.dense(V), X).T
 
 
 def cross_sums(

@@ -91,3 +91,32 @@ def sequential_completion(R, groups, near):
         found[np.ix_(own, own)] = C + P @ found[np.ix_(c, c)] @ P.T
         seen = np.concatenate([seen, own])
     return found
+
+
+def aware_posterior(K, Ks, Kss, y, s, S):
+    """[CAGP] eq. 5: mean and covariance with C = S (S' (K + s I) S)^-1 S' for the inverse."""
+    C = S @ np.linalg.solve(S.T @ (K + s * np.eye(len(K))) @ S, S.T)
+    return Ks @ C @ y, Kss - Ks @ C @ Ks.T
+
+
+def aware_bound(K, y, s, S):
+    """[CAGP] Lemma S3 by its definition: E_q log p(y | f) - KL(q(f) | p(f)), a column at a time."""
+    n, (mean, covariance) = len(K), aware_posterior(K, K, K, y, s, S)
+    logdets = [np.linalg.slogdet(A).logabsdet for A in (K, covariance)]
+    trace, found = np.trace(np.linalg.solve(K, covariance)), 0.0
+    for target, m in zip(y.T, mean.T, strict=True):
+        misfit = ((target - m) ** 2).sum() + np.trace(covariance)
+        found -= 0.5 * (misfit / s + n * np.log(2 * np.pi * s))
+        found -= 0.5 * (m @ np.linalg.solve(K, m) + trace - n + logdets[0] - logdets[1])
+    return found
+
+
+def projected_targets(S):
+    """[CAGP] eq. 7: S' = S chol(S' S)^-T, whose columns are orthonormal."""
+    return np.linalg.solve(np.linalg.cholesky(S.T @ S), S.T).T
+
+
+def projected_evidence(K, y, s, S):
+    """[CAGP] eq. 9 with its sign changed: log N(S'' y | 0, S'' (K + s I) S'), S' of eq. 7."""
+    S = projected_targets(S)
+    return evidence(S.T @ K @ S, S.T @ y, s)
