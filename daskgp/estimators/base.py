@@ -64,6 +64,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     model_name: ClassVar[str]
     chooses_tol: ClassVar[bool] = False
     """Whether ``tol=None`` leaves it to the method."""
+    ard_reach: ClassVar[float] = 100.0
+    """What multiplies the upper bounds of lengthscales of single inputs."""
     inputs_label: ClassVar[str] = "inducing inputs"
     solved_: Solved
 

@@ -140,6 +140,9 @@ def _bounds(
     d = len(scale.x_scale)
     spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
     kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
+    # an input of its own lengthscale may turn out not to matter
+    single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names])
+    kernel[single, 1] += np.log(estimator.ard_reach)
     # bounds of variances are for targets of variance 1
     unit = scaling.target_variance(sums, scale, estimator.mean)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
