@@ -1,0 +1,196 @@
+"""Computation-aware GPs on a device that refuses what a GPU refuses: the numbers of the host."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from daskgp import backend, kernels
+from daskgp.flow.actions import ActionRounds
+from daskgp.flow.cluster import Executor
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import Span
+from daskgp.kernels.weights import Weights
+from daskgp.model import Block, Theta, move
+from daskgp.models import cagp
+from daskgp.models.cagp import CaGP, Own, Panel, functions
+from daskgp.scaling import identity
+from tests.maths import fakearray
+
+COMPOSITE = (
+    kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
+    + 0.3 * kernels.Linear(variance=0.3)
+    + kernels.RBF(0.9) * kernels.Periodic(period=1.3, active_dims=[0])
+)
+KERNELS = {**{name: kind() for name, kind in kernels.REGISTRY.items()}, "composite": COMPOSITE}
+N, T = 17, 4
+
+every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+every_loss = pytest.mark.parametrize("loss", ["elbo", "projected"])
+forms = pytest.mark.parametrize("form", ["dense", "by owner"])
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    """device="gpu" is a fake one."""
+    xp = fakearray.module("device")
+    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
+    monkeypatch.setitem(sys.modules, "cupy", xp)
+    return xp
+
+
+def problem(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (n, 2))
+    y = np.sin(5 * X @ np.ones((2, 2)) + np.arange(2)) + 0.2 * rng.standard_normal((n, 2))
+    return X, y
+
+
+def actions(form, n=N):
+    rng = np.random.default_rng(1)
+    if form == "dense":
+        return Weights.dense(rng.standard_normal((n, T)))
+    return Weights(rng.standard_normal(n), np.arange(n) * T // n, T)
+
+
+def assert_close(found, wanted, rtol=1e-9):
+    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
+    if isinstance(wanted, tuple | list):
+        for f, w in zip(found, wanted, strict=True):
+            assert_close(f, w, rtol)
+    elif wanted is None:
+        assert found is None
+    else:
+        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
+
+
+def on(device, model, theta, of, dtype, weight=1.0):
+    """Sums, objective, gradient and moments; what is solved is solved on the host."""
+    X, y = problem()
+    block = move(Block(X.astype(dtype), y), device)
+    weights = Weights(move(of.values, device), of.owner, T)
+    own = Own(block.y, weights)
+    panels = [Panel(block.X, weights, np.arange(N))]
+    F = functions(theta.kernel, panels, block.X)
+    total = model.local(theta, block, F, own, weight)
+    arrays = [F, total.gram, total.joint, total.normal, total.cross, total.right]
+    total = move(total, "cpu")
+    objective = model.objective(theta.noise_variance, total)
+    cotangent = move(objective.cotangent, device)
+    through, found, by_own = model.pull(theta, block, F, panels, cotangent, own, weight)
+    state = move(model.solve(theta.noise_variance, total, N), device)
+    at = move(problem(6, seed=2)[0].astype(dtype), device)
+    moments = []
+    for want in ("mean", "variance", "covariance"):
+        few = model.predict(theta, state, at, panels, want)
+        moments.append(move(few, "cpu"))
+        arrays += [m for m in few[:3] if m is not None]
+    arrays += [*found, by_own]
+    by_weights = [move(a, "cpu") for a in (*found, by_own)]
+    return arrays, (total, tuple(objective), through, by_weights, tuple(moments))
+
+
+@every_kernel
+@forms
+@every_loss
+def test_sums_gradient_and_predictions(gpu, kernel, form, loss):
+    model, theta, of = CaGP(loss), Theta(kernel, 0.1), actions(form)
+    _, wanted = on("cpu", model, theta, of, "float64")
+    arrays, found = on("gpu", model, theta, of, "float64")
+    assert [type(array) for array in arrays] == [gpu.ndarray] * len(arrays)
+    assert_close(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, 3.0])
+@forms
+def test_points_that_are_no_rows_and_rows_that_count_more(form, weight):
+    # the bound would miss the rows that do not count
+    model, theta = CaGP("projected"), Theta(COMPOSITE, 0.1)
+    _, wanted = on("cpu", model, theta, actions(form), "float64", weight)
+    _, found = on("gpu", model, theta, actions(form), "float64", weight)
+    assert_close(found, wanted, rtol=1e-6)
+
+
+@every_loss
+@forms
+def test_float32(gpu, loss, form):
+    model, theta = CaGP(loss), Theta(COMPOSITE, 0.1)
+    _, wanted = on("cpu", model, theta, actions(form), "float64")
+    arrays, found = on("gpu", model, theta, actions(form), "float32")
+    assert [type(array) for array in arrays] == [gpu.ndarray] * len(arrays)
+    (total, objective, through, _, moments), (t, o, k, _, m) = found, wanted
+    np.testing.assert_allclose(total.gram, t.gram, rtol=1e-4, atol=1e-4)
+    assert objective[0] == pytest.approx(o[0], rel=1e-4)
+    np.testing.assert_allclose(through, k, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(moments[1].variance, m[1].variance, atol=1e-4)
+
+
+@forms
+def test_actions_that_are_dropped(form):
+    model, theta, of = CaGP(), Theta(COMPOSITE, 0.1), actions(form)
+    if form == "dense":
+        of.values[:, 2] = of.values[:, 0] + of.values[:, 1]
+    else:
+        of.values[of.owner == 2] = 0.0
+    _, wanted = on("cpu", model, theta, of, "float64")
+    _, found = on("gpu", model, theta, of, "float64")
+    assert wanted[1][-1] == found[1][-1] == 1
+    assert_close(found, wanted, rtol=1e-6)
+
+
+# --- the rounds that Dask runs
+
+
+def rounds_of(device, model, dtype="float64", chosen=None):
+    X, y = problem()
+    X[3, 0] = np.nan
+    names = ("a", "b"), ("u", "v")
+    rows = Rows(X, y, None, *names)
+    points = rows if chosen is None else Rows(X[chosen], y[chosen], None, *names)
+    spans = (Span(0, 7), Span(7, 8), Span(8, N))
+    executor = Executor(None, False)
+    return ActionRounds(model, rows, spans, points, N - 1, identity(2, 2), executor, dtype, device)
+
+
+@pytest.mark.parametrize("tile_rows", [3, 2_048])
+@pytest.mark.parametrize("subset", [False, True])
+@pytest.mark.parametrize("batch", [None, (8, 5)])
+@every_loss
+def test_rounds(monkeypatch, loss, batch, subset, tile_rows):
+    monkeypatch.setattr(cagp, "TILE_ROWS", tile_rows)
+    chosen = np.arange(0, N, 2) if subset else None
+    of, theta = actions("by owner", N if chosen is None else len(chosen)), Theta(COMPOSITE, 0.1)
+    wanted, found = (
+        rounds_of(device, CaGP(loss), chosen=chosen).value_and_gradient(theta, of, batch)
+        for device in ("cpu", "gpu")
+    )
+    assert_close(tuple(found), tuple(wanted), rtol=1e-7)
+    state, there = (
+        rounds_of(device, CaGP(loss), chosen=chosen).solve(theta, of, len(of))[0]
+        for device in ("cpu", "gpu")
+    )
+    assert_close(there, state, rtol=1e-7)
+
+
+@every_loss
+def test_rounds_of_dense_actions(loss):
+    of, theta = actions("dense"), Theta(COMPOSITE, 0.1)
+    wanted, found = (
+        rounds_of(device, CaGP(loss)).value_and_gradient(theta, of) for device in ("cpu", "gpu")
+    )
+    assert wanted.weights is None  # dense actions are not learned
+    assert_close(tuple(found), tuple(wanted), rtol=1e-7)
+
+
+def test_products_with_the_covariance_of_all_rows():
+    theta, V = Theta(COMPOSITE, 0.1), np.random.default_rng(4).standard_normal((N, 3))
+    X, _ = problem()
+    complete = np.arange(N) != 3
+    V[3] = 0.0
+    K = COMPOSITE(X) * complete * complete[:, None]
+    for device in ("cpu", "gpu"):
+        rounds = rounds_of(device, CaGP())
+        product = rounds.covariance(theta)(V)
+        np.testing.assert_allclose(product, K @ V + 0.1 * V, rtol=1e-10, atol=1e-12)
+        np.testing.assert_array_equal(rounds.complete(), complete)
+        assert rounds.n_points() == N - 1
