@@ -19,6 +19,7 @@ from daskgp.kernels.weights import Weights
 from daskgp.model import Block, Experts, Theta, add
 from daskgp.typing import Array
 
+
 class Cross(NamedTuple):
     """Sums over rows x for functions f_j = sum of k(., x') alpha_j(x') over the rows of expert j.
 

@@ -350,6 +350,11 @@ progress
                 f"support={self.support} for {t} actions on {n} usable rows: an action has at "
                 f"most {n // t} of them; choose a smaller support or fewer actions"
             )
+        if isinstance(self.actions, str) and self.actions == "eigen" and t >= n:
+            raise InputError(
+                f"{t} eigenvectors of {n} usable rows: choose at most {n - 1}, or "
+                "actions='sparse', of which as many as rows give the exact GP"
+            )
         if self.batch_rows is not None and self.batch_rows > n:
             raise InputError(
                 f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"

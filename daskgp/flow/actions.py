@@ -23,7 +23,7 @@ from daskgp.backend import resolve_device, to_device, to_host
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span, parts
-from daskgp.flow.rounds import KEEP_SHARE, _mapped, _sum, map_all, node
+from daskgp.flow.rounds import KEEP_SHARE, map_all, mapped, node, tree_sum
 from daskgp.kernels.weights import Weights
 from daskgp.model import Block, Theta, add, move
 from daskgp.models import cagp
@@ -35,8 +35,8 @@ PANEL_ROWS = 4_096
 """Points that a task holds at a time, where it does not hold them all."""
 HELD_POINTS = 65_536
 """Most points that a task holds all at once."""
-DRAWS = 32
-"""Most blocks of rows that a mini-batch is drawn from."""
+DRAWS, DRAW_ROWS = 32, 8_192
+"""Most stretches of rows that a mini-batch is drawn from, and most rows of one."""
 
 
 class Piece(NamedTuple):
@@ -115,9 +115,9 @@ class ActionRounds:
         if self._keeps(weights.count, pieces):
             label = f"{self.model.name}-local"
             arguments = [(piece, common) for piece in pieces]
-            kept = self.executor.persist(_mapped(reader.keep, arguments, label))
+            kept = self.executor.persist(mapped(reader.keep, arguments, label))
             first = delayed(operator.itemgetter(0), pure=False)
-            total = _sum([first(k) for k in kept], self.model.combine, self.executor, label)
+            total = tree_sum([first(k) for k in kept], self.model.combine, self.executor, label)
         else:
             total = self._round(reader.local, pieces, [common], "local")
         with solve_threads(weights.count):
@@ -187,8 +187,8 @@ class ActionRounds:
         label = f"{self.model.name}-{what}"
         own = [()] * len(pieces) if each is None else [(one,) for one in each]
         arguments = [(piece, *shared, *more) for piece, more in zip(pieces, own, strict=True)]
-        nodes = _mapped(task, arguments, label)
-        return _sum(nodes, combine or self.model.combine, self.executor, label)
+        nodes = mapped(task, arguments, label)
+        return tree_sum(nodes, combine or self.model.combine, self.executor, label)
 
     def _pieces(self, batch: tuple[int, int] | None) -> list[Piece]:
         """The rows of each task: those that count, and those that are points."""
@@ -203,13 +203,14 @@ class ActionRounds:
         return [*self._drawn(*batch), *own]
 
     def _drawn(self, number: int, seed: int) -> list[Piece]:
-        """A mini-batch: rows of some blocks, each weighted by the inverse of its chance."""
+        """A mini-batch: rows of some stretches, each weighted by the inverse of its chance."""
         rng = np.random.default_rng([seed, 5])
-        chosen = np.sort(rng.permutation(len(self.spans))[:DRAWS])
-        share, found = len(self.spans) / len(chosen), []
-        total = sum(self.spans[i].rows for i in chosen)
+        spans = [few for span in self.spans for few in parts(*span, DRAW_ROWS)]
+        chosen = np.sort(rng.permutation(len(spans))[:DRAWS])
+        share, found = len(spans) / len(chosen), []
+        total = sum(spans[i].rows for i in chosen)
         for i in chosen:
-            span = self.spans[i]
+            span = spans[i]
             rows = min(span.rows, max(1, round(number * span.rows / total)))
             found.append(Piece(span, share * span.rows / rows, False, (rows, seed)))
         return found

@@ -60,8 +60,8 @@ def map_reduce(
     shared : sequence of Delayed
         Broadcast once.
     """
-    return _sum(
-        _mapped(task, [(piece, *shared) for piece in pieces], label), combine, executor, label
+    return tree_sum(
+        mapped(task, [(piece, *shared) for piece in pieces], label), combine, executor, label
     )
 
 
@@ -73,22 +73,23 @@ def map_all(
     shared: Sequence[Delayed] = (),
 ) -> list[Any]:
     """The lists that ``task(piece, *shared)`` gives, joined in the order of the pieces."""
-    nodes = _mapped(task, [(piece, *shared) for piece in pieces], label)
+    nodes = mapped(task, [(piece, *shared) for piece in pieces], label)
     return list(itertools.chain.from_iterable(executor.compute_all(nodes, label)))
 
 
-def _mapped(
+def mapped(
     task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], label: str
 ) -> list[Delayed]:
     """A node for each tuple of arguments."""
     tag = uuid.uuid4().hex[:8]  # a round is never mistaken for an earlier one
-    mapped = delayed(task, pure=False, traverse=False)
-    return [mapped(*given, dask_key_name=f"{label}-{tag}-{i}") for i, given in enumerate(arguments)]
+    of = delayed(task, pure=False, traverse=False)
+    return [of(*given, dask_key_name=f"{label}-{tag}-{i}") for i, given in enumerate(arguments)]
 
 
-def _sum(
+def tree_sum(
     nodes: list[Delayed], combine: Callable[[Any, Any], Any], executor: Executor, label: str
 ) -> Any:
+    """The sum of nodes, FAN_IN neighbours at a time, in their order."""
     root = _tree(nodes, combine, f"{label}-sum-{uuid.uuid4().hex[:8]}")
     return executor.compute(root, nodes, label)
 
@@ -159,7 +160,7 @@ class Rounds:
             kept = self._keep(common)
             first = delayed(operator.itemgetter(0), pure=False)
             label = f"{self.model.name}-local"
-            total = _sum([first(k) for k in kept], self.model.combine, self.executor, label)
+            total = tree_sum([first(k) for k in kept], self.model.combine, self.executor, label)
         else:
             total = self._round("local", common)
         with self._solving(theta):
@@ -195,7 +196,7 @@ class Rounds:
         pieces, label = self._pieces(), f"{self.model.name}-{what}"
         own = [()] * len(pieces) if each is None else [(one,) for one in each]
         arguments = [(piece, *shared, *more) for piece, more in zip(pieces, own, strict=True)]
-        return _sum(_mapped(task, arguments, label), combine, self.executor, label)
+        return tree_sum(mapped(task, arguments, label), combine, self.executor, label)
 
     def _task(self) -> _BlockTask:
         return _BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
@@ -209,7 +210,7 @@ class Rounds:
         """Summaries with their factors, which stay with the workers that made them."""
         arguments = [(piece, prepared) for piece in self._pieces()]
         label = f"{self.model.name}-factor"
-        return self.executor.persist(_mapped(self._task().keep, arguments, label))
+        return self.executor.persist(mapped(self._task().keep, arguments, label))
 
     def _keeps(self, theta: Theta) -> bool:
         """Whether the factors of all blocks fit a share of the workers' memory."""

@@ -215,9 +215,9 @@ def copy(url: str, rows: Rows, chunk_rows: int, blocks: Written | None = None) -
         **writers.marks(),
     }
     with groups.creating(url, "dataset", attributes) as group:
+        stored = [a for a in (rows.X, rows.y) if isinstance(a, zarr.Array)]
+        step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
         for name, source in (("X", rows.X), ("y", rows.y)):
-            stored = isinstance(source, zarr.Array)
-            step = row_step(source) if stored else max(min(chunk_rows, len(rows)), 1)
             target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
             for start in range(0, len(rows), step):
                 target[start : start + step] = source[start : start + step]
