@@ -50,7 +50,7 @@ def estimator_options(command: F) -> F:
         click.option(
             "--model",
             metavar="NAME",
-            help="Method: sgpr, lma, pic, experts, opticom, ssgp or exact.",
+            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, ssgp or exact.",
         ),
     ):
         command = decorate(command)

@@ -14,10 +14,11 @@ from daskgp.flow import io
 from daskgp.flow.io import groups, models, predictions
 from daskgp.flow.layout import Layout, read_layout
 from daskgp.flow.nearby import Nearby
+from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
-    from daskgp.estimators import GaussianProcess
+    from daskgp.estimators import CaGP, GaussianProcess
     from daskgp.flow.plan import Plan
 
 NAMES_SHOWN = 12
@@ -115,7 +116,7 @@ def _model(url: str, group: Any) -> None:
 
 
 def _model_table(url: str, estimator: GaussianProcess) -> Table:
-    from daskgp.estimators import ExpertsGP
+    from daskgp.estimators import CaGP, ExpertsGP
 
     solved, scaling = estimator.solved_, estimator.solved_.scaling
     noise = estimator.noise_variance_
@@ -132,15 +133,21 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
             table.add_row("experts", f"{estimator.n_experts_:,}")
     if isinstance(solved.kept, Nearby):
         _add_blocks(table, solved.kept.layout)
-    for what, said in (solved.kept.describe() if solved.kept else {}).items():
-        table.add_row(what, said)
+    if isinstance(estimator, CaGP):
+        _add_actions(table, estimator)
+    elif isinstance(solved.kept, Supports):
+        table.add_row("points", f"{int(solved.state.points):,}")
+    elif solved.kept:
+        for what, said in solved.kept.describe().items():
+            table.add_row(what, said)
     table.add_row("kernel", _kernel_text(estimator.kernel_))
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * scaling.y_scale
     table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
-    table.add_row("objective", f"{estimator.objective_:.8g}")
-    table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
-    table.add_row("iterations", f"{len(estimator.history_)}")
+    if np.isfinite(estimator.objective_):  # some methods have none
+        table.add_row("objective", f"{estimator.objective_:.8g}")
+        table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
+        table.add_row("iterations", f"{len(estimator.history_)}")
     table.add_row("dtype", solved.dtype)
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
@@ -194,6 +201,26 @@ def _add_blocks(table: Table, layout: Layout) -> None:
     order = layout.order
     along = _listed(order.leading) if order.leading else f"seed {order.seed}"
     table.add_row("order", f"{order.kind}: {along}")
+
+
+def _add_actions(table: Table, estimator: CaGP) -> None:
+    """Actions, the points that they are made of, and what was maximised."""
+    kept = estimator.solved_.kept
+    assert isinstance(kept, Supports)
+    of = estimator.actions if isinstance(estimator.actions, str) else "given"
+    said = f"{estimator.n_actions_:,} {of}"
+    dropped = kept.count - estimator.n_actions_
+    table.add_row("actions", f"{said}, {dropped:,} dropped" if dropped else said)
+    points = int(estimator.solved_.state.points)
+    table.add_row("points", f"{points:,} of {estimator.n_rows_:,} rows")
+    if len(kept.edges):
+        sizes = np.diff(kept.edges)
+        few, most = sizes.min(), sizes.max()
+        between = f"{most:,}" if few == most else f"{few:,} or {most:,}"
+        table.add_row("support of an action", f"{between} rows")
+    else:
+        table.add_row("support of an action", "all points")
+    table.add_row("loss", estimator.loss)
 
 
 def _show(table: Table) -> None:

@@ -57,6 +57,7 @@ class Common(NamedTuple):
 
     theta: Theta
     weights: Weights
+    points: Rows
 
 
 class Evaluated(NamedTuple):
@@ -99,7 +100,7 @@ class ActionRounds:
 
     def total(self, theta: Theta, weights: Weights) -> cagp.Stats:
         """The sums over all rows and points."""
-        common = node("common", Common(theta, weights))
+        common = node("common", Common(theta, weights, self.points))
         found = self._round(self._reader().local, self._pieces(None), [common], "local")
         return self._counted(found)
 
@@ -110,7 +111,7 @@ class ActionRounds:
 
         ``batch`` is the number of rows that are drawn for its sums over rows, and a seed.
         """
-        common, pieces = node("common", Common(theta, weights)), self._pieces(batch)
+        common, pieces = node("common", Common(theta, weights, self.points)), self._pieces(batch)
         reader, kept = self._reader(), None
         if self._keeps(weights.count, pieces):
             label = f"{self.model.name}-local"
@@ -139,7 +140,7 @@ class ActionRounds:
 
     def times(self, theta: Theta, V: np.ndarray) -> np.ndarray:
         """K(X, Z) V (n, m) for V (a, m) over the points; rows with missing values give 0."""
-        common = node("common", Common(theta, Weights.dense(V)))
+        common = node("common", Common(theta, Weights.dense(V), self.points))
         found = map_all(self._reader().times, self.spans, self.executor, "times", [common])
         return np.concatenate(found)
 
@@ -166,10 +167,6 @@ class ActionRounds:
         """The same rounds over the points."""
         spans = self._point_spans(self.spans[0].rows)
         return replace(self, rows=self.points, spans=spans)
-
-    def n_points(self) -> int:
-        """Number of points without missing values, which predictions read back."""
-        return int(self.on_points().complete().sum())
 
     def _counted(self, total: cagp.Stats) -> cagp.Stats:
         """The sums of a mini-batch stand for all rows, whose number is known."""
@@ -229,7 +226,7 @@ class ActionRounds:
         return needed <= KEEP_SHARE * self.executor.memory()
 
     def _reader(self) -> _Reader:
-        return _Reader(self.model, self.rows, self.points, self.scaling, self.dtype, self.device)
+        return _Reader(self.model, self.rows, self.scaling, self.dtype, self.device)
 
 
 class Gradient(NamedTuple):
@@ -253,7 +250,6 @@ class _Reader:
 
     model: CaGP
     rows: Rows
-    points: Rows
     scaling: Scaling
     dtype: str
     device: str
@@ -336,7 +332,7 @@ class _Reader:
 
     def _parts(self, piece: Piece, common: Common) -> Iterator[_Part]:
         """The complete rows of a piece, tile by tile."""
-        rows = self.points if piece.own else self.rows
+        rows = common.points if piece.own else self.rows
         X, y = rows.read(*piece.span)
         places = np.flatnonzero(scaling.complete_rows(X, y))
         if piece.drawn is not None:
@@ -364,14 +360,14 @@ class _Reader:
 
     def _panels(self, common: Common) -> Callable[[], Iterator[Panel]]:
         """Reads all points again and again; once where they are few."""
-        if len(self.points) > HELD_POINTS:
+        if len(common.points) > HELD_POINTS:
             return partial(self._read_panels, common)
         held = list(self._read_panels(common))
         return lambda: iter(held)
 
     def _read_panels(self, common: Common) -> Iterator[Panel]:
-        for span in parts(0, len(self.points), PANEL_ROWS):
-            X, y = self.points.read(*span)
+        for span in parts(0, len(common.points), PANEL_ROWS):
+            X, y = common.points.read(*span)
             places = np.flatnonzero(scaling.complete_rows(X, y))
             if not len(places):
                 continue
