@@ -52,6 +52,14 @@ def test_directions_are_conjugate(p, noise):
     np.testing.assert_allclose(D.T @ A @ D, np.eye(20), atol=1e-9)
 
 
+def test_directions_are_conjugate_even_once_the_residual_is_rounding_alone():
+    A, y = system(100, noise=1e-2)
+    D, residuals = directions(A, y, 100)
+    assert residuals[-1] < 1e-14
+    np.testing.assert_allclose(D.T @ A @ D, np.eye(D.shape[1]), atol=1e-8)
+    assert left_by(A, D, y) < 1e-13
+
+
 def test_directions_span_the_krylov_space():
     A, y = system()
     powers = [y[:, 0]]

@@ -111,7 +111,7 @@ def test_values_and_gradient_are_those_of_the_whole_tile(xp, rng, kernel, form):
 @pytest.mark.parametrize("kernel", [Matern32(ARD), KERNELS["nested"]], ids=["radial", "nested"])
 @forms
 def test_tiles_of_the_sizes_in_use(rng, kernel, form):
-    a, n = 2 * 256 + 40, 2 * 512 + 70
+    a, n = 256 + 40, 512 + 70
     (Z, X), (of, S) = inputs(rng, a, n), make(rng, form, a, 90)
     F_bar = rng.normal(size=(90, n))
     F = kernel.weighted(Z, of, X)

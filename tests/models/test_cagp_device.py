@@ -193,4 +193,3 @@ def test_products_with_the_covariance_of_all_rows():
         product = rounds.covariance(theta)(V)
         np.testing.assert_allclose(product, K @ V + 0.1 * V, rtol=1e-10, atol=1e-12)
         np.testing.assert_array_equal(rounds.complete(), complete)
-        assert rounds.n_points() == N - 1
