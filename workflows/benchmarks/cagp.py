@@ -1,6 +1,6 @@
 """Computation-aware GPs: how well they predict, what they cost and how that grows.
 
-    [DASKGP_DATA=folder] python workflows/benchmarks/cagp.py [--only speed,growth] [--quick]
+    [DASKGP_DATA=folder] python workflows/benchmarks/cagp.py [--only speed,growth]
 
 Every fit and every contender runs in a process of its own; peaks of memory are resident memory
 with imports and data.  Results are printed as lines of JSON when they are there, then as tables.
@@ -253,8 +253,7 @@ def _training(
     fewer = 2 * (batch + points) < n if optimizer == "fewer" else optimizer == "adam"
     if support is None or not fewer:
         return {"optimizer": "l-bfgs", "max_iter": options["iterations"] or 100}
-    most = options["iterations"] or 400  # as many as L-BFGS would take kernel entries, and more
-    return {"optimizer": "adam", "batch_rows": batch, "max_iter": most}
+    return {"optimizer": "adam", "batch_rows": batch, "max_iter": options["iterations"] or 400}
 
 
 def support_table(rows: Sequence[dict]) -> Table:
