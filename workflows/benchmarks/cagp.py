@@ -23,9 +23,9 @@ actions, no gradient.
 mini-batches, whose number of kernel entries does not depend on the rows.  "other s" is the rest of
 the fit: scaling, the draw of supports, and a last pass over all rows.
 
-``support``: the same data and scores as ``uci`` against the rows and the number of actions.
-``--optimizer fewer`` trains bounded supports by Adam on mini-batches where an iteration takes less
-than half as many kernel entries as the full sums, and by L-BFGS elsewhere.
+``support``: the same data and scores as ``uci`` against the rows and the number of actions, trained
+by L-BFGS on full sums.  ``--optimizer adam`` trains bounded supports on mini-batches, ``fewer``
+where an iteration then takes less than half as many kernel entries.
 """
 
 from __future__ import annotations
@@ -703,8 +703,8 @@ def _supports_of(ctx: click.Context, option: click.Parameter, text: str) -> list
 )
 @click.option(
     "--optimizer",
-    default="fewer",
-    type=click.Choice(["fewer", "l-bfgs", "adam"]),
+    default="l-bfgs",
+    type=click.Choice(["l-bfgs", "adam", "fewer"]),
     show_default=True,
     help="Of bounded supports in support.",
 )
