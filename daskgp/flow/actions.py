@@ -27,7 +27,7 @@ from daskgp.flow.rounds import KEEP_SHARE, map_all, mapped, node, tree_sum
 from daskgp.kernels.weights import Weights
 from daskgp.model import Block, Theta, add, move
 from daskgp.models import cagp
-from daskgp.models.cagp import CaGP, Own, Panel
+from daskgp.models.cagp import CaGP, Panel
 from daskgp.scaling import Scaling
 from daskgp.typing import Array
 
@@ -240,7 +240,7 @@ class _Part(NamedTuple):
     """Rows of one tile, those of them that are complete, and the weights of their own actions."""
 
     block: Block
-    own: Own | None
+    own: Weights | None
     places: np.ndarray
 
 
@@ -346,7 +346,7 @@ class _Reader:
             block: Block = move(self.scaling.block(X[few], y[few], self.dtype), self._on)
             at, own = few + piece.span.start, None
             if piece.own:
-                own = Own(block.y, _of(common.weights, at, self._on))
+                own = _of(common.weights, at, self._on)
             yield _Part(block, own, at)
 
     def _inputs(self, span: Span) -> Iterator[tuple[np.ndarray, Array]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from daskgp.backend import namespace
 from daskgp.errors import InputError
 from daskgp.kernels.checks import Inputs, check_inputs
 from daskgp.kernels.weights import WeightedGradient, Weights
@@ -212,5 +213,6 @@ class Kernel(ABC):
 def checked_weights(Z: Array, weights: Weights, X: Array) -> tuple[Inputs, Weights]:
     """Points, rows and weights of one type and of sizes that agree; the rows are ``.Z``."""
     inputs = check_inputs(Z, X)
+    namespace(inputs.X, weights.values)  # or they are on two devices
     weights.check(len(inputs.X))
     return inputs, weights.astype(inputs.dtype)

@@ -43,13 +43,6 @@ class Panel(NamedTuple):
     places: np.ndarray | None = None
 
 
-class Own(NamedTuple):
-    """Rows of a block that are points of actions: their targets (a, p) and weights."""
-
-    y: Array
-    weights: Weights
-
-
 class Stats(NamedTuple):
     """Sums over rows; zero where rows do not enter."""
 
@@ -130,7 +123,7 @@ class CaGP:
         theta: Theta,
         block: Block,
         F: Array,
-        own: Own | None = None,
+        own: Weights | None = None,
         weight: float | None = 1.0,
     ) -> Stats:
         """Sums over one block.
@@ -141,8 +134,8 @@ class CaGP:
         block : Block
         F : (t, n) array
             The actions' functions at its rows.
-        own : Own, optional
-            Of a block whose rows are points of actions.
+        own : Weights, optional
+            S at the rows of a block that are points of actions.
         weight : float or None
             How often each row counts among all rows; None where it does not.
         """
@@ -162,7 +155,7 @@ class CaGP:
             )
         if own is None:
             return zero
-        weights = own.weights.astype(np.dtype(np.float64))
+        weights = own.astype(np.dtype(np.float64))
         return zero._replace(
             joint=weights.times(F),
             cross=weights.times(y.T).T,
@@ -189,7 +182,7 @@ class CaGP:
         F: Array,
         panels: Iterable[Panel],
         cotangent: Cotangent,
-        own: Own | None = None,
+        own: Weights | None = None,
         weight: float | None = 1.0,
     ) -> tuple[np.ndarray, list[Array], Array | None]:
         """Gradient through one block.
@@ -214,7 +207,7 @@ class CaGP:
             traces = xp.full(len(X), weight * cotangent.trace, X.dtype)
             kernel += theta.kernel.diag_vjp(X, traces).log_parameters
         if own is not None:
-            S = own.weights.astype(np.dtype(np.float64))
+            S = own.astype(np.dtype(np.float64))
             F_bar += S.spread(cotangent.joint)
             P = cotangent.joint @ F
             P += cotangent.cross @ y.T
@@ -289,7 +282,7 @@ def independent(noise_variance: float, total: Stats) -> np.ndarray:
             "the actions' covariance is not finite: look for NaN, or raise the noise variance"
         )
     diagonal = np.diagonal(W)
-    usable = np.flatnonzero(diagonal > 1e-14 * diagonal.max(initial=0.0))
+    usable = np.flatnonzero(diagonal > 0)
     if not len(usable):
         raise NumericalError("all actions are zero: choose others, or more rows an action")
     scale = 1 / np.sqrt(diagonal[usable])

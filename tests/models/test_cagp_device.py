@@ -13,7 +13,7 @@ from daskgp.flow.partition import Span
 from daskgp.kernels.weights import Weights
 from daskgp.model import Block, Theta, move
 from daskgp.models import cagp
-from daskgp.models.cagp import CaGP, Own, Panel, functions
+from daskgp.models.cagp import CaGP, Panel, functions
 from daskgp.scaling import identity
 from tests.maths import fakearray
 
@@ -69,7 +69,7 @@ def on(device, model, theta, of, dtype, weight=1.0):
     X, y = problem()
     block = move(Block(X.astype(dtype), y), device)
     weights = Weights(move(of.values, device), of.owner, T)
-    own = Own(block.y, weights)
+    own = weights
     panels = [Panel(block.X, weights, np.arange(N))]
     F = functions(theta.kernel, panels, block.X)
     total = model.local(theta, block, F, own, weight)
