@@ -106,7 +106,8 @@ progress
     n_actions_ : int, those that say something
     actions_ : sparse array or ndarray (a, n_actions), the weights of all actions
     points_ : ndarray (a, d), the rows they are on, in the units of X
-    objective_ : float, what training maximised, of all standardised rows
+    objective_ : float, what training maximised, of all standardised rows; with ``batch_rows`` an
+        estimate from that many
     history_ : list of dict, one an iteration
     n_features_in_, feature_names_in_, n_rows_
 
@@ -438,7 +439,8 @@ progress
         learn = self._learn_sparse if edges is not None else self._learn_dense
         theta, weights, self.history_ = learn(acts, theta, run, edges)
         complete = acts.on_points().complete()
-        state, objective = acts.solve(theta, weights, int(complete.sum()))
+        batch = None if self.batch_rows is None else (self.batch_rows, self._seed())
+        state, objective = acts.solve(theta, weights, int(complete.sum()), batch)
         self.objective_ = objective.value
         if objective.dropped:
             logger.warning(

@@ -98,10 +98,12 @@ class ActionRounds:
     dtype: str = "float64"
     device: str = "cpu"
 
-    def total(self, theta: Theta, weights: Weights) -> cagp.Stats:
-        """The sums over all rows and points."""
+    def total(
+        self, theta: Theta, weights: Weights, batch: tuple[int, int] | None = None
+    ) -> cagp.Stats:
+        """The sums over all rows, or those of a mini-batch, and over points."""
         common = node("common", Common(theta, weights, self.points))
-        found = self._round(self._reader().local, self._pieces(None), [common], "local")
+        found = self._round(self._reader().local, self._pieces(batch), [common], "local")
         return self._counted(found)
 
     def value_and_gradient(
@@ -130,10 +132,14 @@ class ActionRounds:
         )
 
     def solve(
-        self, theta: Theta, weights: Weights, points: int
+        self,
+        theta: Theta,
+        weights: Weights,
+        points: int,
+        batch: tuple[int, int] | None = None,
     ) -> tuple[cagp.State, cagp.Objective]:
-        """What prediction needs, and the objective: one round."""
-        total = self.total(theta, weights)
+        """What prediction needs, which is of the points alone, and the objective: one round."""
+        total = self.total(theta, weights, batch)
         with solve_threads(weights.count):
             objective = self.model.objective(theta.noise_variance, total)
             return self.model.solve(theta.noise_variance, total, points), objective
