@@ -159,6 +159,10 @@ def test_zero_rows_and_fewer_than_inducing_inputs(fitted, tmp_path, scheduler):
         (["--model", "sgpr", "--set", "n_inducin=9"], "did you mean 'n_inducing'?"),
         (["--model", "sgpr", "--set", "noise_variance=-0.1"], "noise_variance=-0.1"),
         (["--model", "sgpr", "--set", "n_inducing=0"], "n_inducing=0: a whole number from 1"),
+        (["--model", "cagp", "--set", "actions=cgs"], "actions='cgs': "),
+        (["--model", "cagp", "--set", "loss=evidence"], "one of 'elbo', 'projected' is needed"),
+        (["--model", "cagp", "--set", "n_actions=0"], "n_actions=0: a whole number from 1"),
+        (["--model", "cagp", "--set", "n_actions=301"], "301 actions for 300 usable rows: choose"),
         (["--model", "sgpr", "--memory-limit", "lots"], "memory limit 'lots' cannot be read"),
         (["--model", "sgpr", "--scheduler", "warp://here"], "no Dask scheduler answers at warp"),
         (["--model", "sgpr", "--config", "no-such.toml"], "cannot read the configuration no-such"),
@@ -448,6 +452,34 @@ def test_arrays_that_cannot_be_fitted(case):
 def test_settings_that_cannot_be_used(settings, says):
     with pytest.raises(ValueError, match=r".") as error:
         daskgp.SGPR(**{"n_inducing": 20, **settings}).fit(X, Y)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"n_actions": 301}, "301 actions for 300 usable rows: choose at most 300"),
+        ({"n_actions": 20, "support": 16}, "an action has at most 15 of them; choose a smaller"),
+        ({"support": 4, "actions": "cg"}, "support=4 is for actions='sparse'"),
+        ({"optimizer": "adam", "batch_rows": 301}, "batch_rows=301 for 300 usable rows: choose"),
+        ({"batch_rows": 100}, "batch_rows=100 estimates the bound from mini-batches: choose"),
+        ({"actions": "lanczos"}, "actions='lanczos': choose one of 'sparse', 'cg', 'random'"),
+        ({"actions": Y}, "actions of shape (300,): give finite numbers (n, n_actions)"),
+        ({"actions": X[:-1]}, "actions have 299 rows, the training data 300: give one for each"),
+        ({"actions": X * np.nan}, "actions of shape (300, 2): give finite numbers"),
+        ({"actions": "eigen", "n_actions": 300}, "300 eigenvectors of 300 usable rows: choose at"),
+        ({"refreshes": 0}, "refreshes=0: a whole number from 1 is needed"),
+        ({"action_tol": 0}, "action_tol=0: it must be greater than 0"),
+        ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
+        ({"order": "depth"}, "order 'depth' is none of auto, hilbert"),
+        ({"noise_variance": 0}, "noise_variance=0: it must be greater than 0"),
+    ],
+)
+def test_actions_that_cannot_be_used(settings, says):
+    twice = np.repeat(X[:150], 2, axis=0)  # of which no noise would make nothing
+    with pytest.raises(ValueError, match=r".") as error:
+        daskgp.CaGP(**{"n_actions": 20, **settings}).fit(twice, Y)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -1,0 +1,295 @@
+"""Rounds of a computation-aware GP: the sums over rows however they are cut, all or a few drawn."""
+
+import dataclasses
+import itertools
+
+import dask
+import numpy as np
+import pytest
+
+from daskgp import kernels, testing
+from daskgp.errors import StoreError
+from daskgp.flow import actions, rounds, supports
+from daskgp.flow.actions import DRAWS, ActionRounds
+from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import Span
+from daskgp.kernels.weights import Weights
+from daskgp.model import Theta
+from daskgp.models.cagp import CaGP
+from daskgp.scaling import identity
+from tests import oracle
+
+KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)
+THETA = Theta(KERNEL, 0.1)
+RAGGED = (9, 1, 14, 6, 5)
+FORMS = ("dense", "sparse", "support")
+
+every = pytest.mark.parametrize("form", FORMS)
+losses = pytest.mark.parametrize("loss", ["elbo", "projected"])
+
+
+@pytest.fixture(autouse=True)
+def one_process():
+    """Rounds are small: threads would only wait for one another."""
+    with dask.config.set(scheduler="sync"), single_blas_thread():
+        yield
+
+
+def data(n, gaps=()):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 3, (n, 2))
+    y = np.stack([np.sin(3 * X[:, 0]), X[:, 1] ** 2], axis=1) + 0.1 * rng.standard_normal((n, 2))
+    X[list(gaps[:1]), 1], y[list(gaps[1:]), 0] = np.nan, np.nan
+    return X, y
+
+
+def made(form="sparse", sizes=RAGGED, loss="elbo", gaps=(), t=5):
+    """The rounds over some rows, and weights of actions on all of them or on every third."""
+    X, y = data(sum(sizes), gaps)
+    edges = np.cumsum([0, *sizes]).tolist()
+    spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
+    rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
+    points = rows if form != "support" else dataclasses.replace(rows, X=X[::3], y=y[::3])
+    a, count = len(points), int((~np.isnan(X + y).any(axis=1)).sum())
+    values = np.random.default_rng(1).standard_normal((a, t))
+    weights = Weights(values[:, 0], np.arange(a) * t // a, t)
+    if form == "dense":
+        weights = Weights.dense(values)
+    return (
+        ActionRounds(CaGP(loss), rows, spans, points, count, identity(2, 2), Executor(None, False)),
+        weights,
+    )
+
+
+def whole(acts, weights):
+    """Complete rows X and y, and S (n, t) on them."""
+    X, y = acts.rows.X, acts.rows.y
+    S = np.zeros((len(X), weights.count))
+    at = slice(None) if acts.points is acts.rows else slice(None, None, 3)
+    values = weights.values
+    if weights.owner is not None:
+        values = np.zeros((len(weights), weights.count))
+        values[np.arange(len(weights)), weights.owner] = weights.values
+    S[at] = values
+    keep = ~np.isnan(X + y).any(axis=1)
+    return X[keep], y[keep], S[keep]
+
+
+def close(found, wanted, **tolerance):
+    for a, b in zip(found, wanted, strict=True):
+        if b is not None:
+            np.testing.assert_allclose(a, b, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
+
+
+# -- sums over all rows ------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("gaps", [(), (3, 12, 14)])
+def test_the_sums_are_those_of_all_complete_rows(form, gaps):
+    acts, weights = made(form, gaps=gaps)
+    X, y, S = whole(acts, weights)
+    K = KERNEL(X)
+    F = S.T @ K
+    wanted = F @ F.T, F @ y, F @ S, S.T @ y, S.T @ S, 1.4 * len(X), (y**2).sum(axis=0), len(X)
+    close(acts.total(THETA, weights), wanted)
+    assert acts.count == len(X) == sum(RAGGED) - len(gaps)
+
+
+@every
+@losses
+@pytest.mark.parametrize("gaps", [(), (3, 12)])
+def test_the_gradient_is_that_of_the_value(form, loss, gaps):
+    acts, weights = made(form, loss=loss, gaps=gaps)
+    found = acts.value_and_gradient(THETA, weights)
+
+    def value(vector):
+        return acts.solve(THETA.from_vector(vector), weights, 0)[1].value
+
+    at = THETA.to_vector(False)
+    assert found.value == pytest.approx(value(at), rel=1e-12)
+    assert found.dropped == 0
+    wanted = testing.central_differences(value, at)
+    np.testing.assert_allclose([*found.kernel, found.noise], wanted, rtol=1e-6, atol=1e-5)
+    if form == "dense":
+        assert found.weights is None
+        return
+
+    def of_weights(values):
+        moved = Weights(values, weights.owner, weights.count)
+        return acts.solve(THETA, moved, 0)[1].value
+
+    wanted = testing.central_differences(of_weights, weights.values)
+    np.testing.assert_allclose(found.weights, wanted, rtol=1e-5, atol=1e-5)
+    assert (found.weights[~np.isfinite(acts.points.X).all(axis=1)] == 0).all()
+
+
+@every
+@losses
+@pytest.mark.parametrize("sizes", [(35,), (1,) * 35, (30, 5)])
+def test_how_rows_are_cut_does_not_matter(form, loss, sizes):
+    found = []
+    for cut in (RAGGED, sizes):
+        acts, weights = made(form, cut, loss, gaps=(3, 12))
+        found.append(acts.value_and_gradient(THETA, weights))
+    close(*found)
+
+
+@every
+def test_points_may_be_read_panel_by_panel(form, monkeypatch):
+    acts, weights = made(form, gaps=(7, 8))
+    wanted = acts.value_and_gradient(THETA, weights)
+    monkeypatch.setattr(actions, "PANEL_ROWS", 4)
+    close(acts.value_and_gradient(THETA, weights), wanted)
+    monkeypatch.setattr(actions, "HELD_POINTS", 10)  # and never held all at once
+    close(acts.value_and_gradient(THETA, weights), wanted)
+    np.testing.assert_allclose(acts.times(THETA, np.eye(len(acts.points))), on_points(acts))
+
+
+def on_points(acts):
+    """The kernel between rows and points, 0 at gaps."""
+    found = KERNEL(np.nan_to_num(acts.rows.X), np.nan_to_num(acts.points.X))
+    for axis, rows in enumerate((acts.rows, acts.points)):
+        gone = np.isnan(rows.X + rows.y).any(axis=1)
+        np.moveaxis(found, axis, 0)[gone] = 0.0
+    return found
+
+
+@every
+def test_functions_that_wait_for_the_gradient_change_no_bit(form, monkeypatch):
+    acts, weights = made(form)
+    kept = acts.value_and_gradient(THETA, weights)
+    monkeypatch.setattr(ActionRounds, "_keeps", lambda *_: False)
+    for a, b in zip(acts.value_and_gradient(THETA, weights), kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_functions_wait_only_where_there_is_room_for_them(monkeypatch):
+    acts, weights = made()
+    pieces = acts._pieces(None)
+    assert acts._keeps(weights.count, pieces)
+    monkeypatch.setattr(actions, "KEEP_SHARE", 0.0)
+    assert not acts._keeps(weights.count, pieces)
+    assert rounds.KEEP_SHARE > 0
+    with dask.config.set(scheduler="processes"):
+        assert not acts._keeps(weights.count, pieces)
+
+
+@pytest.mark.parametrize("gaps", [(), (3, 12)])
+def test_products_of_the_kernel_with_vectors(gaps):
+    acts, _ = made("dense", gaps=gaps)
+    V = np.random.default_rng(2).standard_normal((len(acts.rows), 3))
+    K, keep = on_points(acts), acts.complete()
+    np.testing.assert_allclose(acts.times(THETA, V), K @ V, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(acts.covariance(THETA)(V), K @ V + 0.1 * V, rtol=1e-10, atol=1e-12)
+    assert np.flatnonzero(~keep).tolist() == list(gaps)
+    np.testing.assert_array_equal(acts.targets(), np.where(keep[:, None], acts.rows.y, 0.0))
+    assert acts.on_points().complete().sum() == sum(RAGGED) - len(gaps)
+
+
+def test_the_state_predicts_as_the_dense_posterior():
+    for form in FORMS:
+        acts, weights = made(form)
+        X, y, S = whole(acts, weights)
+        T = np.random.default_rng(3).uniform(0, 3, (7, 2))
+        edges = None if weights.owner is None else np.searchsorted(weights.owner, np.arange(6))
+        values = weights.values if weights.owner is None else weights.values[:, None]
+        kept = supports.of(acts.points, values, edges)
+        state, _ = acts.solve(THETA, weights, len(acts.points))
+        near = supports.Consulted(kept, identity(2, 2), len(acts.points), "cpu")
+        found = acts.model.predict(THETA, state, T, near, "covariance")
+        W = S.T @ KERNEL(X) @ S + 0.1 * S.T @ S
+        mean, cov = oracle.posterior(W, KERNEL(T, X) @ S, KERNEL(T), S.T @ y, 0.0)
+        close([found.mean, found.covariance], [mean, cov])
+        with pytest.raises(StoreError, match="points that the model reads back are gone"):
+            list(dataclasses.replace(near, points=len(acts.points) + 1))
+
+
+# -- mini-batches ------------------------------------------------------------------------------
+
+MANY = (2, 1, 3) * 14
+
+
+@pytest.mark.parametrize(
+    ("form", "sizes", "gaps"),
+    [("sparse", RAGGED, (3, 12)), ("support", (35,), (3, 12)), ("support", MANY, ())],
+)
+def test_a_mini_batch_is_unbiased(form, sizes, gaps, monkeypatch):
+    monkeypatch.setattr(actions, "DRAW_ROWS", 4)  # of the ragged blocks, the ends are shorter
+    acts, weights = made(form, sizes, gaps=gaps)
+    full = acts.value_and_gradient(THETA, weights)
+    wanted = np.array([full.value, *full.kernel, full.noise, *full.weights])
+    draws = 30 if sizes is MANY else 60
+    each = [acts.value_and_gradient(THETA, weights, (12, seed)) for seed in range(draws)]
+    found = np.array([[e.value, *e.kernel, e.noise, *e.weights] for e in each])
+    error = found.std(axis=0) / np.sqrt(draws)
+    assert found[:, 0].std() > 0
+    assert (np.abs(found.mean(axis=0) - wanted) <= 4.5 * error + 1e-9).all()
+
+
+def test_all_rows_as_a_mini_batch_are_the_full_sums():
+    for form in ("sparse", "support"):
+        acts, weights = made(form)
+        full = acts.value_and_gradient(THETA, weights)
+        close(acts.value_and_gradient(THETA, weights, (sum(RAGGED), 3)), full)
+
+
+def test_the_same_seed_draws_the_same_rows():
+    acts, weights = made("sparse", MANY)
+    first, again, other = (acts.value_and_gradient(THETA, weights, (12, k)) for k in (5, 5, 6))
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert other.value != first.value
+
+
+@pytest.mark.parametrize("form", ["sparse", "support"])
+@pytest.mark.parametrize("sizes", [RAGGED, MANY, (200,) * 40])
+@pytest.mark.parametrize("number", [1, 12, 30])
+def test_pieces_are_drawn_from_few_blocks(form, sizes, number):
+    acts, _ = made(form, sizes)
+    drawn = [p for p in acts._pieces((number, 4)) if not p.own]
+    own = [p for p in acts._pieces((number, 4)) if p.own]
+    assert len(drawn) == min(len(sizes), DRAWS)
+    assert {p.span for p in drawn} <= set(acts.spans)
+    rows = [p.drawn[0] for p in drawn]
+    assert all(1 <= few <= p.span.rows for few, p in zip(rows, drawn, strict=True))
+    assert sum(rows) <= max(number, len(drawn)) + len(drawn)
+    share = len(sizes) / len(drawn)
+    for few, p in zip(rows, drawn, strict=True):
+        assert p.weight == pytest.approx(share * p.span.rows / few)
+    assert all(p.weight is None and p.drawn is None for p in own)
+    assert sum(p.span.rows for p in own) == len(acts.points)
+
+
+def test_long_blocks_are_drawn_from_in_stretches(monkeypatch):
+    monkeypatch.setattr(actions, "DRAW_ROWS", 4)
+    acts, _ = made("sparse", (30, 5))
+    stretches = [p.span for p in acts._drawn(20, 0)]
+    assert max(span.rows for span in stretches) == 4
+    assert len(stretches) == 10
+    assert sum(span.rows for span in stretches) == 35
+    assert any(span.stop == 30 for span in stretches)  # no stretch is of two blocks
+    assert stretches[0].start == 0
+    assert stretches[-1].stop == 35
+
+
+def test_every_block_is_drawn_about_as_often():
+    acts, _ = made("sparse", MANY)
+    counts = dict.fromkeys(acts.spans, 0)
+    for seed in range(400):
+        for piece in acts._drawn(40, seed):
+            counts[piece.span] += 1
+    share = np.array(list(counts.values())) / 400
+    np.testing.assert_allclose(share, DRAWS / len(MANY), atol=0.1)
+    found = {tuple(p.span for p in acts._drawn(40, seed)) for seed in range(10)}
+    assert len(found) == 10
+
+
+def test_which_rows_count_and_which_are_points():
+    for form, kinds in (("sparse", {(1.0, True)}), ("support", {(1.0, False), (None, True)})):
+        acts, _ = made(form)
+        assert {(p.weight, p.own) for p in acts._pieces(None)} == kinds
+        acts, _ = made(form, loss="projected")  # needs the targets of points alone
+        assert {(p.weight, p.own) for p in acts._pieces(None)} == {(None, True)}
+        assert sum(p.span.rows for p in acts._pieces(None)) == len(acts.points)

@@ -1,0 +1,1111 @@
+"""CaGP as an estimator: the dense posterior for rows of any kind, kept in a store, and tidy."""
+
+import gc
+import logging
+import os
+import re
+import shutil
+import tempfile
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+from commands import dataset, invoke, refused, rows, succeed
+from distributed import Client
+from sklearn.base import clone
+
+import daskgp
+from daskgp import CaGP, ExactGP, kernels, testing, train
+from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
+from daskgp.estimators import cagp
+from daskgp.flow import io, supports
+from daskgp.flow.actions import ActionRounds
+from daskgp.flow.io import reading
+from tests import oracle
+
+GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
+FIXED = {"kernel": GIVEN, "n_actions": 12, "optimizer": None}
+QUICK = {"n_actions": 8, "max_iter": 3, "tol": 1e-12}
+N = 90
+CHOSEN = np.random.default_rng(3).standard_normal((N, 12))
+ACTIONS = {
+    "sparse": {},
+    "as they lie": {"order": None},
+    "support": {"support": 4},
+    "cg": {"actions": "cg"},
+    "random": {"actions": "random"},
+    "eigen": {"actions": "eigen"},
+    "given": {"actions": CHOSEN},
+}
+
+every = pytest.mark.parametrize("kind", ACTIONS)
+most = pytest.mark.parametrize("kind", ["sparse", "support", "cg", "given"])
+
+
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def zarr_rows(path, X, y, step=37):
+    targets = ("y",) if y.ndim == 1 else tuple(f"y{j}" for j in range(y.shape[1]))
+    return daskgp.open_dataset(dataset(path, X, y, step=step, targets=targets))
+
+
+def lazily(X, y, step=25):
+    return tuple(da.from_array(a, chunks=(step, *a.shape[1:])) for a in (X, y))
+
+
+def equal(found, wanted, **close):
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, **{"rtol": 1e-8, "atol": 1e-8, **close})
+
+
+def same_bits(found, wanted):
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def outcome(model, T):
+    """All that a fit gives, in bits."""
+    history = [{k: v for k, v in e.items() if k != "seconds"} for e in model.history_]
+    bits = [np.asarray(a).tobytes() for a in model.predict(T, return_std=True)]
+    return model.objective_, model.kernel_, model.noise_variance_, history, bits
+
+
+def files_below(*folders):
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return rows(N, seed=5)
+
+
+@pytest.fixture(scope="module")
+def T():
+    return rows(15, seed=1)[0]
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+# -- the dense definition --------------------------------------------------------------------
+
+
+def complete(X, y):
+    return ~(np.isnan(X).any(axis=1) | np.isnan(y.reshape(len(y), -1)).any(axis=1))
+
+
+def dense(model, X, y, T):
+    """Objective, and mean and covariance at T, of the GP that saw S'y; [CAGP] eqs. 5, 9, 11."""
+    keep, scale, theta = complete(X, y), model.solved_.scaling, model.solved_.theta
+    place = {tuple(x): i for i, x in enumerate(X[keep])}
+    weights, points = model.actions_, model.points_
+    weights = weights.toarray() if sp.issparse(weights) else weights
+    at = [place.get(tuple(point)) for point in points]
+    used = [i for i, row in enumerate(at) if row is not None]
+    block = scale.block(X[keep], y.reshape(len(y), -1)[keep])
+    S = np.zeros((len(block.X), weights.shape[1]))
+    S[[at[i] for i in used]] = weights[used]
+    K, Ks, Kss = (theta.kernel(*pair) for pair in pairs(block.X, scale.inputs(T)))
+    s, (n, p) = theta.noise_variance, block.y.shape
+    W, b = S.T @ K @ S + s * S.T @ S, S.T @ block.y
+    C = S @ np.linalg.solve(W, S.T)  # instead of (K + s I)^-1
+    evidence = oracle.evidence(W, b, 0.0)
+    if model.loss == "projected":
+        objective = evidence + 0.5 * p * np.linalg.slogdet(S.T @ S)[1]
+    else:
+        m, V = K @ C @ block.y, K - K @ C @ K
+        fit = -0.5 * ((block.y - m) ** 2).sum() / s - 0.5 * n * p * np.log(2 * np.pi * s)
+        left, noise = b - S.T @ m, s * S.T @ S
+        seen = oracle.evidence(noise, left, 0.0)
+        seen -= 0.5 * p * np.trace(np.linalg.solve(noise, S.T @ V @ S))
+        objective = fit - 0.5 * p * np.trace(V) / s - (seen - evidence)
+    scaled = scale.inputs(T)
+    mean = Ks @ C @ block.y * scale.y_scale + scale.intercept + scaled @ scale.slope
+    cov = (Kss - Ks @ C @ Ks.T)[:, :, None] * scale.y_scale**2
+    return objective, mean, cov
+
+
+def pairs(X, T):
+    return (X, X), (T, X), (T, T)
+
+
+def agrees(model, X, y, T):
+    """That a fit is the dense definition."""
+    objective, mean, cov = dense(model, X, y, T)
+    assert model.objective_ == pytest.approx(objective, rel=1e-7)
+    found = model.predict(T, return_std=True)
+    equal([found[0].reshape(mean.shape)], [mean], rtol=1e-7, atol=1e-7)
+    variance = found[1].reshape(mean.shape) ** 2
+    equal([variance], [np.einsum("iij->ij", cov)], rtol=1e-6, atol=1e-8)
+    full = model.predict(T, return_cov=True)[1].reshape(cov.shape)
+    equal([full], [cov], rtol=1e-6, atol=1e-8 * np.abs(cov).max())
+
+
+@every
+@pytest.mark.parametrize(("where", "p"), [("numpy", 2), ("zarr", 1)])
+def test_a_fit_is_the_dense_definition(kind, where, p, table, T, tmp_path):
+    X, y = table
+    y = np.column_stack([y, 10 * y**2]) if p == 2 else y
+    given = (X, y) if where == "numpy" else zarr_rows(tmp_path / "t.zarr", X, y)
+    mean = "linear" if p == 2 else "constant"
+    agrees(CaGP(**{**FIXED, "mean": mean, **ACTIONS[kind]}).fit(*given), X, y, T)
+
+
+@every
+@pytest.mark.parametrize("loss", ["elbo", "projected"])
+def test_a_trained_fit_is_the_dense_definition(kind, loss, table, T):
+    model = CaGP(**{**QUICK, "loss": loss, **ACTIONS[kind]}).fit(*table)
+    assert model.history_
+    agrees(model, *table, T)
+
+
+def test_learned_actions_have_rows_of_their_own_and_unit_length(table):
+    model = CaGP(**QUICK).fit(*table)
+    S = model.actions_
+    assert sp.issparse(S)
+    assert S.shape == (N, 8)
+    np.testing.assert_array_equal(S.astype(bool).sum(axis=1), 1)
+    np.testing.assert_allclose((S.multiply(S)).sum(axis=0), 1.0)
+    sizes = np.bincount(S.tocoo().col)
+    assert np.ptp(sizes) <= 1  # of about equal sizes, one after another
+    assert (np.diff(S.tocsr().indices) >= 0).all()
+    assert sorted(map(tuple, model.points_)) == sorted(map(tuple, table[0]))
+
+
+def test_actions_are_on_rows_near_one_another(table):
+    spread = {}
+    for order in ("hilbert", None, "x0"):
+        model = CaGP(**{**FIXED, "order": order}).fit(*table)
+        groups = np.split(
+            model.points_, np.flatnonzero(np.diff(model.actions_.tocsr().indices)) + 1
+        )
+        assert len(groups) == 12
+        spread[order] = np.mean([group.var(axis=0) for group in groups], axis=0)
+    assert spread["hilbert"].sum() < 0.3 * spread[None].sum()
+    assert spread["x0"][0] < 0.05 * spread["x0"][1]
+
+
+def test_a_support_is_drawn_from_all_rows(table):
+    X, _ = table
+    model = CaGP(**FIXED, support=4).fit(*table)
+    assert model.points_.shape == (48, 2)
+    assert model.actions_.shape == (48, 12)
+    np.testing.assert_array_equal(model.actions_.astype(bool).sum(axis=0), 4)
+    drawn = {tuple(point) for point in model.points_}
+    assert len(drawn) == 48
+    assert drawn < {tuple(x) for x in X}
+    other = CaGP(**FIXED, support=4, random_state=1).fit(*table)
+    assert {tuple(point) for point in other.points_} != drawn
+
+
+def test_dense_actions_are_what_they_are_called(table):
+    X, y = table
+    found = {
+        kind: CaGP(**{**FIXED, **ACTIONS[kind]}).fit(X, y) for kind in ("cg", "eigen", "given")
+    }
+    scale = found["cg"].solved_.scaling
+    block = scale.block(X, y[:, None])
+    K = GIVEN(block.X)
+    leading = np.linalg.eigh(K)[1][:, :-13:-1]
+    S = found["eigen"].actions_
+    np.testing.assert_allclose(np.abs(np.sum(S * leading, axis=0)), 1.0, atol=1e-6)
+    A, v = K + 0.1 * np.eye(N), np.zeros((N, 1))
+    krylov = [block.y]
+    for _ in range(11):
+        krylov.append(A @ krylov[-1])
+        krylov[-1] /= np.linalg.norm(krylov[-1])
+    wanted, S = np.linalg.qr(np.hstack(krylov))[0], found["cg"].actions_
+    v = np.linalg.lstsq(wanted, S, rcond=None)[0]
+    np.testing.assert_allclose(wanted @ v, S, atol=1e-4 * np.abs(S).max())
+    np.testing.assert_array_equal(found["given"].actions_, CHOSEN)
+    np.testing.assert_array_equal(found["given"].points_, X)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "as they lie", "random", "given"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_as_many_actions_as_rows_are_the_exact_gp(kind, p, T):
+    X, y = rows(60)
+    y = np.column_stack([y, -3 * y + X[:, 0]]) if p == 2 else y
+    chosen = {"actions": np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]}
+    settings = chosen if kind == "given" else ACTIONS[kind]
+    made = {**FIXED, "n_actions": 60, **settings}
+    exact = ExactGP(kernel=GIVEN, optimizer=None).fit(X, y)
+    for loss in ("elbo", "projected"):
+        model = CaGP(**made, loss=loss).fit(X, y)
+        assert model.n_actions_ == 60
+        assert model.objective_ == pytest.approx(exact.objective_, rel=1e-7)
+        equal(model.predict(T, True), exact.predict(T, True), rtol=1e-6, atol=1e-7)
+        equal([model.predict(T, return_cov=True)[1]], [exact.predict(T, return_cov=True)[1]],
+              atol=1e-6)  # fmt: skip
+    assert model.log_marginal_likelihood() == pytest.approx(exact.log_marginal_likelihood())
+
+
+def test_conjugate_gradients_that_have_arrived_give_the_exact_mean(table, T):
+    exact = ExactGP(kernel=GIVEN, optimizer=None).fit(*table)
+    model = CaGP(**{**FIXED, "n_actions": N}, actions="cg", action_tol=1e-10).fit(*table)
+    few = CaGP(**{**FIXED, "n_actions": N}, actions="cg", action_tol=1e-2).fit(*table)
+    np.testing.assert_allclose(model.predict(T), exact.predict(T), atol=1e-6)
+    assert few.n_actions_ < model.n_actions_ <= N
+    assert few.actions_.shape == (N, few.n_actions_)
+
+
+@every
+def test_the_variance_is_never_below_the_exact_one(kind, table, T):
+    exact = ExactGP(kernel=GIVEN, optimizer=None).fit(*table)
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*table)
+    for X in (T, table[0]):
+        least, found = (m.predict(X, return_std=True)[1] for m in (exact, model))
+        assert (found >= least * (1 - 1e-7)).all()
+        assert found.mean() > 1.05 * least.mean()
+    assert model.objective_ < exact.objective_
+
+
+def test_more_actions_bring_it_nearer(table, T):
+    exact = ExactGP(kernel=GIVEN, optimizer=None).fit(*table).predict(T, return_std=True)
+    for actions in ("sparse", "cg", "eigen"):
+        away = []
+        for t in (4, 12, 36):
+            model = CaGP(**{**FIXED, "n_actions": t}, actions=actions, action_tol=1e-12).fit(*table)
+            away.append(np.abs(model.predict(T, return_std=True)[1] - exact[1]).mean())
+        assert away[0] > away[1] > away[2]
+
+
+# -- rows of any kind ------------------------------------------------------------------------
+
+
+@most
+def test_the_kind_of_rows_and_their_chunks_do_not_matter(kind, table, T, tmp_path):
+    X, y = table
+    made = CaGP(**{**FIXED, "n_actions": 6, **ACTIONS[kind]})
+    wanted = clone(made).fit(X, y)
+    each = wanted.predict(T, return_std=True)
+    names = ["x0", "x1"]
+    labelled = xr.DataArray(X, dims=("row", "feature"), coords={"feature": names})
+    arrays = [
+        zarr.create_array(tmp_path / f"{i}.zarr", data=a, chunks=(64, *a.shape[1:]))
+        for i, a in enumerate(table)
+    ]
+    for given in (
+        zarr_rows(tmp_path / "a.zarr", X, y, step=37),
+        lazily(X, y, 23),
+        (labelled.chunk({"row": 40}), xr.DataArray(y, dims="row").chunk({"row": 40})),
+        (pd.DataFrame(X, columns=names), pd.Series(y, name="y")),
+        arrays,
+    ):
+        model = clone(made).fit(*given)
+        assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
+        gc.collect()
+        reading._held.cache_clear()
+        equal(model.predict(T, return_std=True), each)
+    assert (model.n_rows_, model.n_features_in_) == (N, 2)
+    small = clone(made).set_params(block_rows=21).fit(*arrays)  # the last of them is shorter
+    equal(small.predict(T, return_std=True), each)
+
+
+@pytest.mark.parametrize("order", ["random", "hilbert"])
+@pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
+def test_a_prepared_store_is_read_as_it_is(order, kind, table, T, tmp_path, monkeypatch):
+    url = str(tmp_path / "p.zarr")
+    daskgp.prepare(table, url, order=order, block_rows=20, progress=False)
+    given = daskgp.open_dataset(url)
+    monkeypatch.setattr("daskgp.estimators.cagp.arrange", None)
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*given)
+    if kind != "support":
+        np.testing.assert_array_equal(model.points_, given[0][...])
+    agrees(model, *table, T)
+
+
+@every
+def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, T, tmp_path, caplog):
+    X, y = (a.copy() for a in table)
+    X[5, 1], X[6], y[70] = np.nan, np.nan, np.nan
+    found = []
+    for given in ((X, y), zarr_rows(tmp_path / "t.zarr", X, y)):
+        caplog.clear()
+        model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*given)
+        assert warnings_in(caplog) == ["3 rows with missing values are left out"]
+        assert model.n_rows_ == N - 3
+        agrees(model, X, y, T)
+        found.append(model.predict(T, return_std=True))
+        model.save(tmp_path / "m.zarr")
+        same_bits(daskgp.load(tmp_path / "m.zarr").predict(T, True), found[-1])
+        shutil.rmtree(tmp_path / "m.zarr")
+    equal(*found)
+    holes = T.copy()
+    holes[3, 0] = np.nan
+    assert np.isnan(model.predict(holes)).tolist() == [i == 3 for i in range(len(T))]
+
+
+def test_masked_entries_are_missing(table, T):
+    X, y = table
+    hidden = np.arange(N) % 11 == 0
+    found = CaGP(**FIXED).fit(X, np.ma.array(y, mask=hidden)).predict(T)
+    np.testing.assert_array_equal(
+        CaGP(**FIXED).fit(X, np.where(hidden, np.nan, y)).predict(T), found
+    )
+
+
+def test_an_action_whose_rows_are_all_missing_is_dropped(table, T, caplog):
+    X, y = (a.copy() for a in table)
+    y[:20] = np.nan
+    model = CaGP(**{**FIXED, "order": None}).fit(X, y)
+    assert model.n_actions_ == 10
+    assert "2 of 12 actions are zero or combinations of others and were dropped" in caplog.text
+    assert np.isfinite(model.predict(T, return_std=True)).all()
+
+
+@most
+def test_one_column_and_single_precision(kind):
+    X, y = rows(N, d=1)
+    T = rows(20, d=1, seed=1)[0]
+    settings = {**QUICK, **ACTIONS[kind]}
+    wanted = CaGP(**settings).fit(X, y)
+    agrees(wanted, X, y, T)
+    narrow = CaGP(**settings).fit(X.astype(np.float32), y.astype(np.float32))
+    equal(narrow.predict(T, True), wanted.predict(T, True), atol=1e-3)
+    found = CaGP(**{**settings, "optimizer": None}, dtype="float32").fit(X, y).predict(T, True)
+    wanted = CaGP(**{**settings, "optimizer": None}).fit(X, y)
+    equal(found, wanted.predict(T, True), rtol=1e-2, atol=1e-2)
+
+
+@most
+def test_arrays_are_left_as_they_are(kind, table, T):
+    settings = {**QUICK, **ACTIONS[kind]}
+    X, y = (a.copy() for a in table)
+    wanted = CaGP(**settings).fit(X, y).predict(T)
+    same_bits((X, y), table)
+    for a in (X, y):
+        a.flags.writeable = False
+    same_bits([CaGP(**settings).fit(X, y).predict(T)], [wanted])
+    spread, twice = np.full((2 * N, 4), 7.0), np.repeat(y, 2)
+    spread[::2, ::2] = X
+    equal([CaGP(**settings).fit(spread[::2, ::2], twice[::2]).predict(T)], [wanted])
+    equal([CaGP(**settings).fit(np.asfortranarray(X), y).predict(T)], [wanted])
+
+
+@most
+def test_a_model_keeps_rows_that_the_caller_changes(kind, table, T, tmp_path):
+    settings = {**FIXED, **ACTIONS[kind]}
+    if kind == "given":
+        settings["actions"] = CHOSEN.copy()
+    X, y = (np.array(a) for a in table)
+    stored = [
+        zarr.create_array(tmp_path / n, data=a, chunks=a.shape) for n, a in (("X", X), ("y", y))
+    ]
+    for given in ((X, y), stored, (da.from_array(X, chunks=(30, 2)), da.from_array(y, chunks=30))):
+        model = CaGP(**settings).fit(*given)
+        before = model.predict(T, return_std=True)
+        lazy = model.predict(da.from_array(T, chunks=(9, 2)))
+        if given is stored:
+            for array in given:
+                array[...] = 0.0
+        kept = X.copy(), y.copy()
+        X[...], y[...] = 0.0, 0.0
+        if kind == "given":
+            settings["actions"][...] = 0.0
+        reading._held.cache_clear()
+        same_bits(model.predict(T, return_std=True), before)
+        equal([lazy.compute()], before[:1])
+        X[...], y[...] = kept
+        if kind == "given":
+            settings["actions"] = CHOSEN.copy()
+
+
+@every
+def test_a_constant_target_is_predicted(kind, table, T):
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(table[0], np.full(N, 3.0))
+    mean, std = model.predict(T, return_std=True)
+    np.testing.assert_allclose(mean, 3.0)
+    assert np.isfinite(std).all()
+
+
+def test_units_do_not_matter_when_standardized(table, T):
+    X, y = table
+    plain = CaGP(**QUICK).fit(X, y).predict(T, return_std=True)
+    other = CaGP(**QUICK).fit(X * [1000, 0.01] - 7, 0.01 * y + 300)
+    moved = other.predict(T * [1000, 0.01] - 7, return_std=True)
+    equal(moved, [0.01 * plain[0] + 300, 0.01 * plain[1]], rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["elbo", "projected"])
+def test_the_evidence_is_that_of_the_targets_seen_in_their_units(loss, table):
+    X, y = table
+    made = CaGP(**{**FIXED, "actions": CHOSEN}, loss=loss)
+    plain, ten = (clone(made).fit(X, k * y).log_marginal_likelihood() for k in (1.0, 10.0))
+    seen = N if loss == "elbo" else 12
+    assert plain - ten == pytest.approx(seen * np.log(10.0))
+
+
+# -- actions that say nothing ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", [None, "l-bfgs", "adam"])
+def test_actions_that_say_nothing_are_dropped_with_one_warning(optimizer, table, T, caplog):
+    few = CHOSEN[:, :6]
+    zero, mixed = np.zeros((N, 1)), few[:, [0]] - 2 * few[:, [3]]
+    many = np.hstack([few[:, :3], zero, few[:, 3:], mixed, 5 * few[:, [2]]])
+    settings = {"optimizer": optimizer, "max_iter": 3}
+    model = CaGP(GIVEN, actions=many, **settings).fit(*table)
+    assert warnings_in(caplog) == [
+        "3 of 9 actions are zero or combinations of others and were dropped"
+    ]
+    assert model.n_actions_ == 6
+    assert model.actions_.shape == (N, 9)
+    caplog.clear()
+    wanted = CaGP(GIVEN, actions=few, **settings).fit(*table)
+    assert warnings_in(caplog) == []
+    assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-6)
+    equal(model.predict(T, True), wanted.predict(T, True), rtol=1e-5, atol=1e-6)
+
+
+def test_no_action_at_all_is_an_error(table):
+    with pytest.raises(NumericalError, match="all actions are zero: choose others") as error:
+        CaGP(**{**FIXED, "actions": np.zeros((N, 3))}).fit(*table)
+    assert "\n" not in str(error.value)
+
+
+def test_rows_that_lie_on_one_another_are_fine(table, T):
+    X, y = (np.concatenate([a, a]) for a in table)
+    for actions in ("sparse", "cg", "random", "eigen"):
+        model = CaGP(**FIXED, actions=actions).fit(X, y)
+        assert np.isfinite(model.predict(T, return_std=True)).all()
+
+
+# -- training --------------------------------------------------------------------------------
+
+TRAINED = {
+    "sparse": {},
+    "support": {"support": 4},
+    "projected": {"loss": "projected"},
+    "adam": {"optimizer": "adam"},
+    "mini-batches": {"optimizer": "adam", "batch_rows": 20, "block_rows": 10},
+    "mini-batches of a support": {"optimizer": "adam", "batch_rows": 20, "support": 4},
+    "cg": {"actions": "cg"},
+    "eigen": {"actions": "eigen"},
+    "random": {"actions": "random"},
+    "given": {"actions": CHOSEN},
+}
+
+
+@pytest.mark.parametrize("chosen", TRAINED.values(), ids=TRAINED)
+def test_training_raises_the_objective_and_tells_its_history(chosen, table):
+    settings = {**QUICK, "max_iter": 8, **chosen}
+    model = CaGP(**settings).fit(*table)
+    still = CaGP(**{**settings, "optimizer": None}).fit(*table)
+    assert still.history_ == []
+    assert still.noise_variance_ == pytest.approx(0.1)
+    assert model.objective_ > still.objective_ + 1.0
+    stages = 2 if isinstance(chosen.get("actions"), str) and chosen["actions"] != "random" else 1
+    assert 0 < len(model.history_) <= 8 * stages
+    assert [e["iteration"] for e in model.history_] == [*range(1, len(model.history_) + 1)]
+    known = {"iteration", "evaluations", "objective", "gradient_norm", "seconds", "noise_variance"}
+    for entry in model.history_:
+        assert {*known, *model.kernel_.parameter_names} == set(entry)
+        assert all(np.isfinite(list(entry.values())))
+
+
+@pytest.mark.parametrize("actions", ["cg", "eigen"])
+def test_the_history_of_stages_counts_on(actions, table):
+    history = CaGP(**QUICK, actions=actions, refreshes=3).fit(*table).history_
+    for name in ("iteration", "evaluations", "seconds"):
+        assert (np.diff([entry[name] for entry in history]) > 0).all(), name
+
+
+def test_the_posterior_is_that_of_the_best_iterate(table):
+    for optimizer, rate in (("l-bfgs", 0.1), ("adam", 0.1), ("adam", 3.0)):
+        made = CaGP(**{**QUICK, "max_iter": 12}, optimizer=optimizer, learning_rate=rate)
+        model = made.fit(*table)
+        seen = [entry["objective"] for entry in model.history_]
+        assert model.objective_ == pytest.approx(max(seen), rel=1e-9)
+        best = model.history_[int(np.argmax(seen))]
+        assert best["noise_variance"] == pytest.approx(model.noise_variance_, rel=1e-12)
+    assert seen[-1] < max(seen)  # so large steps do not arrive
+
+
+def test_weights_are_learned_as_hyper_parameters_are(table):
+    still = CaGP(**{**QUICK, "optimizer": None}).fit(*table)
+    model = CaGP(**{**QUICK, "max_iter": 10}).fit(*table)
+    fixed = CaGP(actions=still.actions_.toarray(), max_iter=10).fit(
+        still.points_, y_at(still, table)
+    )
+    assert model.objective_ > fixed.objective_ + 1.0
+
+
+def y_at(model, table):
+    """Targets of the points of a model."""
+    place = {tuple(x): y for x, y in zip(*table, strict=True)}
+    return np.array([place[tuple(point)] for point in model.points_])
+
+
+def test_random_actions_are_drawn_once_a_fit(table):
+    model = CaGP(**QUICK, actions="random", random_state=None).fit(*table)
+    assert model.objective_ == pytest.approx(model.history_[-1]["objective"], rel=1e-6)
+
+
+def test_refreshes_choose_actions_anew_for_what_was_learned(table):
+    once, twice = (CaGP(**QUICK, actions="cg", refreshes=k).fit(*table) for k in (1, 2))
+    assert len(once.history_) == 3
+    assert [e["objective"] for e in twice.history_[:3]] == [e["objective"] for e in once.history_]
+    assert twice.objective_ > once.objective_
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_adam_stops_where_steps_bring_no_more(noisy):
+    rng = np.random.default_rng(0)
+
+    def bowl(x):
+        noise = 1e-4 * rng.standard_normal() if noisy else 0.0
+        return -float(((x - 1) ** 2).sum()) + noise, -2 * (x - 1)
+
+    def run(patience, max_iter=400):
+        settings = train.Training(
+            "adam", max_iter, 1e-3, 0.1, False, patience=patience, noisy=noisy, decay=0.1
+        )
+        free = np.tile([-np.inf, np.inf], (3, 1))
+        return train.maximise(bowl, np.zeros(3), free, 1.0, settings, lambda x: {})
+
+    best, history = run(20)
+    assert 40 <= len(history) < 200
+    np.testing.assert_allclose(best, 1.0, atol=0.05)
+    assert len(run(20, 39)[1]) == 39  # too few to judge by
+
+
+@pytest.mark.parametrize("batch", [{}, {"batch_rows": 30, "block_rows": 10}])
+def test_adam_of_a_fit_stops_early(batch, table, monkeypatch):
+    monkeypatch.setattr(cagp, "PATIENCE", 4)
+    settings = {**QUICK, "max_iter": 20, "optimizer": "adam"}
+    found = [
+        len(CaGP(**{**settings, "tol": tol}, **batch).fit(*table).history_) for tol in (10, 1e-12)
+    ]
+    assert found[0] == 8
+    assert found[1] > 8
+
+
+def test_the_last_point_of_mini_batches_is_taken(table):
+    settings = {**QUICK, "max_iter": 6, "optimizer": "adam", "batch_rows": 20, "block_rows": 10}
+    model = CaGP(**settings).fit(*table)
+    assert model.history_[-1]["noise_variance"] == pytest.approx(model.noise_variance_, rel=1e-12)
+
+
+@pytest.mark.parametrize("support", [None, 4])
+def test_a_step_draws_a_mini_batch_that_follows_from_where_it_is(support, table, monkeypatch):
+    drawn, evaluate = [], ActionRounds.value_and_gradient
+
+    def watched(self, theta, weights, batch=None):
+        drawn.append((theta.noise_variance, batch))
+        return evaluate(self, theta, weights, batch)
+
+    monkeypatch.setattr(ActionRounds, "value_and_gradient", watched)
+    made = CaGP(**QUICK, optimizer="adam", batch_rows=20, support=support)
+    clone(made).fit(*table)
+    first, drawn[:] = drawn[:], []
+    clone(made).fit(*table)
+    assert drawn == first
+    assert [batch[0] for _, batch in first] == [20, 20, 20]
+    assert len({batch[1] for _, batch in first}) == 3
+    drawn.clear()
+    clone(made).set_params(random_state=1).fit(*table)
+    assert {batch for _, batch in drawn}.isdisjoint({batch for _, batch in first})
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Counts evaluations; ``stop`` of them may be made."""
+    counter = {"made": 0, "stop": None}
+    evaluate = ActionRounds.value_and_gradient
+
+    def counted(self, *arguments):
+        if counter["made"] == counter["stop"]:
+            raise Stopped
+        counter["made"] += 1
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(ActionRounds, "value_and_gradient", counted)
+    return counter
+
+
+@pytest.mark.parametrize(
+    "kind", ["sparse", "support", "projected", "adam", "mini-batches", "cg", "eigen", "given"]
+)
+def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(kind, table, T, tmp_path, calls):
+    model = CaGP(**{**QUICK, "max_iter": 2, **TRAINED[kind]})
+    whole = clone(model).fit(*table)
+    made = calls["made"]
+    for stop in {1, made - 1}:  # with stages, also in the last
+        url = str(tmp_path / f"checkpoint-{stop}.zarr")
+        calls.update(made=0, stop=stop)
+        with pytest.raises(Stopped):
+            clone(model).fit(*table, checkpoint=url)
+        calls.update(made=0, stop=None)
+        resumed = clone(model).fit(*table, checkpoint=url)
+        assert calls["made"] == made - stop
+        assert outcome(resumed, T) == outcome(whole, T)
+    calls.update(made=0)
+    assert outcome(clone(model).fit(*table, checkpoint=url), T) == outcome(whole, T)
+    assert calls["made"] == 0
+    for other in ({"n_actions": 7}, {"random_state": 3}, {"noise_variance": 0.2}):
+        with pytest.raises(StoreError, match="belongs to other data or settings"):
+            clone(model).set_params(**other).fit(*table, checkpoint=url)
+
+
+def test_a_checkpoint_of_other_actions_is_refused(table, tmp_path):
+    url, other = str(tmp_path / "c.zarr"), CHOSEN.copy()
+    other[40, 5] += 1e-6
+    CaGP(**QUICK, actions=CHOSEN).fit(*table, checkpoint=url)
+    with pytest.raises(StoreError, match="belongs to other data or settings"):
+        CaGP(**QUICK, actions=other).fit(*table, checkpoint=url)
+
+
+# -- wherever it runs ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sparse", "mini-batches", "cg"])
+def test_the_same_bits_for_any_workers(kind, table, T, tmp_path, scheduler):
+    model = CaGP(**{**QUICK, "max_iter": 2, **(ACTIONS | TRAINED)[kind]})
+    given = zarr_rows(tmp_path / "t.zarr", *table, step=25)
+    found = []
+    for threads in (1, 4):
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            found.append(outcome(clone(model).fit(*given), T))
+    with Client(scheduler):
+        fitted = clone(model).fit(*given)
+        found.append(outcome(fitted, T))
+        lazy = fitted.predict(da.from_array(T, chunks=(15, 2)), return_std=True)
+        assert [np.asarray(a).tobytes() for a in dask.compute(*lazy)] == found[0][-1]
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "support", "given"])
+def test_rows_in_memory_reach_workers_and_stay_there(kind, table, T, temporary, scheduler):
+    settings = {**FIXED, **ACTIONS[kind]}
+    wanted = CaGP(**settings).fit(*table).predict(T, return_std=True)
+    with Client(scheduler):
+        model = CaGP(**settings).fit(*table)
+        reading._held.cache_clear()
+        found = dask.compute(*model.predict(da.from_array(T, chunks=(9, 2)), return_std=True))
+    equal(found, wanted)
+    assert not list(temporary.rglob("*-ordered"))
+
+
+# -- predictions -----------------------------------------------------------------------------
+
+
+@most
+def test_lazy_predictions_are_the_eager_ones(kind, table, T):
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*table)
+    wanted = model.predict(T, return_std=True)
+    for chunks in ((15, 2), (7, 2), (1, 1)):
+        given = da.from_array(T, chunks=chunks)
+        with testing.no_compute():
+            lazy = model.predict(given, return_std=True)
+        assert lazy[0].chunks == (given.chunks[0],)
+        equal(dask.compute(*lazy, scheduler="threads"), wanted)
+    assert model.predict(np.empty((0, 2))).shape == (0,)
+
+
+def test_a_grid_becomes_a_grid(table):
+    model = CaGP(**FIXED).fit(*table)
+    axes = {"x0": np.linspace(0, 3, 4), "x1": np.linspace(0, 3, 6)}
+    mean, std = model.predict(xr.Dataset(coords=axes), return_std=True)
+    assert mean.dims == std.dims == ("x0", "x1")
+    places = np.stack(np.meshgrid(*axes.values(), indexing="ij"), axis=-1).reshape(-1, 2)
+    equal([mean.values.ravel(), std.values.ravel()], model.predict(places, return_std=True))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "eigen"])
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_joint_covariance_and_samples(kind, noise, table, T):
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*table)
+    mean, cov = model.predict(T, return_cov=True, include_noise=noise)
+    equal([mean, np.sqrt(np.diag(cov))], model.predict(T, return_std=True, include_noise=noise))
+    np.testing.assert_array_equal(cov, cov.T)
+    assert np.linalg.eigvalsh(cov).min() > -1e-9 * np.trace(cov)
+    draws = model.sample_y(T[:4], 4_000, random_state=1, include_noise=noise)
+    np.testing.assert_allclose(np.cov(draws), cov[:4, :4], atol=0.1 * cov.max())
+
+
+def test_noise_is_added_where_it_is_asked_for(table, T):
+    X, y = table
+    both = np.column_stack([y, -3 * y + X[:, 0]])
+    model = CaGP(**FIXED).fit(X, both)
+    std, noisy = (model.predict(T, return_std=True, include_noise=n)[1] for n in (False, True))
+    unit = model.solved_.scaling.y_scale**2 * model.noise_variance_
+    assert std.shape == (15, 2)
+    np.testing.assert_allclose(noisy**2 - std**2, np.broadcast_to(unit, std.shape))
+    assert CaGP(n_actions=30, max_iter=20).fit(X, both).score(X, both) > 0.9
+
+
+@pytest.mark.parametrize("kind", ["sparse", "cg"])
+def test_prediction_stores_are_written_and_resumed(kind, table, tmp_path):
+    X, y = rows(120, seed=7)
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*table)
+    inputs, out = dataset(tmp_path / "in.zarr", X, y, step=30), str(tmp_path / "p.zarr")
+    assert model.predict_store(inputs, out) == (120, 0)
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    store = zarr.open_group(out, mode="r")
+    equal([store["mean"][...], np.sqrt(store["variance"][...])], [mean, std])
+    wanted = store["mean"][...]
+    (tmp_path / "p.zarr" / "done" / "c" / "2").unlink()
+    assert model.predict_store(inputs, out, resume=True) == (30, 90)
+    np.testing.assert_array_equal(zarr.open_group(out, mode="r")["mean"][...], wanted)
+    other = CaGP(**{**FIXED, **ACTIONS[kind], "n_actions": 11}).fit(*table)
+    with pytest.raises(StoreError, match="model_checksum"):
+        other.predict_store(inputs, out, resume=True)
+
+
+# -- the manners of an estimator -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
+def test_scikit_learn_finds_its_way(kind, table):
+    X, y = table
+    made = CaGP(**{**QUICK, **ACTIONS[kind]}, kernel="rbf(ard=true)")
+    before, text = made.get_params(), repr(made)
+    assert made.fit(X, y) is made
+    assert made.get_params() == before
+    assert repr(made) == text
+    assert text.startswith("CaGP(")
+    fresh = clone(made)
+    assert fresh.get_params() == before
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+    np.testing.assert_array_equal(fresh.fit(X, y).predict(X), made.predict(X))
+    assert (made.n_features_in_, made.n_rows_, made.n_actions_) == (2, N, 8)
+    assert list(made.feature_names_in_) == ["x0", "x1"]
+
+
+def test_actions_that_are_given_are_cloned_and_left_alone(table):
+    given = CHOSEN.copy()
+    made = CaGP(**{**QUICK, "actions": given})
+    made.fit(*table)
+    assert made.get_params()["actions"] is given
+    np.testing.assert_array_equal(given, CHOSEN)
+    assert made.n_actions_ == 12  # not those of n_actions
+    fresh = clone(made)
+    np.testing.assert_array_equal(fresh.actions, CHOSEN)
+    same_bits([fresh.fit(*table).predict(table[0])], [made.predict(table[0])])
+    nested = CaGP(**{**QUICK, "actions": CHOSEN.tolist()}).fit(*table)
+    same_bits([nested.predict(table[0])], [made.predict(table[0])])
+
+
+def test_a_second_fit_forgets_the_first(table, T):
+    model = CaGP(**FIXED).fit(*rows(100, seed=9))
+    same_bits([model.fit(*table).predict(T)], [CaGP(**FIXED).fit(*table).predict(T)])
+
+
+# -- where rows and state are kept -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        *((kind, "memory") for kind in ACTIONS),
+        ("sparse", "store"),
+        ("support", "store"),
+        ("cg", "store"),
+        ("as they lie", "zarr"),
+        ("given", "lazy"),
+    ],
+)
+def test_a_saved_model_holds_all_it_needs(kind, where, table, T, temporary, tmp_path):
+    X, y = table
+    source, folder = str(tmp_path / "t.zarr"), tmp_path / "kept"
+    given = zarr_rows(source, X, y)
+    given = {"memory": (X, y), "lazy": lazily(X, y)}.get(where, given)
+    store = {"store": str(folder)} if where == "store" else {}
+    settings = {**QUICK, "max_iter": 1, **ACTIONS[kind], **store}
+    model = CaGP(**settings).fit(*given)
+    wanted, token = model.predict(T, return_std=True), model.solved_.token
+    cov, points = model.predict(T, return_cov=True)[1], model.points_
+    assert len(list(folder.glob("*"))) == (where == "store" and kind != "support")
+    assert not list(temporary.rglob("*-ordered"))
+    model.save(tmp_path / "m.zarr")
+    history, objective = model.history_, model.objective_
+    del model
+    gc.collect()
+    for gone in (source, folder, *temporary.iterdir()):
+        shutil.rmtree(gone, ignore_errors=True)
+    (tmp_path / "m.zarr").rename(tmp_path / "moved.zarr")
+    reading._held.cache_clear()
+    found = daskgp.load(tmp_path / "moved.zarr")
+    assert type(found) is CaGP
+    assert found.solved_.token == token
+    assert (found.history_, found.objective_, found.n_rows_) == (history, objective, N)
+    again = {k: v for k, v in found.get_params().items() if k != "actions"}
+    assert again == {k: v for k, v in CaGP(**settings).get_params().items() if k != "actions"}
+    np.testing.assert_array_equal(found.actions, settings.get("actions", "sparse"))
+    same_bits(found.predict(T, return_std=True), wanted)
+    same_bits([found.predict(T, return_cov=True)[1], found.points_], [cov, points])
+    lazy = found.predict(da.from_array(T, chunks=(15, 2)), return_std=True)
+    same_bits(dask.compute(*lazy), wanted)
+    found.save(tmp_path / "again.zarr")
+    same_bits([daskgp.load(tmp_path / "again.zarr").predict(T)], wanted[:1])
+
+
+@pytest.mark.parametrize("damage", ["removed", "other rows"])
+def test_a_model_store_without_the_points_of_the_fit_is_refused(damage, table, T, tmp_path):
+    for name, shift in (("a", 0.0), ("b", 1.0)):
+        CaGP(**FIXED).fit(table[0] + shift, table[1]).save(tmp_path / name)
+    shutil.rmtree(tmp_path / "a" / "rows")
+    if damage == "other rows":
+        shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
+    reading._held.cache_clear()
+    with pytest.raises(StoreError, match=r"fit again|rows") as error:
+        daskgp.load(tmp_path / "a").predict(T)
+    assert "\n" not in str(error.value)
+
+
+@most
+def test_rows_in_memory_stay_there(kind, table, temporary):
+    model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*table)
+    assert isinstance(model.solved_.kept.rows.X, np.ndarray)
+    assert files_below(temporary) == []
+
+
+@pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
+@pytest.mark.parametrize("stop", ["training", "points"])
+def test_a_fit_that_fails_leaves_nothing(
+    kind, stop, table, temporary, tmp_path, calls, monkeypatch
+):
+    if stop == "training":
+        calls["stop"] = 1
+    else:
+
+        def fail(*_):
+            raise Stopped
+
+        monkeypatch.setattr(CaGP, "_remember", fail)
+    given = zarr_rows(tmp_path / "t.zarr", *table)
+    for store in ({}, {"store": str(tmp_path / "kept")}):
+        source = given if store else lazily(*table)
+        with pytest.raises(Stopped):
+            CaGP(**{**QUICK, "max_iter": 1, **ACTIONS[kind]}, **store).fit(*source)
+    gc.collect()
+    assert files_below(temporary, tmp_path / "kept") == []
+
+
+# -- the command -----------------------------------------------------------------------------
+
+
+def options(*settings):
+    chosen = ("n_actions=20", "max_iter=3", "tol=1e-14", *settings)
+    return ("--model", "cagp", *(part for text in chosen for part in ("--set", text)))
+
+
+@pytest.fixture(scope="module")
+def data(table, tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "t.zarr"
+    return dataset(path, *table, step=30, names=["lon", "lat"])
+
+
+def shown(*arguments):
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return re.sub(r"[\s│]+", " ", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("settings", "iterations", "points"),
+    [
+        (("order=lon,lat",), 3, N),
+        (("support=3", "order=none", "loss=projected"), 3, 60),
+        (("actions=cg", "refreshes=1", "action_tol=1e-8"), 3, N),
+        (("optimizer=adam", "batch_rows=30"), 3, N),
+    ],
+    ids=["sparse", "support", "cg", "mini-batches"],
+)
+def test_the_command_fits_predicts_scores_and_describes(
+    settings, iterations, points, data, table, tmp_path, scheduler
+):
+    X, y = table
+    at, model = ("--scheduler", scheduler), tmp_path / "m.zarr"
+    found = succeed("fit", data, model, *options(*settings), *at)
+    assert (found["rows"], found["iterations"]) == (N, iterations)
+    assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
+    assert not (model / "checkpoint").exists()
+    assert not (model / "rows-ordered").exists()
+    assert succeed("predict", model, data, tmp_path / "p.zarr", *at)["rows"] == N
+    mean, std = daskgp.load(model).predict(X, return_std=True, include_noise=True)
+    store = zarr.open_group(tmp_path / "p.zarr", mode="r")
+    equal([store["mean"][...], np.sqrt(store["variance"][...])], [mean, std])
+    scores = succeed("score", model, data, *at)
+    for name, value in daskgp.metrics.summary(y, mean, std**2).items():
+        assert scores[name] == pytest.approx(value, rel=1e-8)
+    text = shown("info", model)
+    assert "model cagp" in text
+    of = "cg" if "actions=cg" in settings else "sparse"
+    assert f"actions 20 {of} points {points} of 90 rows" in text
+    assert f"rows {N}" in shown("plan", data, *options(*settings))
+    assert succeed("plan", data, *options(*settings), "--json")["fits"] is True
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
+    stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
+    chosen = (*options(), "--scheduler", scheduler)
+    evaluate, left, remove = ActionRounds.value_and_gradient, [0, 1], io.remove
+
+    def fail(self, *arguments):
+        if not left:
+            raise RunError("workers died")
+        left.pop()
+        return evaluate(self, *arguments)
+
+    def unable(url):
+        """A process that is killed removes nothing."""
+        if not str(url).endswith("-ordered"):
+            remove(url)
+
+    monkeypatch.setattr(ActionRounds, "value_and_gradient", fail)
+    if how == "killed":
+        monkeypatch.setattr(io, "remove", unable)
+    assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
+    monkeypatch.undo()
+    assert (stopped / "rows-ordered").exists() is (how == "killed")
+    assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
+    resumed = succeed("fit", data, stopped, *chosen, "--resume")
+    undisturbed = succeed("fit", data, whole, *chosen)
+    assert resumed["objective"] == undisturbed["objective"]
+    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (stopped, whole)}
+    assert len(checksums) == 1
+    same_bits(*([daskgp.load(p).predict(T)] for p in (stopped, whole)))
+    for model in (stopped, whole):
+        assert not {"checkpoint", "rows-ordered"} & set(os.listdir(model))
+
+
+# -- input that cannot be used ---------------------------------------------------------------
+
+HOLES = np.where(np.arange(12) == 7, np.nan, CHOSEN)
+ADAM = {"optimizer": "adam"}
+REFUSED = {
+    "more actions than rows": ({"n_actions": 91}, "91 actions for 90 usable rows: choose at most"),
+    "no action": ({"n_actions": 0}, "n_actions=0: a whole number from 1 is needed"),
+    "half an action": ({"n_actions": 1.5}, "n_actions=1.5: a whole number from 1 is needed"),
+    "actions as text": ({"n_actions": "a"}, "n_actions='a': a whole number from 1 is needed"),
+    "actions": ({"actions": "cgs"}, "actions='cgs': choose one of 'sparse', 'cg', 'random', 'eig"),
+    "no actions": ({"actions": None}, "actions of shape (): give finite numbers (n, n_actions)"),
+    "a vector": ({"actions": CHOSEN[:, 0]}, "actions of shape (90,): give finite numbers (n,"),
+    "a cube": ({"actions": CHOSEN[None]}, "actions of shape (1, 90, 12): give finite numbers"),
+    "NaN": ({"actions": HOLES}, "actions of shape (90, 12): give finite numbers"),
+    "no columns": ({"actions": CHOSEN[:, :0]}, "actions of shape (90, 0)"),
+    "words": ({"actions": [["a", "b"]] * N}, "actions"),
+    "a sparse array": ({"actions": sp.csc_array(CHOSEN)}, "actions"),
+    "rows of actions": ({"actions": CHOSEN[:50]}, "actions have 50 rows, the training data 90"),
+    "wide actions": ({"actions": np.ones((N, 91))}, "91 actions for 90 usable rows"),
+    "all eigenvectors": ({"actions": "eigen", "n_actions": 90}, "90 eigenvectors of 90"),
+    "support": ({"support": 12}, "support=12 for 8 actions on 90 usable rows: an action has at "
+                "most 11 of them; choose a smaller support or fewer actions"),
+    "no support": ({"support": 0}, "support=0: a whole number from 1 is needed"),
+    "half a row": ({"support": 2.5}, "support=2.5: a whole number from 1 is needed"),
+    "support of cg": ({"support": 2, "actions": "cg"}, "support=2 is for actions='sparse': leave"),
+    "support of given": ({"support": 2, "actions": CHOSEN}, "support=2 is for actions='sparse'"),
+    "batch": ({"batch_rows": 91, **ADAM}, "batch_rows=91 for 90 usable rows: choose at most 90"),
+    "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number from 1 is needed"),
+    "batch of l-bfgs": ({"batch_rows": 20}, "batch_rows=20 estimates the bound from mini-batches: "
+                        "choose actions='sparse', loss='elbo' and optimizer='adam'"),
+    "batch of cg": ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 estimates"),
+    "batch of projected": ({"batch_rows": 20, "loss": "projected", **ADAM}, "batch_rows=20 est"),
+    "refreshes": ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number from 1"),
+    "action tol": ({"action_tol": 0, "actions": "cg"}, "action_tol=0: it must be greater than 0"),
+    "learning rate": ({"learning_rate": 0, **ADAM}, "learning_rate=0: it must be greater than 0"),
+    "loss": ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
+    "order": ({"order": "x7"}, "order 'x7' is none of"),
+    "order of a support": ({"order": "x7", "support": 3}, "order 'x7' is none of"),
+    "number as order": ({"order": 5}, "order=5: name 1 to 3 different columns of lon, lat"),
+    "noise": ({"noise_variance": 0}, "noise_variance=0: it must be greater than 0"),
+    "tol": ({"tol": None}, "tol=None: a number is needed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("act", ["fit", "plan"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_settings_that_cannot_be_met_are_one_line_before_any_work(
+    case, act, data, temporary, tmp_path
+):
+    settings, says = REFUSED[case]
+    given = daskgp.open_dataset(data)
+    made = CaGP(**{**QUICK, **settings}, store=str(tmp_path / "kept"))
+    with testing.no_compute(), pytest.raises((SettingError, InputError)) as error:
+        getattr(made, act)(*given)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+    assert files_below(temporary, tmp_path / "kept") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"n_actions": 11}, "11 actions for 10 usable rows: choose at most 10"),
+        ({"n_actions": 4, "support": 3}, "support=3 for 4 actions on 10 usable rows"),
+        ({"n_actions": 4, "batch_rows": 11, **ADAM}, "batch_rows=11 for 10 usable rows"),
+    ],
+)
+def test_complete_rows_are_what_counts(settings, says, table, temporary, tmp_path):
+    X, y = (a.copy() for a in table)
+    y[10:] = np.nan
+    with pytest.raises(InputError) as error:
+        CaGP(**settings).fit(*zarr_rows(tmp_path / "t.zarr", X, y))
+    assert says in str(error.value)
+    assert files_below(temporary) == []
+
+
+def test_a_support_takes_rows_in_random_order_too(table, T):
+    model = CaGP(**FIXED, support=3, order="random").fit(*table)
+    agrees(model, *table, T)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (("n_actions=91",), "91 actions for 90 usable rows: choose at most 90"),
+        (("n_actions=many",), "n_actions='many': a whole number is needed"),
+        (("loss=evidence",), "loss='evidence'"),
+        (("actions=cgs",), "actions='cgs'"),
+        (("order=lon,depth",), "'depth'"),
+        (("batch_rows=20",), "batch_rows=20 estimates the bound"),
+    ],
+)
+def test_the_command_says_so_in_one_line_and_leaves_nothing(
+    settings, says, data, tmp_path, scheduler
+):
+    given = *options(*settings), "--scheduler", scheduler
+    line = refused("fit", data, tmp_path / "m.zarr", *given)
+    assert says in line
+    assert os.listdir(tmp_path) == []
+    assert says in refused("plan", data, *options(*settings))
+
+
+def test_points_and_weights_are_kept_in_the_same_chunks(table, T, tmp_path, monkeypatch):
+    monkeypatch.setattr(supports, "PANEL_ROWS", 16)  # fewer than a chunk of X
+    for kind in ("sparse", "cg"):
+        model = CaGP(**{**FIXED, **ACTIONS[kind]}).fit(*zarr_rows(tmp_path / kind, *table, step=N))
+        agrees(model, *table, T)
+
+
+def test_a_plan_needs_no_work(table, tmp_path):
+    given = zarr_rows(tmp_path / "t.zarr", *table)
+    with testing.no_compute():
+        assert daskgp.plan(CaGP(**FIXED), *given).rows == N
+        X, y = da.ones((10**7, 2), chunks=(10**6, 2)), da.ones(10**7, chunks=10**6)
+        few, many = (daskgp.plan(CaGP(n_actions=100, **s), X, y) for s in ({"support": 50}, {}))
+        whole = daskgp.plan(CaGP(n_actions=100, actions="random"), X, y)
+    assert few.bytes_per_task < 1 << 30
+    assert few.operations < many.operations
+    assert whole.bytes_client > 8 * 10**9
