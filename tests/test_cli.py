@@ -137,6 +137,22 @@ def test_info_shows_a_model_with_lengthscales_in_the_units_of_x(fitted):
     assert f"matern32 lon {scale:.4g} {own:.4g}" in text
 
 
+def test_info_shows_the_actions_of_a_model(tmp_path):
+    X, y = rows(90)
+    y[7] = np.nan
+    kept = {"actions 8 sparse": {}, "support of an action 11 or 12 rows": {}, "loss elbo": {}}
+    kept |= {"points 24 of 89 rows": {"support": 3}, "support of an action 3 rows": {"support": 3}}
+    kept |= {"actions 5 cg": {"actions": "cg", "n_actions": 5}}
+    for i, (part, settings) in enumerate(kept.items()):
+        settings = {"n_actions": 8, "optimizer": None} | settings
+        daskgp.CaGP(**settings).fit(X, y).save(str(tmp_path / f"{i}.zarr"))
+        assert part in shown("info", tmp_path / f"{i}.zarr")
+    daskgp.CGGP("matern32(1.0)").fit(X, y).save(str(tmp_path / "cggp.zarr"))
+    text = shown("info", tmp_path / "cggp.zarr")
+    assert "points 89" in text
+    assert "nan" not in text
+
+
 def test_info_of_anything_else_is_refused(tmp_path):
     zarr.create_group(tmp_path / "other.zarr").create_group("things")
     assert "no dataset, model or prediction store" in refused("info", tmp_path / "other.zarr")

@@ -88,6 +88,29 @@ def test_experts_weights_of_the_exact_right_side_are_better(tmp_path):
     assert (tmp_path / "weights.png").exists()
 
 
+def test_cagp_guarantee_is_kept_and_that_of_sgpr_is_none(tmp_path):
+    found = example("cagp_guarantee").main(places=41, path=tmp_path / "guarantee.png")
+    exact, sgpr, learned, cg = found.values()
+    for of in (learned, cg):
+        assert (of["std"] >= of["data"] - 1e-9).all()
+        np.testing.assert_allclose(of["std"] ** 2, of["data"] ** 2 + of["part"] ** 2, atol=1e-3)
+    gap = slice(23, 28)
+    assert (sgpr["std"][gap] < 0.5 * exact["std"][gap]).all()
+    assert (sgpr["std"][gap] < sgpr["data"][gap]).all()
+    assert sgpr["noise"] > learned["noise"]
+    assert (tmp_path / "guarantee.png").exists()
+
+
+def test_cagp_actions_near_the_eigenvectors_are_those_of_cg(tmp_path):
+    sizes = {"rows": 80, "number": 8, "steps": (0, 4)}
+    distance, bound = example("cagp_actions").main(**sizes, path=tmp_path / "actions.png")
+    first, last = zip(*distance.values(), strict=True)
+    assert first[0] < first[1] < min(first[2:])
+    assert last[0] < min(last[1:])
+    assert all(values[1] > values[0] for values in bound.values())
+    assert (tmp_path / "actions.png").exists()
+
+
 def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):

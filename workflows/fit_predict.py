@@ -26,6 +26,7 @@ MODELS = {
     "pic": daskgp.PIC,
     "experts": daskgp.ExpertsGP,
     "opticom": daskgp.OptiComGP,
+    "cagp": daskgp.CaGP,
     "ssgp": daskgp.SparseSpectrumGP,
     "exact": daskgp.ExactGP,
 }
