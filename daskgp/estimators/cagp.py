@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import zlib
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+import dask
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
@@ -131,7 +133,7 @@ progress
         n_actions: int = 512,
         actions: Literal["sparse", "cg", "random", "eigen"] | ArrayLike = "sparse",
         support: int | None = None,
-        order: str | list[str] | None = "auto",
+        order: str | Sequence[str] | None = "auto",
         loss: LossName = "elbo",
         batch_rows: int | None = None,
         action_tol: float = 1e-4,
@@ -284,6 +286,16 @@ progress
             )
         return np.minimum(left.value, variance)
 
+    def log_marginal_likelihood(self) -> float:
+        """The bound on the log evidence of the training targets in their own units.
+
+        With ``loss="projected"`` the log evidence of their combinations alone.
+        """
+        if self.loss == "elbo":
+            return super().log_marginal_likelihood()
+        units = np.log(self.solved_.scaling.y_scale).sum()
+        return self.objective_ - self.n_actions_ * float(units)
+
     # -- settings ----------------------------------------------------------------------------
 
     def _model(self) -> Any:
@@ -299,11 +311,18 @@ progress
         if isinstance(self.actions, str):
             choice("actions", self.actions, ("sparse", *DENSE))
             return None
-        found = np.asarray(self.actions, np.float64)
-        if found.ndim != 2 or not np.isfinite(found).all():
+        known = ", ".join(map(repr, ("sparse", *DENSE)))
+        try:
+            found = np.asarray(self.actions, np.float64)
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                f"actions of type {type(self.actions).__name__} are no numbers: give a NumPy array "
+                f"(n, n_actions), or one of {known}"
+            ) from error
+        if found.ndim != 2 or not found.shape[1] or not np.isfinite(found).all():
             raise SettingError(
                 f"actions of shape {found.shape}: give finite numbers (n, n_actions), or one of "
-                f"{', '.join(map(repr, ('sparse', *DENSE)))}"
+                f"{known}"
             )
         return found
 
@@ -330,18 +349,14 @@ progress
                     f"batch_rows={self.batch_rows} estimates the bound from mini-batches: choose "
                     "actions='sparse', loss='elbo' and optimizer='adam', or leave it out"
                 )
+        if not sparse and self.order not in (None, "auto"):
+            raise SettingError(
+                f"order={self.order!r} is for actions='sparse': leave it out, or choose those"
+            )
         if given is not None and len(given) != n:
             raise SettingError(
                 f"actions have {len(given)} rows, the training data {n}: give one for each row"
             )
-
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
-        self._check(len(rows))
-        if self.order is not None and self._sparse and self.support is None:
-            layout = read_layout(rows.X)
-            if layout is None:
-                ordering.check_order(self.order, rows.feature_names)
-        super()._refuse(rows, executor)
 
     def _refuse_few_rows(self, n: int) -> None:
         super()._refuse_few_rows(n)
@@ -362,6 +377,9 @@ progress
             )
 
     def _plan(self, rows: io.Rows) -> planning.Plan:
+        self._check(len(rows))
+        if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
+            ordering.check_order(self.order, rows.feature_names)
         found = super()._plan(rows)
         if self._sparse:
             return found
@@ -406,9 +424,14 @@ progress
         if as_it_lies or layout is not None:
             return dataclasses.replace(stage, rows=rows)
         lengths = training.lengths(stage, theta, sums)
-        url = _ordered(keep)
-        seed, executor = self._seed(), stage.executor
-        arrange(rows, url, self.order or "auto", None, lengths, seed, executor, sums, SHARED)
+        url, order = _ordered(keep), self.order or "auto"
+        made = lengths, order, self.random_state
+        source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
+        if not nearby.made_from(url, source):  # else those of the run that is resumed
+            io.remove(url)
+            seed, executor = self._seed(), stage.executor
+            arrange(rows, url, order, None, lengths, seed, executor, sums, SHARED)
+            nearby.mark(url, source)
         found, _ = nearby.open_blocks(url)
         if isinstance(rows.X, np.ndarray):
             found = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
@@ -423,7 +446,8 @@ progress
         checkpoint: str | None,
         keep: str,
     ) -> None:
-        points, edges = self._points(stage, theta, sums)
+        seed = self._seed()
+        points, edges = self._points(stage, theta, sums, seed)
         acts = ActionRounds(
             ComputationAware(self.loss),
             stage.rows,
@@ -437,9 +461,9 @@ progress
         )
         run = training.plan_run(self, stage, theta, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
-        theta, weights, self.history_ = learn(acts, theta, run, edges)
+        theta, weights, self.history_ = learn(acts, theta, run, edges, seed)
         complete = acts.on_points().complete()
-        batch = None if self.batch_rows is None else (self.batch_rows, self._seed())
+        batch = None if self.batch_rows is None else (self.batch_rows, seed)
         state, objective = acts.solve(theta, weights, int(complete.sum()), batch)
         self.objective_ = objective.value
         if objective.dropped:
@@ -454,7 +478,7 @@ progress
         self._remember(stage, theta, state, kept)
 
     def _points(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
     ) -> tuple[io.Rows, np.ndarray | None]:
         """The rows that actions are on, and where each action's begin if they are its own."""
         rows, t = stage.rows, self._n_inputs()
@@ -464,24 +488,29 @@ progress
             return rows, np.linspace(0, len(rows), t + 1).astype(np.int64)
         number, d = self.support * t, rows.n_features
         plain = scaling.identity(d, rows.n_targets)
-        drawn = rounds.gather_sample(rows, stage.spans, plain, number, self._seed(), stage.executor)
-        line = self._line(drawn, stage, theta, sums)
+        drawn = rounds.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
+        line = self._line(drawn, stage, theta, sums, seed)
         found = dataclasses.replace(
             rows, X=drawn.X[line], y=drawn.y[line], chunks=None, identity=None, passing=False
         )
         return found, np.arange(t + 1) * self.support
 
     def _line(
-        self, drawn: Block, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums
+        self,
+        drawn: Block,
+        stage: rounds.Rounds,
+        theta: Theta,
+        sums: scaling.Sums,
+        seed: int,
     ) -> np.ndarray:
         """The order in which drawn rows are cut into actions."""
-        if self.order is None:
+        if self.order is None or self.order == ordering.RANDOM:  # they were drawn so
             return np.arange(len(drawn.X))
         d, names = stage.rows.n_features, stage.rows.feature_names
         lengths = training.lengths(stage, theta, sums)
         low, high = sums.low[:d], sums.high[:d]
         order = ordering.make_order(
-            self.order, drawn.X, low, high, names, self._n_inputs(), lengths, self._seed()
+            self.order, drawn.X, low, high, names, self._n_inputs(), lengths, seed
         )
         return np.argsort(order.keys(drawn.X), kind="stable")
 
@@ -491,11 +520,12 @@ progress
         theta: Theta,
         run: training.Run,
         edges: np.ndarray | None,
+        seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
         """Hyper-parameters and actions by one search, [CAGP] eq. 13."""
         assert edges is not None
         owner, k = np.repeat(np.arange(len(edges) - 1), np.diff(edges)), len(run.start)
-        count, seed = len(edges) - 1, self._seed()
+        count = len(edges) - 1
         start = self._started(acts, owner, seed)
         if self.optimizer is None:
             return theta, _normalised(start, owner, count)[0], []
@@ -552,13 +582,14 @@ progress
         theta: Theta,
         run: training.Run,
         edges: np.ndarray | None,
+        seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
         """Hyper-parameters with actions held, which are then chosen anew; [CAGP] section 4."""
         quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
         history: list[dict[str, Any]] = []
         follows = isinstance(self.actions, str) and self.actions in ("cg", "eigen")
         for i in range(0 if self.optimizer is None else self.refreshes if follows else 1):
-            weights = self._chosen_actions(acts, theta)
+            weights = self._chosen_actions(acts, theta, seed)
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
                 found = quiet.value_and_gradient(theta.from_vector(vector), weights)  # noqa: B023
@@ -568,18 +599,17 @@ progress
             tape = run.tape and run.tape.stage(i)
             part = run._replace(start=start, tape=tape)
             best, more = self._maximise(evaluate, part, acts)
-            theta, so_far = theta.from_vector(best), len(history)
-            history += [{**entry, "iteration": so_far + entry["iteration"]} for entry in more]
-        return theta, self._chosen_actions(acts, theta), history
+            theta, history = theta.from_vector(best), _continued(history, more)
+        return theta, self._chosen_actions(acts, theta, seed), history
 
-    def _chosen_actions(self, acts: ActionRounds, theta: Theta) -> Weights:
+    def _chosen_actions(self, acts: ActionRounds, theta: Theta, seed: int) -> Weights:
         """Dense actions for these hyper-parameters."""
         y, given, t = acts.targets(), self._given, self._n_inputs()
         complete = acts.complete()
         if given is not None:
             return Weights.dense(given * complete[:, None])
         if self.actions == "random":
-            rng = np.random.default_rng([self._seed(), 8])
+            rng = np.random.default_rng([seed, 8])
             return Weights.dense(rng.standard_normal((len(y), t)) * complete[:, None])
         product = acts.covariance(theta)
         if self.actions == "cg":
@@ -589,12 +619,23 @@ progress
                 len(found.residuals),
                 found.residuals[-1] if len(found.residuals) else 0.0,
             )
-            return Weights.dense(found.actions)
+            # targets that are all zero give none, and any action the same mean
+            return Weights.dense(found.actions if found.actions.size else 1.0 * complete[:, None])
         n = len(y)
-        start = np.random.default_rng([self._seed(), 9]).standard_normal(n) * complete
+        start = np.random.default_rng([seed, 9]).standard_normal(n) * complete
         operator = LinearOperator((n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0])
         _, vectors = eigsh(operator, k=t, which="LA", v0=start)
         return Weights.dense(np.ascontiguousarray(vectors[:, ::-1]))
+
+
+def _continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A history with that of the stage that follows, which counts on."""
+    before = history[-1] if history else {}
+    counts = {name: before.get(name, 0) for name in ("iteration", "evaluations", "seconds")}
+    return history + [
+        {**entry, **{name: entry[name] + so_far for name, so_far in counts.items()}}
+        for entry in more
+    ]
 
 
 def _ordered(keep: str) -> str:
