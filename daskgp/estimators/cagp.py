@@ -12,17 +12,16 @@ import dask
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
-from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import krylov, linalg, ordering, scaling
+from daskgp import ordering, scaling
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import training
+from daskgp.estimators import policies, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import choice, positive, whole
 from daskgp.flow import actions as acting
-from daskgp.flow import io, nearby, partition, rounds, supports, visible
+from daskgp.flow import computational, io, nearby, partition, rounds, supports, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.actions import ActionRounds
@@ -49,8 +48,6 @@ CORRECTIONS = 20
 """Pairs that L-BFGS remembers: weights are many and depend on one another."""
 COLUMNS = 256
 """Places whose computational uncertainty is found at a time."""
-SETTLED, STEPS = 1e-4, 300
-"""Share of the variance that a step may still add to the computational part, and most steps."""
 SHARED = f"give store= {visible.HERE}"
 
 
@@ -82,7 +79,8 @@ class CaGP(GaussianProcess):
         None for rows as they lie.  A store that ``daskgp.prepare`` made is read as it is.
     loss : {"elbo", "projected"}
         What training maximises: the evidence lower bound of all targets (eq. 11), or the evidence
-        of the combinations alone (eq. 9), which overestimates the noise.
+        of the combinations alone (eq. 9), with which learned actions fit what is easy to fit and
+        others overestimate the noise.
     batch_rows : int, optional
         Rows drawn anew for each step that the sums over rows of the bound are estimated from,
         without bias; for ``optimizer="adam"``.
@@ -136,7 +134,7 @@ progress
         order: str | Sequence[str] | None = "auto",
         loss: LossName = "elbo",
         batch_rows: int | None = None,
-        action_tol: float = 1e-4,
+        action_tol: float = 1e-6,
         refreshes: int = 2,
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
@@ -186,12 +184,11 @@ progress
     @property
     def actions_(self) -> Any:
         """Weights (a, n_actions): a sparse array where each action has points of its own."""
-        found = self._supports()
-        weights = np.nan_to_num(found.whole()[1])
-        if found.owner is None:
-            return weights
-        places = np.arange(len(weights)), found.owner
-        return sp.csc_array((weights[:, 0], places), shape=(len(weights), found.count))
+        S = self._supports().weights()
+        if S.owner is None:
+            return S.values
+        places = np.arange(len(S)), S.owner
+        return sp.csc_array((S.values, places), shape=(len(S), S.count))
 
     @property
     def points_(self) -> np.ndarray:
@@ -256,35 +253,9 @@ progress
         )
         found = np.full(len(scaled), np.nan)
         for few in np.split(usable, range(COLUMNS, len(usable), COLUMNS)):
-            found[few] = self._remaining(acts, kept, scaled[few])
+            found[few] = computational.variance(acts, kept, solved, scaled[few])
         spread: np.ndarray = np.sqrt(found)[:, None] * scale.y_scale
         return spread[:, 0] if solved.vector_target else spread
-
-    def _remaining(self, acts: ActionRounds, kept: Supports, places: np.ndarray) -> np.ndarray:
-        """What is left of k' (K + s I)^-1 k (m,) by the actions, at scaled places."""
-        theta, state = self.solved_.theta, self.solved_.state
-        k, product = acts.kernel_at(theta, places), acts.covariance(theta)
-        weights = np.nan_to_num(kept.whole()[1])
-        S = (
-            Weights.dense(weights)
-            if kept.owner is None
-            else Weights(weights[:, 0], kept.owner, kept.count)
-        )
-        F = S.times(k.T)[:, state.columns].T
-        through = np.zeros((len(places), S.count))
-        explained = linalg.solve_lower(state.factor, F)
-        through[:, state.columns] = linalg.solve_lower_t(state.factor, explained).T
-        r = k - product(S.spread(through).T)
-        prior = theta.kernel.diag(places)
-        variance = np.maximum(prior - (explained**2).sum(axis=0), 0.0)
-        left = krylov.energy(product, r, SETTLED * np.maximum(variance, 1e-12 * prior), STEPS)
-        if not left.settled:
-            logger.warning(
-                "the computational part had not settled after %d steps of conjugate gradients: "
-                "what is given is below it",
-                STEPS,
-            )
-        return np.minimum(left.value, variance)
 
     def log_marginal_likelihood(self) -> float:
         """The bound on the log evidence of the training targets in their own units.
@@ -528,11 +499,11 @@ progress
         count = len(edges) - 1
         start = self._started(acts, owner, seed)
         if self.optimizer is None:
-            return theta, _normalised(start, owner, count)[0], []
+            return theta, policies.normalised(start, owner, count)[0], []
         quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            weights, norms = _normalised(PACE * vector[k:], owner, count)
+            weights, norms = policies.normalised(PACE * vector[k:], owner, count)
             batch = None
             if self.batch_rows is not None:  # so that a run that is resumed draws the same
                 batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
@@ -549,7 +520,7 @@ progress
             describe=lambda vector: run.describe(vector[:k]),
         )
         best, history = self._maximise(evaluate, whole_run, acts)
-        weights, _ = _normalised(PACE * best[k:], owner, count)
+        weights, _ = policies.normalised(PACE * best[k:], owner, count)
         return theta.from_vector(best[:k]), weights, history
 
     def _maximise(
@@ -587,9 +558,10 @@ progress
         """Hyper-parameters with actions held, which are then chosen anew; [CAGP] section 4."""
         quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
         history: list[dict[str, Any]] = []
-        follows = isinstance(self.actions, str) and self.actions in ("cg", "eigen")
-        for i in range(0 if self.optimizer is None else self.refreshes if follows else 1):
-            weights = self._chosen_actions(acts, theta, seed)
+        kind = "given" if self._given is not None else str(self.actions)
+        choose = policies.Dense(kind, self._n_inputs(), self.action_tol, seed, self._given)
+        for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
+            weights = choose(acts, theta)
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
                 found = quiet.value_and_gradient(theta.from_vector(vector), weights)  # noqa: B023
@@ -600,32 +572,7 @@ progress
             part = run._replace(start=start, tape=tape)
             best, more = self._maximise(evaluate, part, acts)
             theta, history = theta.from_vector(best), _continued(history, more)
-        return theta, self._chosen_actions(acts, theta, seed), history
-
-    def _chosen_actions(self, acts: ActionRounds, theta: Theta, seed: int) -> Weights:
-        """Dense actions for these hyper-parameters."""
-        y, given, t = acts.targets(), self._given, self._n_inputs()
-        complete = acts.complete()
-        if given is not None:
-            return Weights.dense(given * complete[:, None])
-        if self.actions == "random":
-            rng = np.random.default_rng([seed, 8])
-            return Weights.dense(rng.standard_normal((len(y), t)) * complete[:, None])
-        product = acts.covariance(theta)
-        if self.actions == "cg":
-            found = krylov.residual_directions(product, y, t, self.action_tol)
-            logger.info(
-                "%d actions of conjugate gradients, relative residual %.2g",
-                len(found.residuals),
-                found.residuals[-1] if len(found.residuals) else 0.0,
-            )
-            # targets that are all zero give none, and any action the same mean
-            return Weights.dense(found.actions if found.actions.size else 1.0 * complete[:, None])
-        n = len(y)
-        start = np.random.default_rng([seed, 9]).standard_normal(n) * complete
-        operator = LinearOperator((n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0])
-        _, vectors = eigsh(operator, k=t, which="LA", v0=start)
-        return Weights.dense(np.ascontiguousarray(vectors[:, ::-1]))
+        return theta, choose(acts, theta), history
 
 
 def _continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -641,10 +588,3 @@ def _continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> lis
 def _ordered(keep: str) -> str:
     """Where rows in the order of actions lie during a fit."""
     return f"{keep}-ordered"
-
-
-def _normalised(values: np.ndarray, owner: np.ndarray, count: int) -> tuple[Weights, np.ndarray]:
-    """Actions of unit length, which say the same, and their lengths; zero ones stay zero."""
-    norms = np.sqrt(np.bincount(owner, values**2, count))
-    norms[norms == 0] = 1.0
-    return Weights(values / norms[owner], owner, count), norms

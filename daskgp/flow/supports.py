@@ -69,7 +69,7 @@ class Supports:
 
     def describe(self) -> dict[str, str]:
         """For people."""
-        return {"actions": f"{self.count} on {len(self.rows)} points"}
+        return {"actions": str(self.count)}
 
     def lies_at(self, url: str) -> bool:
         """Whether a URL is that of the store that the points are read from."""
@@ -83,6 +83,11 @@ class Supports:
         """Points (a, d) in the user's units and their weights, as ``rows`` has them."""
         X, weights = self.rows.read(0, len(self.rows))
         return np.asarray(X), np.asarray(weights)
+
+    def weights(self) -> Weights:
+        """All weights, 0 for rows with missing values."""
+        values = np.nan_to_num(self.whole()[1])
+        return Weights(values if self.owner is None else values[:, 0], self.owner, self.count)
 
 
 def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
