@@ -561,10 +561,10 @@ progress
         kind = "given" if self._given is not None else str(self.actions)
         choose = policies.Dense(kind, self._n_inputs(), self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
-            weights = choose(acts, theta)
+            held = quiet.hold(choose(acts, theta))
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-                found = quiet.value_and_gradient(theta.from_vector(vector), weights)  # noqa: B023
+                found = quiet.value_and_gradient(theta.from_vector(vector), held)  # noqa: B023
                 return found.value, np.append(found.kernel, found.noise)
 
             start = run.start if i == 0 else theta.to_vector(False)

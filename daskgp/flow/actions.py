@@ -56,8 +56,29 @@ class Common(NamedTuple):
     """What all tasks of a round share."""
 
     theta: Theta
-    weights: Weights
     points: Rows
+
+
+@dataclass(frozen=True)
+class Held:
+    """The weights of ``count`` actions as a node of graphs."""
+
+    node: Delayed
+    count: int
+
+    @classmethod
+    def of(cls, weights: Weights) -> Held:
+        """Weights that are sent with the next round."""
+        return cls(node("weights", weights), weights.count)
+
+
+class _Begun(NamedTuple):
+    """An evaluation whose points are factored."""
+
+    factored: cagp.Factored
+    pieces: list[Piece]
+    shared: list[Delayed]
+    kept: list[Delayed] | None
 
 
 class Evaluated(NamedTuple):
@@ -98,35 +119,26 @@ class ActionRounds:
     dtype: str = "float64"
     device: str = "cpu"
 
-    def total(
-        self, theta: Theta, weights: Weights, batch: tuple[int, int] | None = None
-    ) -> cagp.Stats:
-        """The sums over all rows, or those of a mini-batch, and over points."""
-        common = node("common", Common(theta, weights, self.points))
-        found = self._round(self._reader().local, self._pieces(batch), [common], "local")
-        return self._counted(found)
+    def factored(self, theta: Theta, weights: Weights | Held) -> cagp.Factored:
+        """What the points say of the actions: one round."""
+        return self._started(theta, weights, None, keep=False).factored
 
     def value_and_gradient(
-        self, theta: Theta, weights: Weights, batch: tuple[int, int] | None = None
+        self,
+        theta: Theta,
+        weights: Weights | Held,
+        batch: tuple[int, int] | None = None,
     ) -> Evaluated:
-        """The objective with its gradient: two rounds.
+        """The objective with its gradient: a round over points and two over rows.
 
         ``batch`` is the number of rows that are drawn for its sums over rows, and a seed.
+        ``weights`` may be what ``hold`` gave.
         """
-        common, pieces = node("common", Common(theta, weights, self.points)), self._pieces(batch)
-        reader, kept = self._reader(), None
-        if self._keeps(weights.count, pieces):
-            label = f"{self.model.name}-local"
-            arguments = [(piece, common) for piece in pieces]
-            kept = self.executor.persist(mapped(reader.keep, arguments, label))
-            first = delayed(operator.itemgetter(0), pure=False)
-            total = tree_sum([first(k) for k in kept], self.model.combine, self.executor, label)
-        else:
-            total = self._round(reader.local, pieces, [common], "local")
-        with solve_threads(weights.count):
-            objective = self.model.objective(theta.noise_variance, self._counted(total))
-        shared = [common, node("cotangent", objective.cotangent)]
-        found = self._round(reader.gradient, pieces, shared, "gradient", add, kept)
+        begun = self._started(theta, weights, batch, keep=True)
+        objective = self._objective(begun)
+        shared = [*begun.shared, node("cotangent", objective.cotangent)]
+        task, pieces = self._reader().gradient, begun.pieces
+        found = self._round(task, pieces, shared, "gradient", add, begun.kept)
         return Evaluated(
             objective.value, found.kernel, objective.noise, found.weights, objective.dropped
         )
@@ -134,20 +146,62 @@ class ActionRounds:
     def solve(
         self,
         theta: Theta,
-        weights: Weights,
+        weights: Weights | Held,
         points: int,
         batch: tuple[int, int] | None = None,
     ) -> tuple[cagp.State, cagp.Objective]:
-        """What prediction needs, which is of the points alone, and the objective: one round."""
-        total = self.total(theta, weights, batch)
-        with solve_threads(weights.count):
-            objective = self.model.objective(theta.noise_variance, total)
-            return self.model.solve(theta.noise_variance, total, points), objective
+        """What prediction needs, which is of the points alone, and the objective: two rounds."""
+        begun = self._started(theta, weights, batch, keep=True)
+        return self.model.solve(begun.factored, points), self._objective(begun)
+
+    def hold(self, weights: Weights) -> Held:
+        """Weights that stay the same over many evaluations, sent to the workers once."""
+        return Held(self.executor.persist([node("weights", weights)])[0], weights.count)
+
+    def _started(
+        self,
+        theta: Theta,
+        weights: Weights | Held,
+        batch: tuple[int, int] | None,
+        keep: bool,
+    ) -> _Begun:
+        """The sums over points, factored; the functions at all rows are kept where they fit."""
+        held = weights if isinstance(weights, Held) else Held.of(weights)
+        shared = [node("common", Common(theta, self.points)), held.node]
+        pieces, reader, label = self._pieces(batch), self._reader(), f"{self.model.name}-points"
+        own = [i for i, piece in enumerate(pieces) if piece.own]
+        kept: list[Delayed] | None = None
+        if keep and self._keeps(weights.count, pieces):
+            arguments = [(piece, *shared) for piece in pieces]
+            kept = self.executor.persist(mapped(reader.begin, arguments, label))
+            first = delayed(operator.itemgetter(0), pure=False)
+            nodes = [first(kept[i]) for i in own]
+            points = tree_sum(nodes, self.model.combine, self.executor, label)
+        else:
+            few = [pieces[i] for i in own]
+            points = self._round(reader.at_points, few, shared, "points", self.model.combine)
+        with solve_threads(len(points.joint)):
+            factored = self.model.factor(theta.noise_variance, points)
+        return _Begun(factored, pieces, shared, kept)
+
+    def _objective(self, begun: _Begun) -> cagp.Objective:
+        """The objective, by a round over the rows that count."""
+        rows, factored = None, begun.factored
+        if self.model.needs_rows:
+            which = [i for i, piece in enumerate(begun.pieces) if piece.weight is not None]
+            kept = begun.kept and [begun.kept[i] for i in which]
+            shared = [*begun.shared, node("factored", factored)]
+            pieces, task = [begun.pieces[i] for i in which], self._reader().at_rows
+            rows = self._round(task, pieces, shared, "rows", self.model.combine, kept)
+            # a mini-batch stands for all rows, whose number is known
+            rows = rows._replace(rows=float(self.count))
+        with solve_threads(len(factored.factor)):
+            return self.model.objective(factored, rows)
 
     def times(self, theta: Theta, V: np.ndarray) -> np.ndarray:
         """K(X, Z) V (n, m) for V (a, m) over the points; rows with missing values give 0."""
-        common = node("common", Common(theta, Weights.dense(V), self.points))
-        found = map_all(self._reader().times, self.spans, self.executor, "times", [common])
+        shared = node("common", Common(theta, self.points)), node("V", Weights.dense(V))
+        found = map_all(self._reader().times, self.spans, self.executor, "times", shared)
         return np.concatenate(found)
 
     def kernel_at(self, theta: Theta, places: np.ndarray) -> np.ndarray:
@@ -174,24 +228,20 @@ class ActionRounds:
         spans = self._point_spans(self.spans[0].rows)
         return replace(self, rows=self.points, spans=spans)
 
-    def _counted(self, total: cagp.Stats) -> cagp.Stats:
-        """The sums of a mini-batch stand for all rows, whose number is known."""
-        return total._replace(rows=float(self.count)) if self.model.needs_rows else total
-
     def _round(
         self,
         task: Callable[..., Any],
         pieces: Sequence[Piece],
         shared: Sequence[Delayed],
         what: str,
-        combine: Callable[[Any, Any], Any] | None = None,
+        combine: Callable[[Any, Any], Any],
         each: Sequence[Delayed] | None = None,
     ) -> Any:
         label = f"{self.model.name}-{what}"
         own = [()] * len(pieces) if each is None else [(one,) for one in each]
         arguments = [(piece, *shared, *more) for piece, more in zip(pieces, own, strict=True)]
         nodes = mapped(task, arguments, label)
-        return tree_sum(nodes, combine or self.model.combine, self.executor, label)
+        return tree_sum(nodes, combine, self.executor, label)
 
     def _pieces(self, batch: tuple[int, int] | None) -> list[Piece]:
         """The rows of each task: those that count, and those that are points."""
@@ -260,41 +310,59 @@ class _Reader:
     dtype: str
     device: str
 
-    def local(self, piece: Piece, common: Common) -> cagp.Stats:
-        """The sums over a piece."""
-        return self.keep(piece, common, False)[0]
-
-    def keep(
-        self, piece: Piece, common: Common, keep: bool = True
-    ) -> tuple[cagp.Stats, list[np.ndarray]]:
-        """The sums over a piece, and the actions' functions at its tiles."""
+    def begin(
+        self, piece: Piece, common: Common, weights: Weights
+    ) -> tuple[cagp.PointSums | None, list[np.ndarray]]:
+        """The sums over the points of a piece, and the actions' functions at its tiles."""
         with single_blas_thread():
-            theta, panels, found, kept = common.theta, self._panels(common), [], []
-            for part in self._parts(piece, common):
-                F = cagp.functions(theta.kernel, panels(), part.block.X)
-                found.append(self.model.local(theta, part.block, F, part.own, piece.weight))
-                if keep:
-                    kept.append(to_host(F))
+            found, kept = [], []
+            for part, F in self._functions(piece, common, weights):
+                if part.own is not None:
+                    found.append(self.model.at_points(F, part.block.y, part.own))
+                kept.append(to_host(F))
+            if not found:
+                return None, kept
             return move(functools.reduce(self.model.combine, found), "cpu"), kept
+
+    def at_points(self, piece: Piece, common: Common, weights: Weights) -> cagp.PointSums:
+        """The sums over points alone."""
+        found = self.begin(piece, common, weights)[0]
+        assert found is not None
+        return found
+
+    def at_rows(
+        self,
+        piece: Piece,
+        common: Common,
+        weights: Weights,
+        factored: cagp.Factored,
+        kept: tuple[Any, list[np.ndarray]] | None = None,
+    ) -> cagp.RowSums:
+        """The sums over rows."""
+        assert piece.weight is not None
+        with single_blas_thread():
+            factored = move(factored, self._on)
+            found = [
+                self.model.at_rows(common.theta, part.block, F, factored, piece.weight)
+                for part, F in self._functions(piece, common, weights, kept)
+            ]
+            return move(functools.reduce(self.model.combine, found), "cpu")
 
     def gradient(
         self,
         piece: Piece,
         common: Common,
+        weights: Weights,
         cotangent: cagp.Cotangent,
         kept: tuple[Any, list[np.ndarray]] | None = None,
     ) -> Gradient:
         """The gradient through a piece."""
         with single_blas_thread():
-            theta, panels, weights = common.theta, self._panels(common), common.weights
+            theta, panels = common.theta, self._panels(common, weights)
             cotangent = move(cotangent, self._on)
             kernel = np.zeros(len(theta.kernel.log_parameters))
             learned = None if weights.owner is None else np.zeros(len(weights))
-            for i, part in enumerate(self._parts(piece, common)):
-                if kept is None:
-                    F = cagp.functions(theta.kernel, panels(), part.block.X)
-                else:
-                    F = to_device(kept[1][i], self._on)
+            for part, F in self._functions(piece, common, weights, kept):
                 through, found, own = self.model.pull(
                     theta, part.block, F, panels(), cotangent, part.own, piece.weight
                 )
@@ -307,11 +375,27 @@ class _Reader:
                     learned[part.places] += to_host(own)
             return Gradient(kernel, learned)
 
-    def times(self, span: Span, common: Common) -> list[np.ndarray]:
+    def _functions(
+        self,
+        piece: Piece,
+        common: Common,
+        weights: Weights,
+        kept: tuple[Any, list[np.ndarray]] | None = None,
+    ) -> Iterator[tuple[_Part, Array]]:
+        """The tiles of a piece with the actions' functions there, which may have been kept."""
+        panels = None if kept is not None else self._panels(common, weights)
+        for i, part in enumerate(self._parts(piece, common, weights)):
+            if kept is not None:
+                yield part, to_device(kept[1][i], self._on)
+            else:
+                assert panels is not None
+                yield part, cagp.functions(common.theta.kernel, panels(), part.block.X)
+
+    def times(self, span: Span, common: Common, weights: Weights) -> list[np.ndarray]:
         """Products of the kernel at rows and points with what the points are weighted by."""
         with single_blas_thread():
-            found = np.zeros((span.rows, common.weights.count))
-            panels = self._panels(common)
+            found = np.zeros((span.rows, weights.count))
+            panels = self._panels(common, weights)
             for places, inputs in self._inputs(span):
                 F = cagp.functions(common.theta.kernel, panels(), inputs)
                 found[places] = to_host(F).T
@@ -336,7 +420,7 @@ class _Reader:
         """Which rows have no missing value."""
         return [scaling.complete_rows(*self.rows.read(*span))]
 
-    def _parts(self, piece: Piece, common: Common) -> Iterator[_Part]:
+    def _parts(self, piece: Piece, common: Common, weights: Weights) -> Iterator[_Part]:
         """The complete rows of a piece, tile by tile."""
         rows = common.points if piece.own else self.rows
         X, y = rows.read(*piece.span)
@@ -352,7 +436,7 @@ class _Reader:
             block: Block = move(self.scaling.block(X[few], y[few], self.dtype), self._on)
             at, own = few + piece.span.start, None
             if piece.own:
-                own = _of(common.weights, at, self._on)
+                own = _of(weights, at, self._on)
             yield _Part(block, own, at)
 
     def _inputs(self, span: Span) -> Iterator[tuple[np.ndarray, Array]]:
@@ -364,14 +448,14 @@ class _Reader:
             scaled = self.scaling.inputs(np.asarray(X[few], np.float64))
             yield few, to_device(scaled.astype(self.dtype, copy=False), self._on)
 
-    def _panels(self, common: Common) -> Callable[[], Iterator[Panel]]:
+    def _panels(self, common: Common, weights: Weights) -> Callable[[], Iterator[Panel]]:
         """Reads all points again and again; once where they are few."""
         if len(common.points) > HELD_POINTS:
-            return partial(self._read_panels, common)
-        held = list(self._read_panels(common))
+            return partial(self._read_panels, common, weights)
+        held = list(self._read_panels(common, weights))
         return lambda: iter(held)
 
-    def _read_panels(self, common: Common) -> Iterator[Panel]:
+    def _read_panels(self, common: Common, weights: Weights) -> Iterator[Panel]:
         for span in parts(0, len(common.points), PANEL_ROWS):
             X, y = common.points.read(*span)
             places = np.flatnonzero(scaling.complete_rows(X, y))
@@ -380,7 +464,7 @@ class _Reader:
             scaled = self.scaling.inputs(np.asarray(X[places], np.float64))
             at = places + span.start
             inputs = to_device(scaled.astype(self.dtype, copy=False), self._on)
-            yield Panel(inputs, _of(common.weights, at, self._on), at)
+            yield Panel(inputs, _of(weights, at, self._on), at)
 
     @property
     def _on(self) -> str:

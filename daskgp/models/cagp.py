@@ -1,8 +1,8 @@
 """Computation-aware GP: the posterior given a few linear combinations of the targets.
 
 [CAGP] eqs. 5, 9, 11 and Lemmas S1-S4.  Letters: S actions (n, t); s the noise variance; F = S' K
-(t, n) the actions' functions at the rows; G = S' K S; T = S' S; W = G + s T; b = S' y; v = W^-1 b;
-P = W^-1; M = F F' and c = F y summed over rows.  Whatever S is, the posterior is that of an exact
+(t, n) the actions' functions at the rows; G = S' K S; T = S' S; W = G + s T = L L'; b = S' y;
+P = W^-1; v = P b; A = L^-1 F; e = y - F' v.  Whatever S is, the posterior is that of an exact
 GP that saw S' y alone, so its variance is never below that given all of y.
 """
 
@@ -43,36 +43,56 @@ class Panel(NamedTuple):
     places: np.ndarray | None = None
 
 
-class Stats(NamedTuple):
-    """Sums over rows; zero where rows do not enter."""
+class PointSums(NamedTuple):
+    """Sums over the points of actions."""
 
-    gram: Array
-    """M = F F' (t, t)."""
-    right: Array
-    """c = F y (t, p)."""
     joint: Array
     """G = F S (t, t)."""
     cross: Array
     """b = S' y (t, p)."""
     normal: Array
     """T = S' S (t, t)."""
+
+
+class Factored(NamedTuple):
+    """What the points say of the actions that are kept.
+
+    ``columns`` (r,) of t actions; L (r, r) of their W; v (r, p); their sums; s.
+    """
+
+    columns: np.ndarray
+    factor: Array
+    weights: Array
+    points: PointSums
+    noise_variance: float
+    actions: int
+
+
+class RowSums(NamedTuple):
+    """Sums over rows, with A = L^-1 F and the residuals e = y - F' v: nothing here cancels."""
+
+    gram: Array
+    """A A' (r, r)."""
+    right: Array
+    """A e (r, p)."""
+    square: float
+    """Sum of e^2."""
+    gap: float
+    """Sum of k(x, x) - |A|^2, the posterior variances."""
     trace: float
     """Sum of k(x, x)."""
-    square: Array
-    """Sum of y^2 per target (p,)."""
     rows: float
     """Number of rows."""
 
 
 class Cotangent(NamedTuple):
-    """Derivatives of the objective: dL/dF = gram F + right y' + joint S' and so on."""
+    """Derivatives of the objective by the sums over points; ``rows`` says whether rows count."""
 
-    gram: Array
-    right: Array
+    factored: Factored
     joint: Array
     cross: Array
     normal: Array
-    trace: float
+    rows: bool
 
 
 class Objective(NamedTuple):
@@ -118,62 +138,63 @@ class CaGP:
         """Whether the objective wants the actions' functions at all rows."""
         return self.loss == "elbo"
 
-    def local(
-        self,
-        theta: Theta,
-        block: Block,
-        F: Array,
-        own: Weights | None = None,
-        weight: float | None = 1.0,
-    ) -> Stats:
-        """Sums over one block.
+    def at_points(self, F: Array, y: Array, weights: Weights) -> PointSums:
+        """Sums over rows that are points.
 
         Parameters
         ----------
-        theta : Theta
-        block : Block
         F : (t, n) array
-            The actions' functions at its rows.
-        own : Weights, optional
-            S at the rows of a block that are points of actions.
-        weight : float or None
-            How often each row counts among all rows; None where it does not.
+            The actions' functions there.
+        y : (n, p) array
+        weights : Weights
+            S there.
         """
-        xp, (X, y) = namespace(block.X), block
-        t, p = len(F), y.shape[1]
-        F, y = wide(F), wide(y)
-        gram, right, joint, cross, normal = (xp.zeros((t, w)) for w in (t, p, t, p, t))
-        zero = Stats(gram, right, joint, cross, normal, 0.0, xp.zeros(p), 0.0)
-        if weight is not None:
-            scaled = F * weight if weight != 1.0 else F
-            zero = zero._replace(
-                gram=scaled @ F.T,
-                right=scaled @ y,
-                trace=weight * float(theta.kernel.diag(X).sum(dtype=np.float64)),
-                square=weight * (y**2).sum(axis=0),
-                rows=weight * len(X),
-            )
-        if own is None:
-            return zero
-        weights = own.astype(np.dtype(np.float64))
-        return zero._replace(
-            joint=weights.times(F),
-            cross=weights.times(y.T).T,
-            normal=weights.times(weights.spread(xp.eye(t))),
+        S, F = weights.astype(np.dtype(np.float64)), wide(F)
+        unit = namespace(F).eye(len(F))
+        return PointSums(S.times(F), S.times(wide(y).T).T, S.times(S.spread(unit)))
+
+    def factor(self, noise_variance: float, points: PointSums) -> Factored:
+        """The factor of W and the projected weights; actions that say nothing are dropped."""
+        kept = independent(noise_variance, points)
+        both = np.ix_(kept, kept)
+        few = PointSums(_symmetric(points.joint)[both], points.cross[kept], points.normal[both])
+        L, _ = linalg.cholesky(few.joint + noise_variance * few.normal, jitter=0.0)
+        v = _solved(L, few.cross)
+        return Factored(kept, L, v, few, float(noise_variance), len(points.joint))
+
+    def at_rows(
+        self, theta: Theta, block: Block, F: Array, factored: Factored, weight: float = 1.0
+    ) -> RowSums:
+        """Sums over rows that each count ``weight`` times, whose functions are F (t, n)."""
+        A, e = _explained(block, F, factored)
+        trace = float(theta.kernel.diag(block.X).sum(dtype=np.float64))
+        return RowSums(
+            weight * (A.T @ A),
+            weight * (A.T @ e),
+            weight * float((e**2).sum()),
+            weight * (trace - float(linalg.row_squares(A).sum())),
+            weight * trace,
+            weight * len(A),
         )
 
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """Sums over both sets of rows."""
+    def combine(self, a: Any, b: Any) -> Any:
+        """Sums over both sets of rows, or of points."""
         return add(a, b)
 
-    def objective(self, noise_variance: float, total: Stats) -> Objective:
-        """The loss with its sign changed, and its adjoint; actions that say nothing are dropped."""
-        kept = independent(noise_variance, total)
-        few = _picked(total, kept)
-        by = _elbo if self.loss == "elbo" else _projected
-        value, noise, cotangent = by(noise_variance, few)
-        dropped = len(total.joint) - len(kept)
-        return Objective(value, noise, _scattered(cotangent, kept, len(total.joint)), dropped)
+    def objective(self, factored: Factored, rows: RowSums | None) -> Objective:
+        """The loss with its sign changed, and its adjoint; ``rows`` for the bound alone."""
+        if self.loss == "elbo":
+            assert rows is not None
+            value, noise, found = _elbo(factored, rows)
+        else:
+            value, noise, found = _projected(factored)
+        kept, t = factored.columns, factored.actions
+        joint, normal = np.zeros((t, t)), np.zeros((t, t))
+        cross = np.zeros((t, found.cross.shape[1]))
+        joint[np.ix_(kept, kept)], normal[np.ix_(kept, kept)] = found.joint, found.normal
+        cross[kept] = found.cross
+        cotangent = Cotangent(factored, joint, cross, normal, self.needs_rows)
+        return Objective(value, noise, cotangent, t - len(kept))
 
     def pull(
         self,
@@ -187,6 +208,20 @@ class CaGP:
     ) -> tuple[np.ndarray, list[Array], Array | None]:
         """Gradient through one block.
 
+        Parameters
+        ----------
+        theta : Theta
+        block : Block
+        F : (t, n) array
+            The actions' functions at its rows.
+        panels : iterable of Panel
+            All points.
+        cotangent : Cotangent
+        own : Weights, optional
+            S at the rows of a block that are points.
+        weight : float or None
+            How often each row counts among all rows; None where it does not.
+
         Returns
         -------
         kernel : (k,) array
@@ -197,20 +232,24 @@ class CaGP:
             By the weights of the block's own points, through S.
         """
         xp, (X, y) = namespace(block.X), block
-        F, y = wide(F), wide(y)
         F_bar, by_own = xp.zeros(F.shape), None
         kernel = np.zeros(len(theta.kernel.log_parameters))
-        if weight is not None:
-            xp.matmul(cotangent.gram, F, out=F_bar)
-            F_bar += cotangent.right @ y.T
-            F_bar *= weight
-            traces = xp.full(len(X), weight * cotangent.trace, X.dtype)
+        if weight is not None and cotangent.rows:
+            factored, p = cotangent.factored, y.shape[1]
+            A, e = _explained(block, F, factored)
+            share = weight / factored.noise_variance
+            through = linalg.unwhiten_rows(factored.factor, A, overwrite=True)
+            through *= p
+            through += e @ factored.weights.T
+            through *= share
+            F_bar[xp.asarray(factored.columns)] = through.T
+            traces = xp.full(len(X), -0.5 * p * share, X.dtype)
             kernel += theta.kernel.diag_vjp(X, traces).log_parameters
         if own is not None:
             S = own.astype(np.dtype(np.float64))
             F_bar += S.spread(cotangent.joint)
-            P = cotangent.joint @ F
-            P += cotangent.cross @ y.T
+            P = cotangent.joint @ wide(F)
+            P += cotangent.cross @ wide(y).T
             P += S.spread(2 * cotangent.normal)
             by_own = S.pulled(P)
         F_bar, found = F_bar.astype(X.dtype, copy=False), []
@@ -220,12 +259,10 @@ class CaGP:
             found.append(gradient.weights)
         return kernel, found, by_own
 
-    def solve(self, noise_variance: float, total: Stats, points: int) -> State:
+    def solve(self, factored: Factored, points: int) -> State:
         """What prediction needs, [CAGP] eq. 5 and Algorithm S2."""
-        kept = independent(noise_variance, total)
-        few = _picked(total, kept)
-        L, _ = linalg.cholesky(_inner(noise_variance, few), jitter=0.0, overwrite=True)
-        return State(kept, L, _solved(L, few.cross), np.array(points, np.int64))
+        number = np.array(points, np.int64)
+        return State(factored.columns, factored.factor, factored.weights, number)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -271,12 +308,12 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
     return F
 
 
-def independent(noise_variance: float, total: Stats) -> np.ndarray:
+def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     """The actions (r,) that say something: not zero, and independent of one another.
 
     By a pivoted Cholesky factor of W with unit diagonal.
     """
-    W = _inner(noise_variance, total)
+    W = _symmetric(points.joint) + noise_variance * points.normal
     if not np.isfinite(W).all():
         raise NumericalError(
             "the actions' covariance is not finite: look for NaN, or raise the noise variance"
@@ -291,39 +328,9 @@ def independent(noise_variance: float, total: Stats) -> np.ndarray:
     return np.sort(usable[pivots[:rank] - 1])
 
 
-def _inner(s: float, total: Stats) -> np.ndarray:
-    """W = G + s T."""
-    G = 0.5 * (total.joint + total.joint.T)
-    W: np.ndarray = G + s * total.normal
-    return W
-
-
-def _picked(total: Stats, kept: np.ndarray) -> Stats:
-    """The sums of some actions alone."""
-    if len(kept) == len(total.joint):
-        return total
-    both = np.ix_(kept, kept)
-    return total._replace(
-        gram=total.gram[both],
-        right=total.right[kept],
-        joint=total.joint[both],
-        cross=total.cross[kept],
-        normal=total.normal[both],
-    )
-
-
-def _scattered(cotangent: Cotangent, kept: np.ndarray, t: int) -> Cotangent:
-    """Cotangents of all actions, zero for those that were dropped."""
-    if len(kept) == t:
-        return cotangent
-    both, found = np.ix_(kept, kept), {}
-    for name in ("gram", "joint", "normal"):
-        found[name] = np.zeros((t, t))
-        found[name][both] = getattr(cotangent, name)
-    for name in ("right", "cross"):
-        found[name] = np.zeros((t, cotangent.right.shape[1]))
-        found[name][kept] = getattr(cotangent, name)
-    return Cotangent(**found, trace=cotangent.trace)
+def _symmetric(A: np.ndarray) -> np.ndarray:
+    found: np.ndarray = 0.5 * (A + A.T)
+    return found
 
 
 def _solved(L: Array, B: Array) -> Array:
@@ -331,64 +338,63 @@ def _solved(L: Array, B: Array) -> Array:
     return linalg.solve_lower_t(L, linalg.solve_lower(L, B))
 
 
-def _elbo(s: float, total: Stats) -> tuple[float, float, Cotangent]:
-    """Minus [CAGP] eq. 11 with its derivatives by log s and by the sums.
+def _explained(block: Block, F: Array, factored: Factored) -> tuple[Array, Array]:
+    """A' = (L^-1 F)' (n, r) and the residuals e = y - F' v (n, p) at rows."""
+    xp = namespace(F)
+    few = xp.ascontiguousarray(wide(F)[xp.asarray(factored.columns)].T)
+    e = wide(block.y) - few @ factored.weights
+    return linalg.whiten_rows(factored.factor, few, overwrite=True), e
 
-    With u = W^-1 dL/dv the derivative by W is that through P, the determinant and v = P b.
+
+def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
+    """Minus [CAGP] eq. 11, with its derivatives by log s and by the sums over points.
+
+    With u = W^-1 dL/dv the derivative by W is that through P, the determinant and v = P b; since
+    G = W - s T, tr(P G) = r - s tr(P T).
     """
-    G, T = 0.5 * (total.joint + total.joint.T), total.normal
-    t, p, M, c, b = len(G), total.cross.shape[1], total.gram, total.right, total.cross
-    L, _ = linalg.cholesky(G + s * T, jitter=0.0)
-    P, v = linalg.inverse_from_factor(L), _solved(L, b)
-    Mv, Gv = M @ v, G @ v
-    square = float(total.square.sum()) - 2 * float((c * v).sum()) + float((v * Mv).sum())
-    gap = _trace_gap(total.trace - float(np.vdot(P, M)), total, s)
-    misfit = square + p * gap
+    _, L, v, (_, b, T), s, _ = factored
+    r, p, n = len(L), v.shape[1], rows.rows
+    P, Tv, gap = linalg.inverse_from_factor(L), T @ v, _checked_gap(rows, s)
+    Gv = b - s * Tv
     N, _ = linalg.cholesky(T, jitter=0.0)
-    n = total.rows
+    misfit = rows.square + p * gap
     loss = 0.5 * (
         misfit / s
-        + p * (n - t) * np.log(s)
+        + p * (n - r) * np.log(s)
         + p * n * np.log(2 * np.pi)
         + float((v * Gv).sum())
-        - p * float(np.vdot(P, G))
+        - p * (r - s * float(np.vdot(P, T)))
         + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
     )
-    u = _solved(L, (Mv - c) / s + Gv)
-    outer = v @ v.T - p * P
-    M_bar = 0.5 / s * outer
-    W_bar = 0.5 * p * (P @ (M / s + G) @ P + P) - 0.5 * (u @ v.T + v @ u.T)
-    G_bar = 0.5 * outer + W_bar
+    u = linalg.solve_lower_t(L, linalg.solve_lower(L, Gv) - rows.right / s)
+    through = linalg.between_inverses(L, _symmetric(rows.gram)) / s
+    W_bar = 0.5 * p * (through + 2 * P - s * (P @ T @ P)) - 0.5 * (u @ v.T + v @ u.T)
+    G_bar = 0.5 * (v @ v.T - p * P) + W_bar
     T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
-    noise = 0.5 * (p * (n - t) - misfit / s) + s * float(np.vdot(W_bar, T))
-    cotangent = Cotangent(-2 * M_bar, v / s, -G_bar, -u, -T_bar, -0.5 * p / s)
-    return -loss, -noise, cotangent
+    noise = 0.5 * (p * (n - r) - misfit / s) + s * float(np.vdot(W_bar, T))
+    return -loss, -noise, PointSums(-G_bar, -u, -T_bar)
 
 
-def _trace_gap(gap: float, total: Stats, s: float) -> float:
+def _checked_gap(rows: RowSums, s: float) -> float:
     """Sum of the posterior variances at the rows; NumericalError if rounding spoils it."""
-    if gap < -max(1e-3 * s * total.rows, 1e-7 * total.trace):
+    if not rows.gap >= -max(1e-3 * s * rows.rows, 1e-7 * rows.trace):
         raise NumericalError(
-            f"the summed posterior variance of {gap:.3g} is negative beyond rounding at noise "
+            f"the summed posterior variance of {rows.gap:.3g} is negative beyond rounding at noise "
             f"variance {s:.3g}: use dtype='float64', a larger noise_variance or fewer actions"
         )
-    return gap
+    return rows.gap
 
 
-def _projected(s: float, total: Stats) -> tuple[float, float, Cotangent]:
-    """Minus [CAGP] eq. 9 with its derivatives by log s and by the sums."""
-    G, T, b = 0.5 * (total.joint + total.joint.T), total.normal, total.cross
-    t, p = len(G), b.shape[1]
-    L, _ = linalg.cholesky(G + s * T, jitter=0.0)
+def _projected(factored: Factored) -> tuple[float, float, PointSums]:
+    """Minus [CAGP] eq. 9, with its derivatives by log s and by the sums over points."""
+    _, L, v, (_, b, T), s, _ = factored
+    r, p = len(L), v.shape[1]
     N, _ = linalg.cholesky(T, jitter=0.0)
-    v = _solved(L, b)
     loss = 0.5 * (
         float((b * v).sum())
         + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
-        + p * t * np.log(2 * np.pi)
+        + p * r * np.log(2 * np.pi)
     )
     W_bar = 0.5 * (p * linalg.inverse_from_factor(L) - v @ v.T)
     T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
-    nothing = np.zeros((t, t))
-    cotangent = Cotangent(nothing, np.zeros_like(b), -W_bar, -v, -T_bar, 0.0)
-    return -loss, -s * float(np.vdot(W_bar, T)), cotangent
+    return -loss, -s * float(np.vdot(W_bar, T)), PointSums(-W_bar, -v, -T_bar)

@@ -18,7 +18,7 @@ from daskgp.flow.partition import Span
 from daskgp.kernels.weights import Weights
 from daskgp.krylov import residual_directions
 from daskgp.model import Block, Theta, add
-from daskgp.models.cagp import CaGP, Panel, Stats, functions
+from daskgp.models.cagp import CaGP, Factored, Panel, PointSums, RowSums, functions
 from daskgp.scaling import identity
 from daskgp.testing import central_differences
 from tests import oracle
@@ -85,20 +85,38 @@ def panels_of(X, of, cuts=()):
     return [Panel(X[rows], at(of, rows), rows) for rows in np.split(np.arange(len(X)), cuts)]
 
 
+class Total(NamedTuple):
+    """What all rows and points say: sums over points, what they give, and sums over rows."""
+
+    points: PointSums
+    factored: Factored
+    rows: RowSums | None
+
+
 def total_of(model, theta, pieces, panels):
-    found = [
-        model.local(
-            theta, p.block, functions(theta.kernel, panels, p.block.X), p.own, weight=p.weight
-        )
-        for p in pieces
+    pieces = [(p, functions(theta.kernel, panels, p.block.X)) for p in pieces]
+    points = functools.reduce(
+        model.combine,
+        [model.at_points(F, p.block.y, p.own) for p, F in pieces if p.own is not None],
+    )
+    factored = model.factor(theta.noise_variance, points)
+    counted = [
+        model.at_rows(theta, p.block, F, factored, p.weight)
+        for p, F in pieces
+        if p.weight is not None
     ]
-    return functools.reduce(model.combine, found)
+    rows = functools.reduce(model.combine, counted) if model.needs_rows else None
+    return Total(points, factored, rows)
+
+
+def objective_of(model, total):
+    return model.objective(total.factored, total.rows)
 
 
 def value_and_gradient(model, theta, pieces, panels):
     """Value, and gradient by the logarithms of kernel parameters and noise, and by weights."""
     pieces = list(pieces)
-    objective = model.objective(theta.noise_variance, total_of(model, theta, pieces, panels))
+    objective = objective_of(model, total_of(model, theta, pieces, panels))
     kernel, by_weights = 0.0, np.concatenate([np.zeros_like(p.weights.values) for p in panels])
     start = 0
     for p in pieces:
@@ -118,8 +136,8 @@ def run(model, theta, X, y, of, T, want="covariance"):
     """Value and moments at T where all rows are points."""
     panels = panels_of(X, of)
     total = total_of(model, theta, pieces_of(X, y, of), panels)
-    state = model.solve(theta.noise_variance, total, len(X))
-    value = model.objective(theta.noise_variance, total).value
+    state = model.solve(total.factored, len(X))
+    value = objective_of(model, total).value
     return value, model.predict(theta, state, T, panels, want)
 
 
@@ -236,19 +254,16 @@ rows = st.integers(1, 30)
 )
 def test_any_cut_of_rows_and_points_gives_the_same_sums(n, t, p, form, cuts, also, seed):
     (X, y), of = problem(n, p=p, seed=seed), actions(form, n, min(n, t), seed)
-    S, K = matrix(of), KERNEL(X)
-    wanted = Stats(
-        gram=S.T @ K @ K @ S,
-        right=S.T @ K @ y,
-        joint=S.T @ K @ S,
-        cross=S.T @ y,
-        normal=S.T @ S,
-        trace=np.trace(K),
-        square=(y**2).sum(axis=0),
-        rows=n,
-    )
+    S, K, s = matrix(of), KERNEL(X), THETA.noise_variance
     found = total_of(CaGP(), THETA, pieces_of(X, y, of, cuts), panels_of(X, of, also))
-    assert_sums_close(found, wanted)
+    assert_sums_close(found.points, PointSums(S.T @ K @ S, S.T @ y, S.T @ S))
+    kept = found.factored.columns
+    S, F = S[:, kept], (K @ S).T[kept]
+    W = S.T @ K @ S + s * S.T @ S
+    A, e = np.linalg.solve(np.linalg.cholesky(W), F), y - F.T @ np.linalg.solve(W, S.T @ y)
+    gap = np.trace(K) - (A**2).sum()
+    wanted = RowSums(A @ A.T, A @ e, (e**2).sum(), gap, np.trace(K), n)
+    assert_sums_close(found.rows, wanted)
 
 
 @every_loss
@@ -266,17 +281,10 @@ def test_a_weight_counts_rows():
     (X, y), of = problem(), actions("by owner")
     F, block = functions(KERNEL, panels_of(X, of), X[:6]), Block(X[:6], y[:6])
     own = at(of, slice(0, 6))
-    first, once = (CaGP().local(THETA, block, F) for _ in range(2))
-    assert_sums_close(CaGP().local(THETA, block, F, weight=3.0), add(add(first, once), once))
-    # points are what they are, however often rows count
-    with_own = CaGP().local(THETA, block, F, own, weight=3.0)
-    alone = CaGP().local(THETA, block, F, own, weight=None)
-    assert_sums_close(with_own, add(CaGP().local(THETA, block, F, weight=3.0), alone))
-    for name in ("gram", "right", "trace", "square", "rows"):
-        assert not np.any(getattr(alone, name))
-    for name in ("joint", "cross", "normal"):
-        np.testing.assert_array_equal(getattr(alone, name), getattr(with_own, name))
-        assert not np.any(getattr(once, name))
+    points = CaGP().at_points(F, block.y, own)
+    factored = CaGP().factor(THETA.noise_variance, points)
+    first, once = (CaGP().at_rows(THETA, block, F, factored) for _ in range(2))
+    assert_sums_close(CaGP().at_rows(THETA, block, F, factored, 3.0), add(add(first, once), once))
 
 
 @every_loss
@@ -299,7 +307,7 @@ def test_points_may_be_some_rows_alone(loss):
     )
     np.testing.assert_allclose(parameters, wanted[1], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(weights, wanted[2][chosen, of.owner], rtol=1e-8, atol=1e-9)
-    state = CaGP(loss).solve(s, total_of(CaGP(loss), THETA, pieces, panels), 12)
+    state = CaGP(loss).solve(total_of(CaGP(loss), THETA, pieces, panels).factored, 12)
     found = CaGP(loss).predict(THETA, state, T, panels, "covariance")
     mean, covariance = dense_run(THETA, X, y, S, T)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-9, atol=1e-10)
@@ -388,7 +396,7 @@ def test_gradient_for_every_kernel(loss, kernel):
         theta = Theta(kernel.with_log_parameters(v[:k]), float(np.exp(v[k])))
         moved = Weights(v[k + 1 :], of.owner, of.count)
         total = total_of(CaGP(loss), theta, pieces_of(X, y, moved), panels_of(X, moved))
-        return CaGP(loss).objective(theta.noise_variance, total).value
+        return objective_of(CaGP(loss), total).value
 
     start = np.concatenate([kernel.log_parameters, [np.log(0.1)], of.values])
     found = value_and_gradient(
@@ -560,9 +568,9 @@ def assert_same_as(found, wanted, X, y, theta=THETA):
         np.testing.assert_allclose(parameters, others, rtol=1e-6, atol=1e-6)
         assert np.isfinite(weights).all()
         total = total_of(model, theta, pieces_of(X, y, found), panels_of(X, found))
-        objective = model.objective(theta.noise_variance, total)
+        objective = objective_of(model, total)
         assert objective.dropped == found.count - wanted.count
-        kept = model.solve(theta.noise_variance, total, len(X)).columns
+        kept = model.solve(total.factored, len(X)).columns
         dropped = np.setdiff1d(np.arange(found.count), kept)
         assert len(kept) == wanted.count
         assert not objective.cotangent.joint[dropped].any()
@@ -696,32 +704,68 @@ def total_for_errors():
     return total_of(CaGP(), THETA, pieces_of(X, y, of), panels_of(X, of))
 
 
-def test_a_trace_spoiled_by_rounding_is_an_error_not_a_bound():
+def test_variances_spoiled_by_rounding_are_an_error_not_a_bound():
     total = total_for_errors()
+    spoiled = total._replace(rows=total.rows._replace(gap=-1.0))
     with pytest.raises(NumericalError, match=r"negative beyond rounding .* use dtype='float64'"):
-        CaGP().objective(0.1, total._replace(trace=0.1))
+        objective_of(CaGP(), spoiled)
+
+
+@pytest.mark.parametrize(
+    ("variance", "lengthscale", "noise"),
+    [(7170.0, (218.0, 300.0), 2e-6), (1e4, 3487.0, 1.2e-3), (1e4, 10.0, 1e-6)],
+)
+def test_the_bound_keeps_its_digits_where_the_kernel_is_nearly_singular(
+    variance, lengthscale, noise
+):
+    """Training passes there: sums that cancel would promise more than the evidence."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    y = (np.sin(6 * X[:, 0]) + X[:, 1] + 0.05 * rng.standard_normal(300))[:, None]
+    of = actions("by owner", 300, 20)
+    kernel = kernels.Matern32(lengthscale=lengthscale, variance=variance)
+    found = value_and_gradient(
+        CaGP(), Theta(kernel, noise), pieces_of(X, y, of, (70, 171)), panels_of(X, of)
+    )
+    L = np.linalg.cholesky(kernel(X) + noise * np.eye(300))
+    evidence = -0.5 * (np.linalg.solve(L, y) ** 2).sum() - np.log(np.diag(L)).sum()
+    assert found[0] <= evidence - 150 * np.log(2 * np.pi) + 1e-6 * abs(evidence)
+    wanted = by_rows(kernel, X, y, matrix(of), noise)
+    assert found[0] == pytest.approx(wanted, rel=1e-5)
+
+
+def by_rows(kernel, X, y, S, s):
+    """Eq. 11 with nothing that cancels, from a factor of W."""
+    K, n, t = kernel(X), len(X), S.shape[1]
+    S = S / np.linalg.norm(S, axis=0)
+    L = np.linalg.cholesky(S.T @ K @ S + s * S.T @ S)
+    A, beta = np.linalg.solve(L, S.T @ K), np.linalg.solve(L, S.T @ y)
+    v, e = np.linalg.solve(L.T, beta), y - A.T @ beta
+    H = np.linalg.solve(L, np.linalg.solve(L, s * S.T @ S).T)
+    misfit = (e**2).sum() + (np.diag(K) - (A**2).sum(axis=0)).sum()
+    rest = (beta**2).sum() - s * (v**2).sum() - t + np.trace(H)
+    rest += 2 * np.log(np.diag(L)).sum() - np.linalg.slogdet(S.T @ S)[1]
+    return -0.5 * float(misfit / s + (n - t) * np.log(s) + n * np.log(2 * np.pi) + rest)
 
 
 @every_loss
 def test_sums_that_are_not_finite_are_an_error(loss):
-    total = total_for_errors()
-    total.joint[2, 1] = np.nan
-    for use in (lambda: CaGP(loss).objective(0.1, total), lambda: CaGP(loss).solve(0.1, total, 24)):
-        with pytest.raises(NumericalError, match="the actions' covariance is not finite"):
-            use()
+    points = total_for_errors().points
+    points.joint[2, 1] = np.nan
+    with pytest.raises(NumericalError, match="the actions' covariance is not finite"):
+        CaGP(loss).factor(0.1, points)
 
 
 @every_loss
 def test_actions_that_are_all_zero_are_an_error(loss):
     X, y = problem()
     of = Weights.dense(np.zeros((24, 3)))
-    total = total_of(CaGP(loss), THETA, pieces_of(X, y, of), panels_of(X, of))
     with pytest.raises(NumericalError, match="all actions are zero"):
-        CaGP(loss).objective(0.1, total)
+        total_of(CaGP(loss), THETA, pieces_of(X, y, of), panels_of(X, of))
 
 
 def test_no_points_to_predict_from_is_an_error():
-    state = CaGP().solve(0.1, total_for_errors(), 24)
+    state = CaGP().solve(total_for_errors().factored, 24)
     with pytest.raises(NumericalError, match="no points to predict from"):
         CaGP().predict(THETA, state, fresh(), [], "mean")
 
