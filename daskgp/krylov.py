@@ -74,7 +74,7 @@ class Left(NamedTuple):
     settled: bool
 
 
-def energy(product: Product, r: np.ndarray, tol: np.ndarray, max_steps: int) -> Left:
+def energy(product: Product, r: np.ndarray, tol: np.ndarray, lowest: float, max_steps: int) -> Left:
     """R' A^-1 r for columns of r (n, m), by conjugate gradients; it only grows from step to step.
 
     Parameters
@@ -83,7 +83,9 @@ def energy(product: Product, r: np.ndarray, tol: np.ndarray, max_steps: int) -> 
         One product with A, of m vectors, a step.
     r : (n, m) array
     tol : (m,) array
-        What a step may still add where it has settled.
+        What may be missing where it has settled; at most r' r / lowest of the last r is.
+    lowest : float
+        Below all eigenvalues of A: s.
     max_steps : int
     """
     r, d = r.copy(), r.copy()
@@ -96,9 +98,9 @@ def energy(product: Product, r: np.ndarray, tol: np.ndarray, max_steps: int) -> 
         curvature = (d * Ad).sum(axis=0)
         step = np.where(curvature > 0, squares / np.where(curvature > 0, curvature, 1.0), 0.0)
         value += step * squares
-        settled = bool((step * squares <= tol).all())
         r -= step * Ad
         following = (r * r).sum(axis=0)
+        settled = bool((following <= lowest * tol).all())
         ratio = np.where(squares > 0, following / np.where(squares > 0, squares, 1.0), 0.0)
         d = r + ratio * d
         squares = following

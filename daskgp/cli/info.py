@@ -144,7 +144,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * scaling.y_scale
     table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
-    if np.isfinite(estimator.objective_):  # some methods have none
+    if estimator.objective_ is not None:
         table.add_row("objective", f"{estimator.objective_:.8g}")
         table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
         table.add_row("iterations", f"{len(estimator.history_)}")

@@ -68,6 +68,7 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     """What multiplies the upper bounds of lengthscales of single inputs."""
     inputs_label: ClassVar[str] = "inducing inputs"
     solved_: Solved
+    objective_: float | None
 
     # -- what a method says ------------------------------------------------------------------
 
@@ -371,6 +372,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def log_marginal_likelihood(self) -> float:
         """Log evidence of the training targets in their own units, or the bound maximised."""
         check_is_fitted(self, "solved_")
+        if self.objective_ is None:
+            raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
         return self.objective_ - self.n_rows_ * float(np.log(self.solved_.scaling.y_scale).sum())
 
     def save(self, url: str) -> None:

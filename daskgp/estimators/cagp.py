@@ -42,12 +42,12 @@ logger = logging.getLogger("daskgp")
 DENSE = ("cg", "random", "eigen")
 PACE = 10.0
 """What training moves weights by beside kernel parameters: weights of an action are many."""
-PATIENCE, DECAY = 50, 0.1
+PATIENCE, DECAY = 20, 0.1
 """Steps of Adam that must bring something, and what its learning rate falls to."""
 CORRECTIONS = 20
 """Pairs that L-BFGS remembers: weights are many and depend on one another."""
-COLUMNS = 256
-"""Places whose computational uncertainty is found at a time."""
+COLUMNS, COLUMN_BYTES = 256, 256 << 20
+"""Most places whose computational part is found at a time, and most bytes of a matrix for that."""
 SHARED = f"give store= {visible.HERE}"
 
 
@@ -82,19 +82,19 @@ class CaGP(GaussianProcess):
         of the combinations alone (eq. 9), with which learned actions fit what is easy to fit and
         others overestimate the noise.
     batch_rows : int, optional
-        Rows drawn anew for each step that the sums over rows of the bound are estimated from,
-        without bias; for ``optimizer="adam"``.
+        About how many rows are drawn anew for each step, from which the sums over rows of the
+        bound are estimated without bias; for ``optimizer="adam"`` with ``support=``.
     action_tol : float
         Relative residual at which "cg" wants no further action.
     refreshes : int
-        How often actions that are not learned are chosen anew for the trained hyper-parameters
-        while training.
+        How often training starts again from actions chosen for the hyper-parameters found so far,
+        where they depend on these ("cg", "eigen"); each time of ``max_iter`` iterations at most.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     learning_rate : float
         Of Adam, at the start; it falls to a tenth of it.
     tol : float
-        Relative change of the objective per value of y at which L-BFGS stops; Adam stops where 50
+        Relative change of the objective per value of y at which L-BFGS stops; Adam stops where 20
         steps have brought less than that.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
 progress
@@ -228,15 +228,16 @@ progress
         mean : (n,) or (n, p)
         std or cov, computational : where asked for
         """
-        found = super().predict(X, return_std, return_cov, include_noise)
         if not return_computational:
-            return found
+            return super().predict(X, return_std, return_cov, include_noise)
+        part = self._computational(X)
+        found = super().predict(X, return_std, return_cov, include_noise)
         several = found if isinstance(found, tuple) else (found,)
-        return *several, self._computational(X)
+        return *several, part
 
     def _computational(self, X: Any) -> np.ndarray:
         """Standard deviation of the computational part at rows in memory."""
-        solved, kept = self.solved_, self._supports()
+        kept, solved = self._supports(), self.solved_
         if len(kept.rows) < self.n_rows_:
             raise SettingError(
                 f"support={self.support} keeps {len(kept.rows)} of {self.n_rows_} training rows: "
@@ -252,7 +253,8 @@ progress
             model, kept.rows, spans, kept.rows, self.n_rows_, scale, executor, device=device
         )
         found = np.full(len(scaled), np.nan)
-        for few in np.split(usable, range(COLUMNS, len(usable), COLUMNS)):
+        step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
+        for few in np.split(usable, range(step, len(usable), step)):
             found[few] = computational.variance(acts, kept, solved, scaled[few])
         spread: np.ndarray = np.sqrt(found)[:, None] * scale.y_scale
         return spread[:, 0] if solved.vector_target else spread
@@ -260,10 +262,13 @@ progress
     def log_marginal_likelihood(self) -> float:
         """The bound on the log evidence of the training targets in their own units.
 
-        With ``loss="projected"`` the log evidence of their combinations alone.
+        With ``batch_rows`` an estimate of it from so many rows, which may lie above the evidence;
+        with ``loss="projected"`` the log evidence of the combinations alone.
         """
         if self.loss == "elbo":
             return super().log_marginal_likelihood()
+        check_is_fitted(self, "solved_")
+        assert self.objective_ is not None
         units = np.log(self.solved_.scaling.y_scale).sum()
         return self.objective_ - self.n_actions_ * float(units)
 
@@ -320,6 +325,11 @@ progress
                     f"batch_rows={self.batch_rows} estimates the bound from mini-batches: choose "
                     "actions='sparse', loss='elbo' and optimizer='adam', or leave it out"
                 )
+            if self.support is None:
+                raise SettingError(
+                    f"batch_rows={self.batch_rows} saves nothing where all rows are points of "
+                    "actions, whose kernel matrix each step needs: set support=, or leave it out"
+                )
         if not sparse and self.order not in (None, "auto"):
             raise SettingError(
                 f"order={self.order!r} is for actions='sparse': leave it out, or choose those"
@@ -328,6 +338,10 @@ progress
             raise SettingError(
                 f"actions have {len(given)} rows, the training data {n}: give one for each row"
             )
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        self._check(len(rows))
+        super()._refuse(rows, executor)
 
     def _refuse_few_rows(self, n: int) -> None:
         super()._refuse_few_rows(n)

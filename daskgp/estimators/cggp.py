@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
 from daskgp import scaling
-from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
@@ -52,7 +51,7 @@ class CGGP(GaussianProcess):
     kernel_, noise_variance_ : in standardised units
     residual_ : float, the relative residual reached
     n_iter_ : int, the steps taken
-    objective_ : float, NaN: there is none
+    objective_ : None: there is none
     history_ : empty list
     n_features_in_, feature_names_in_, n_rows_
 
@@ -111,8 +110,7 @@ class CGGP(GaussianProcess):
     def _fit_rows(
         self, rows: io.Rows, executor: Executor, checkpoint: str | None, keep: str | None = None
     ) -> None:
-        if checkpoint is not None:
-            raise SettingError("CGGP trains nothing: leave checkpoint out")
+        # trains nothing, so there is nothing to keep at the checkpoint
         with kept_rows(keep, self.store) as place:
             super()._fit_rows(rows, executor, checkpoint, place)
 
@@ -133,14 +131,16 @@ class CGGP(GaussianProcess):
         kept = supports.keep(
             rows, np.where(complete[:, None], v, np.nan), None, stage.executor, keep
         )
-        self.objective_, self.history_ = float("nan"), []
+        self.objective_, self.history_ = None, []
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
         self._remember(stage, theta, state, kept)
 
     def _solve_system(self, acts: ActionRounds, theta: Theta, y: np.ndarray) -> np.ndarray:
         """Representer weights (n, p), target by target."""
         product, (n, p), found = acts.covariance(theta), y.shape, np.zeros(y.shape)
-        operator = LinearOperator((n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0])
+        operator = LinearOperator(
+            (n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=y.dtype
+        )
         self.n_iter_, self.residual_ = 0, 0.0
         for j in range(p):
             steps: list[None] = []

@@ -175,7 +175,8 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         kept,
     )
     estimator._set_solved(solved)
-    estimator.objective_ = float(attributes["objective"])
+    objective = attributes["objective"]
+    estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])
     estimator.history_ = list(found.notes.get("history", []))
     return estimator

@@ -75,6 +75,8 @@ class Dense:
         """Leading eigenvectors (n, t), the first first; [CAGP] Lemma S5."""
         n = len(complete)
         start = np.random.default_rng([self.seed, 9]).standard_normal(n) * complete[:, 0]
-        operator = LinearOperator((n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0])
+        operator = LinearOperator(
+            (n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=start.dtype
+        )
         _, vectors = eigsh(operator, k=self.number, which="LA", v0=start)
         return np.ascontiguousarray(vectors[:, ::-1])

@@ -142,6 +142,7 @@ def _bounds(
     kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
     # an input of its own lengthscale may turn out not to matter
     single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names])
+    single &= len(spread) > 1
     kernel[single, 1] += np.log(estimator.ard_reach)
     # bounds of variances are for targets of variance 1
     unit = scaling.target_variance(sums, scale, estimator.mean)

@@ -13,8 +13,8 @@ from daskgp.flow.supports import Supports
 
 logger = logging.getLogger("daskgp")
 
-SETTLED, STEPS = 1e-4, 300
-"""Share of the variance that a step may still add, and most steps."""
+SETTLED, STEPS = 1e-3, 500
+"""Share of the variance that may be missing of its computational part, and most steps."""
 
 
 def variance(
@@ -34,7 +34,8 @@ def variance(
     r = k - product(S.spread(u).T)
     prior = theta.kernel.diag(places)
     whole = np.maximum(prior - (explained**2).sum(axis=0), 0.0)
-    left = krylov.energy(product, r, SETTLED * np.maximum(whole, 1e-12 * prior), STEPS)
+    missing = SETTLED * np.maximum(whole, 1e-12 * prior)
+    left = krylov.energy(product, r, missing, theta.noise_variance, STEPS)
     if not left.settled:
         logger.warning(
             "the computational part had not settled after %d steps of conjugate gradients: what "

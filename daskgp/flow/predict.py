@@ -196,6 +196,7 @@ def write(
 
 def check_source(solved: Solved, source: str) -> da.Array:
     """The inputs of a dataset store; InputError unless they can be predicted."""
+    solved.refuse_spread(include_noise=True)
     X = io.open_inputs(source)
     check_columns(solved, X, io.column_names(X))
     if not X.shape[0]:

@@ -37,6 +37,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     InputError
         If the columns are not those of the training data, or nothing is left to score.
     """
+    solved.refuse_spread(include_noise=True)
     check_columns(solved, X, io.column_names(X))
     if not X.shape[0]:
         raise InputError("no rows: there is nothing to score")

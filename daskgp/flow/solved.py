@@ -17,6 +17,7 @@ from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
 from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
+from daskgp.models import cggp
 from daskgp.models.cagp import CaGP
 from daskgp.models.cggp import CGGP
 from daskgp.scaling import Scaling
@@ -80,7 +81,9 @@ class Solved:
         return len(self.target_names)
 
     def refuse_spread(self, include_noise: bool) -> None:
-        """Raise SettingError where a spread of f is wanted of a method that gives y's alone."""
+        """Raise SettingError where the method has no such spread."""
+        if isinstance(self.model, CGGP):
+            raise SettingError(cggp.NO_VARIANCE)
         if not include_noise and getattr(self.model, "noise_in_experts", False):
             raise SettingError(
                 "experts with noise_in_experts=True give the spread of new observations alone: "

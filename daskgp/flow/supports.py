@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 from daskgp.backend import to_device
 from daskgp.errors import StoreError
 from daskgp.flow import io, members, visible
+from daskgp.flow.actions import PANEL_ROWS
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows, groups, prepared
 from daskgp.flow.partition import parts
@@ -18,8 +20,8 @@ from daskgp.kernels.weights import Weights
 from daskgp.models.cagp import Panel
 from daskgp.scaling import Scaling, complete_rows
 
-PANEL_ROWS = 4_096
-"""Points that a task holds at a time."""
+CHUNK_BYTES = 32 << 20
+"""Most bytes of a chunk of weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +55,12 @@ class Supports:
 
     @cached_property
     def token(self) -> str:
-        """Checksum of the weights, and of the first and last point."""
-        ends = {}
-        for name, at in (("first", 0), ("last", max(len(self.rows) - 1, 0))):
-            X, weights = self.rows.read(at, at + 1)
-            ends[name] = np.nan_to_num(np.concatenate([X, weights], axis=1).astype(np.float64))
-        sums = np.zeros(self.rows.n_targets)
+        """Checksum of the points and their weights."""
+        sums = []
         for start, stop in parts(0, len(self.rows), PANEL_ROWS):
-            sums += np.nansum(self.rows.read(start, stop)[1], axis=0)
-        return groups.checksum({"edges": self.edges, "sums": sums, **ends}, {})
+            X, weights = self.rows.read(start, stop)
+            sums.append([_crc(X), _crc(weights)])
+        return groups.checksum({"edges": self.edges, "panels": np.array(sums)}, {})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a model store keeps beside the points."""
@@ -77,7 +76,8 @@ class Supports:
 
     def write(self, url: str) -> None:
         """Write points and weights to a new dataset store."""
-        prepared.copy(url, self.rows, PANEL_ROWS)
+        most = max(1, CHUNK_BYTES // (8 * self.rows.n_targets))
+        prepared.copy(url, self.rows, min(PANEL_ROWS, most), most_rows=most)
 
     def whole(self) -> tuple[np.ndarray, np.ndarray]:
         """Points (a, d) in the user's units and their weights, as ``rows`` has them."""
@@ -88,6 +88,10 @@ class Supports:
         """All weights, 0 for rows with missing values."""
         values = np.nan_to_num(self.whole()[1])
         return Weights(values if self.owner is None else values[:, 0], self.owner, self.count)
+
+
+def _crc(values: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(values, np.float64).tobytes())
 
 
 def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
@@ -105,7 +109,7 @@ def keep(
     if isinstance(rows.X, np.ndarray):
         return found
     io.remove(url)
-    prepared.copy(url, found.rows, PANEL_ROWS)
+    found.write(url)
     there = replace(found, rows=members.open_rows(url))
     visible.check(executor, there.rows.X, "the points of actions", f"give store= {visible.HERE}")
     return there

@@ -14,6 +14,11 @@ from daskgp.errors import SettingError
 from daskgp.inducing import wide
 from daskgp.model import Footprint, Moments, Shape, Theta, Want
 
+NO_VARIANCE = (
+    "CGGP gives a mean and no variance, which this wants: choose CaGP(actions='cg'), which has the "
+    "same mean after as many steps"
+)
+
 
 class State(NamedTuple):
     """What is not with the points: their number ()."""
@@ -34,10 +39,7 @@ class CGGP:
     ) -> Moments:
         """Mean k' v, the weights v of the points being those of ``near``; no variance."""
         if want != "mean":
-            raise SettingError(
-                "CGGP gives a mean and no variance: choose CaGP(actions='cg'), which has the same "
-                "mean after as many steps"
-            )
+            raise SettingError(NO_VARIANCE)
         found = None
         for panel in near:
             found = theta.kernel.weighted(panel.X, panel.weights, X, found)

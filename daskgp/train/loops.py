@@ -234,7 +234,12 @@ def _lbfgs(
         },
     )
     if result.status == 2:
-        logger.warning("training stopped early after %d iterations: %s", result.nit, result.message)
+        logger.warning(
+            "training stopped early after %d iterations: no better point was found along its last "
+            "direction, as where rounding hides what is left to gain (%s)",
+            result.nit,
+            str(result.message).strip(" :"),
+        )
     if result.nit >= training.max_iter:
         logger.info("training stopped at max_iter=%d before tol was met", training.max_iter)
     return np.asarray(result.x)

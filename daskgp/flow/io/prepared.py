@@ -202,10 +202,17 @@ class Written(NamedTuple):
     attributes: dict[str, Any]
 
 
-def copy(url: str, rows: Rows, chunk_rows: int, blocks: Written | None = None) -> None:
+def copy(
+    url: str,
+    rows: Rows,
+    chunk_rows: int,
+    blocks: Written | None = None,
+    most_rows: int | None = None,
+) -> None:
     """Write rows, with the blocks whose order they are in, to a new dataset store.
 
-    Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs.
+    Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of ``most_rows`` at
+    most where that is given.
 
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """
@@ -217,6 +224,7 @@ def copy(url: str, rows: Rows, chunk_rows: int, blocks: Written | None = None) -
     with groups.creating(url, "dataset", attributes) as group:
         stored = [a for a in (rows.X, rows.y) if isinstance(a, zarr.Array)]
         step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
+        step = min(step, most_rows or step)
         for name, source in (("X", rows.X), ("y", rows.y)):
             target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
             for start in range(0, len(rows), step):
