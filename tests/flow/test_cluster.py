@@ -138,3 +138,19 @@ def test_a_scheduler_without_workers_is_not_waited_for_without_end():
         cluster.scale(1)
         with connect(address) as client:
             assert client.submit(int, "7").result() == 7
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 20])
+def test_the_sum_of_a_round_that_is_shown_comes_back(client, pieces):
+    """A round of one task is its own sum, which must outlive the tasks that are counted."""
+    executor = Executor(client, show=True)
+    found = rounds.map_reduce(_squared, _plus, range(pieces), executor, "shown")
+    assert found == sum(i * i for i in range(pieces))
+
+
+def _squared(i):
+    return i * i
+
+
+def _plus(a, b):
+    return a + b
