@@ -28,6 +28,7 @@ from daskgp.flow.actions import ActionRounds
 from daskgp.flow.cluster import Executor, ShowProgress
 from daskgp.flow.layout import read_layout
 from daskgp.flow.prepare import arrange
+from daskgp.flow.rounds import FAN_IN
 from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
@@ -44,6 +45,8 @@ PACE = 10.0
 """What training moves weights by beside kernel parameters: weights of an action are many."""
 PATIENCE, DECAY = 20, 0.1
 """Steps of Adam that must bring something, and what its learning rate falls to."""
+ENTRY = 30
+"""Operations that an entry of the kernel takes, with what is made of it."""
 CORRECTIONS = 20
 """Pairs that L-BFGS remembers: weights are many and depend on one another."""
 COLUMNS, COLUMN_BYTES = 256, 256 << 20
@@ -365,23 +368,33 @@ progress
         self._check(len(rows))
         if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
             ordering.check_order(self.order, rows.feature_names)
-        found = super()._plan(rows)
-        if self._sparse:
-            return found
-        # weights, their products with the kernel matrix and what is made of them
-        dense = 8 * len(rows) * self._n_inputs()
+        found, n, t = super()._plan(rows), len(rows), self._n_inputs()
+        points = self._n_points(n)
+        task, client, disk, work = self._grows_with(points, t)
         return dataclasses.replace(
             found,
-            bytes_per_task=found.bytes_per_task + dense,
-            bytes_per_worker=found.bytes_per_worker + dense,
-            bytes_client=found.bytes_client + 4 * dense,
-            bytes_on_disk=found.bytes_on_disk + dense,
+            bytes_per_task=found.bytes_per_task + task,
+            bytes_per_worker=found.bytes_per_worker + task,
+            bytes_client=found.bytes_client + client,
+            bytes_on_disk=found.bytes_on_disk + disk + 8 * points * rows.n_features,
+            operations=2.0 * ENTRY * n * points + 6.0 * n * t * t + work * n,
         )
 
+    def _grows_with(self, points: int, t: int) -> tuple[int, int, int, float]:
+        """Bytes in a task, in the client and on disk, and operations a row, beyond the common."""
+        if self._sparse:  # weights, their gradients in a sum, and what L-BFGS remembers
+            return 8 * (FAN_IN + 3) * points, 8 * (2 * CORRECTIONS + 8) * points, 8 * points, 0.0
+        # weights, their products with the kernel matrix and what is made of them
+        dense = 8 * points * t
+        return dense, 4 * dense, dense, 6.0 * points * t
+
+    def _n_points(self, n: int) -> int:
+        return n if self.support is None else self.support * self._n_inputs()
+
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        points = n if self.support is None else self.support * self._n_inputs()
+        points = self._n_points(n)
         held = points if points <= acting.HELD_POINTS else acting.PANEL_ROWS
-        return max(block_rows, held), points, 1
+        return max(block_rows, held), held, 1
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -431,6 +444,11 @@ progress
         checkpoint: str | None,
         keep: str,
     ) -> None:
+        if self._sparse and self.loss == "projected" and self.optimizer is not None:
+            logger.warning(
+                "loss='projected' lets learned actions fit what is easy to fit, with too little "
+                "noise: loss='elbo' fits all targets"
+            )
         seed = self._seed()
         points, edges = self._points(stage, theta, sums, seed)
         acts = ActionRounds(
@@ -556,9 +574,11 @@ progress
 
     def _started(self, acts: ActionRounds, owner: np.ndarray, seed: int) -> np.ndarray:
         """First weights (a,): nearly local means, or random ones of rows in no order."""
-        complete = acts.on_points().complete()
+        complete, layout = acts.on_points().complete(), read_layout(acts.points.X)
+        shuffled = layout is not None and layout.order.kind == ordering.RANDOM
+        lone = shuffled or self.order in (None, ordering.RANDOM)
         noise = np.random.default_rng([seed, 7]).standard_normal(len(complete))
-        start: np.ndarray = (noise if self.order is None else 1.0 + 0.1 * noise) * complete
+        start: np.ndarray = (noise if lone else 1.0 + 0.1 * noise) * complete
         return start
 
     def _learn_dense(

@@ -282,8 +282,8 @@ class CaGP:
     def footprint(self, shape: Shape) -> Footprint:
         """Functions at a tile of rows and their cotangent, and summaries, in a task.
 
-        ``inputs`` are the actions and ``window_rows`` the points of a panel; operations are n
-        kernel entries of about 30 a row and point, value and gradient.
+        ``inputs`` are the actions and ``window_rows`` the points of a panel; kernel entries and
+        what grows with the points come on top.
         """
         t, p = shape.inputs, shape.targets
         tile = min(TILE_ROWS, shape.block_rows)
@@ -293,8 +293,8 @@ class CaGP:
             task=8 * 4 * t * tile + 2 * stats + panel,
             stats=stats,
             solve=12 * 8 * t * t,
-            state=8 * (t * t + t * p) + 8 * shape.near_rows * (shape.features + 1),
-            operations=60.0 * shape.rows * max(shape.near_rows, 1) + 4.0 * shape.rows * t * t,
+            state=8 * (t * t + t * p),
+            operations=6.0 * shape.rows * t * t,
         )
 
 
