@@ -462,7 +462,11 @@ def test_settings_that_cannot_be_used(settings, says):
         ({"n_actions": 301}, "301 actions for 300 usable rows: choose at most 300"),
         ({"n_actions": 20, "support": 16}, "an action has at most 15 of them; choose a smaller"),
         ({"support": 4, "actions": "cg"}, "support=4 is for actions='sparse'"),
-        ({"optimizer": "adam", "batch_rows": 301}, "batch_rows=301 for 300 usable rows: choose"),
+        (
+            {"optimizer": "adam", "batch_rows": 301, "support": 2},
+            "batch_rows=301 for 300 usable rows: choose",
+        ),
+        ({"optimizer": "adam", "batch_rows": 20}, "batch_rows=20 saves nothing where all rows are"),
         ({"batch_rows": 100}, "batch_rows=100 estimates the bound from mini-batches: choose"),
         ({"actions": "lanczos"}, "actions='lanczos': choose one of 'sparse', 'cg', 'random'"),
         ({"actions": Y}, "actions of shape (300,): give finite numbers (n, n_actions)"),

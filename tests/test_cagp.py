@@ -491,7 +491,7 @@ TRAINED = {
     "support": {"support": 4},
     "projected": {"loss": "projected"},
     "adam": {"optimizer": "adam"},
-    "mini-batches": {"optimizer": "adam", "batch_rows": 20, "block_rows": 10},
+    "mini-batches": {"optimizer": "adam", "batch_rows": 20, "block_rows": 10, "support": 8},
     "mini-batches of a support": {"optimizer": "adam", "batch_rows": 20, "support": 4},
     "cg": {"actions": "cg"},
     "eigen": {"actions": "eigen"},
@@ -583,7 +583,7 @@ def test_adam_stops_where_steps_bring_no_more(noisy):
     assert len(run(20, 39)[1]) == 39  # too few to judge by
 
 
-@pytest.mark.parametrize("batch", [{}, {"batch_rows": 30, "block_rows": 10}])
+@pytest.mark.parametrize("batch", [{}, {"batch_rows": 30, "block_rows": 10, "support": 8}])
 def test_adam_of_a_fit_stops_early(batch, table, monkeypatch):
     monkeypatch.setattr(cagp, "PATIENCE", 4)
     settings = {**QUICK, "max_iter": 20, "optimizer": "adam"}
@@ -595,12 +595,12 @@ def test_adam_of_a_fit_stops_early(batch, table, monkeypatch):
 
 
 def test_the_last_point_of_mini_batches_is_taken(table):
-    settings = {**QUICK, "max_iter": 6, "optimizer": "adam", "batch_rows": 20, "block_rows": 10}
+    settings = {**QUICK, "max_iter": 6, "optimizer": "adam", "batch_rows": 20, "support": 8}
     model = CaGP(**settings).fit(*table)
     assert model.history_[-1]["noise_variance"] == pytest.approx(model.noise_variance_, rel=1e-12)
 
 
-@pytest.mark.parametrize("support", [None, 4])
+@pytest.mark.parametrize("support", [8, 4])
 def test_a_step_draws_a_mini_batch_that_follows_from_where_it_is(support, table, monkeypatch):
     drawn, evaluate = [], ActionRounds.value_and_gradient
 
@@ -927,7 +927,7 @@ def shown(*arguments):
         (("order=lon,lat",), 3, N),
         (("support=3", "order=none", "loss=projected"), 3, 60),
         (("actions=cg", "refreshes=1", "action_tol=1e-8"), 3, N),
-        (("optimizer=adam", "batch_rows=30"), 3, N),
+        (("optimizer=adam", "batch_rows=30", "support=3"), 3, 60),
     ],
     ids=["sparse", "support", "cg", "mini-batches"],
 )
@@ -1016,10 +1016,11 @@ REFUSED = {
     "half a row": ({"support": 2.5}, "support=2.5: a whole number from 1 is needed"),
     "support of cg": ({"support": 2, "actions": "cg"}, "support=2 is for actions='sparse': leave"),
     "support of given": ({"support": 2, "actions": CHOSEN}, "support=2 is for actions='sparse'"),
-    "batch": ({"batch_rows": 91, **ADAM}, "batch_rows=91 for 90 usable rows: choose at most 90"),
+    "batch": ({"batch_rows": 91, "support": 2, **ADAM}, "batch_rows=91 for 90 usable rows: choose"),
     "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number from 1 is needed"),
     "batch of l-bfgs": ({"batch_rows": 20}, "batch_rows=20 estimates the bound from mini-batches: "
                         "choose actions='sparse', loss='elbo' and optimizer='adam'"),
+    "batch of all rows": ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing where all rows"),
     "batch of cg": ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 estimates"),
     "batch of projected": ({"batch_rows": 20, "loss": "projected", **ADAM}, "batch_rows=20 est"),
     "refreshes": ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number from 1"),
@@ -1054,7 +1055,10 @@ def test_settings_that_cannot_be_met_are_one_line_before_any_work(
     [
         ({"n_actions": 11}, "11 actions for 10 usable rows: choose at most 10"),
         ({"n_actions": 4, "support": 3}, "support=3 for 4 actions on 10 usable rows"),
-        ({"n_actions": 4, "batch_rows": 11, **ADAM}, "batch_rows=11 for 10 usable rows"),
+        (
+            {"n_actions": 4, "batch_rows": 11, "support": 2, **ADAM},
+            "batch_rows=11 for 10 usable rows",
+        ),
     ],
 )
 def test_complete_rows_are_what_counts(settings, says, table, temporary, tmp_path):
