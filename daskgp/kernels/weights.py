@@ -16,7 +16,7 @@ from daskgp.backend import is_numpy, namespace
 from daskgp.errors import InputError
 from daskgp.typing import Array
 
-SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (64, 512), (256, 128), (4_096, 4_096)
+SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (64, 1_024), (256, 128), (4_096, 4_096)
 """Points and rows of a tile that is contracted as it is made; on the host it fits the cache."""
 
 
