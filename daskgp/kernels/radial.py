@@ -131,7 +131,7 @@ class Radial(Kernel):
         """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
 
     def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
-        """Put K_bar * (dk/dr^2 / _slope) in D for one strip.
+        """Put K_bar * (dk/dr^2 / _slope) in D, which may be K_bar itself, for one strip.
 
         Returns the strip's share of the gradient by the logarithm of the shape parameter, if
         the kernel has one.
@@ -202,7 +202,7 @@ class Radial(Kernel):
         inputs, weights = checked_weights(Z, weights, X)
         U, W = (self._features(A) for A in self._centred(inputs))
         F = weights.functions(inputs.shape[1], out)
-        for patch, K, _ in self._patches(inputs, weights, U, W):
+        for patch, K, _, _ in self._patches(inputs, weights, U, W):
             F[patch.columns, patch.rows] += patch.weights @ K
         return F
 
@@ -212,13 +212,12 @@ class Radial(Kernel):
         U, W = (self._features(A) for A in centred)
         xp, U1, W1 = inputs.xp, _with_ones(U), _with_ones(W)
         DW, DU, by_shape = xp.zeros(U1.shape, inputs.dtype), xp.zeros(W1.shape, inputs.dtype), 0.0
-        by_weights, memory = xp.zeros_like(weights.values), _Tiles(inputs, 2)
-        for patch, K, aside in self._patches(inputs, weights, U, W):
+        by_weights = xp.zeros_like(weights.values)
+        for patch, K, aside, D in self._patches(inputs, weights, U, W):
             f_bar = F_bar[patch.columns, patch.rows].astype(inputs.dtype, copy=False)
             weights.collect(patch, f_bar @ K.T, by_weights)
-            K_bar, D = memory.like(K)
-            xp.matmul(patch.weights.T, f_bar, out=K_bar)
-            by_shape += self._weigh(K_bar, K, K if aside is None else aside, D)
+            xp.matmul(patch.weights.T, f_bar, out=D)  # K_bar, weighed in its place
+            by_shape += self._weigh(D, K, K if aside is None else aside, D)
             DW[patch.points] += D @ W1[patch.rows]
             DU[patch.rows] += D.T @ U1[patch.points]
         _, by_features = self._features_vjp(centred[0], U, self._pulled(DW, U))
@@ -230,15 +229,15 @@ class Radial(Kernel):
 
     def _patches(
         self, inputs: Inputs, weights: Weights, U: Array, W: Array
-    ) -> Iterator[tuple[Patch, Array, Array | None]]:
-        """Parts of K(Z, X), each with what the derivative needs of it, in the same memory."""
+    ) -> Iterator[tuple[Patch, Array, Array | None, Array]]:
+        """Parts of K(Z, X), what the derivative needs of each and scratch, in the same memory."""
         distances, memory = SquaredDistances(U, W, self._scale), _Tiles(inputs, 3)
         for patch in weights.patches(inputs.shape[1]):
             strip = Strip(patch.points, patch.rows)
             q, aside, work = memory.of(strip)
             distances.fill(strip, q, work)
             self._evaluate(q, aside, work, distances.rounding)
-            yield patch, q, aside if self._keeps_aside else None
+            yield patch, q, aside if self._keeps_aside else None, work
 
     def _pulled(self, DW: Array, U: Array) -> Array:
         """U_bar from [D W, D 1]."""
@@ -308,13 +307,6 @@ class _Tiles:
     def of(self, strip: Strip) -> list[Array]:
         """Contiguous arrays of the strip's shape, holding anything."""
         shape = strip.rows.stop - strip.rows.start, strip.cols.stop - strip.cols.start
-        return self._cut(shape)
-
-    def like(self, tile: Array) -> list[Array]:
-        """The same, of an array's shape."""
-        return self._cut(tile.shape)
-
-    def _cut(self, shape: tuple[int, ...]) -> list[Array]:
         size = shape[0] * shape[1]
         if size > self._flat.shape[1]:
             self._flat = self._xp.empty((self._count, size), self._dtype)

@@ -16,7 +16,7 @@ from daskgp.backend import is_numpy, namespace
 from daskgp.errors import InputError
 from daskgp.typing import Array
 
-SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (64, 1_024), (256, 128), (4_096, 4_096)
+SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (128, 512), (256, 128), (4_096, 4_096)
 """Points and rows of a tile that is contracted as it is made; on the host it fits the cache."""
 
 
@@ -67,8 +67,9 @@ class Weights:
         tall, wide = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
         if not is_numpy(xp):
             tall, wide = DEVICE_PATCH
+        wide = -(-n // max(1, -(-n // wide)))  # none is thin
         strips = [self._strip(slice(i, i + tall)) for i in range(0, len(self), tall)]
-        for start in range(0, n, wide):
+        for start in range(0, n, max(wide, 1)):
             rows = slice(start, min(start + wide, n))
             for points, columns, weights in strips:
                 yield Patch(points, rows, columns, weights)
