@@ -300,6 +300,14 @@ class _Part(NamedTuple):
     places: np.ndarray
 
 
+class _Kept(NamedTuple):
+    """Rows of a tile on the host, their places, and the actions' functions there."""
+
+    block: Block
+    places: np.ndarray
+    functions: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class _Reader:
     """What tasks do, on the worker: read, clean, scale, move, contract."""
@@ -312,14 +320,14 @@ class _Reader:
 
     def begin(
         self, piece: Piece, common: Common, weights: Weights
-    ) -> tuple[cagp.PointSums | None, list[np.ndarray]]:
+    ) -> tuple[cagp.PointSums | None, list[_Kept]]:
         """The sums over the points of a piece, and the actions' functions at its tiles."""
         with single_blas_thread():
             found, kept = [], []
             for part, F in self._functions(piece, common, weights):
                 if part.own is not None:
                     found.append(self.model.at_points(F, part.block.y, part.own))
-                kept.append(to_host(F))
+                kept.append(_Kept(move(part.block, "cpu"), part.places, to_host(F)))
             if not found:
                 return None, kept
             return move(functools.reduce(self.model.combine, found), "cpu"), kept
@@ -336,7 +344,7 @@ class _Reader:
         common: Common,
         weights: Weights,
         factored: cagp.Factored,
-        kept: tuple[Any, list[np.ndarray]] | None = None,
+        kept: tuple[Any, list[_Kept]] | None = None,
     ) -> cagp.RowSums:
         """The sums over rows."""
         assert piece.weight is not None
@@ -354,7 +362,7 @@ class _Reader:
         common: Common,
         weights: Weights,
         cotangent: cagp.Cotangent,
-        kept: tuple[Any, list[np.ndarray]] | None = None,
+        kept: tuple[Any, list[_Kept]] | None = None,
     ) -> Gradient:
         """The gradient through a piece."""
         with single_blas_thread():
@@ -380,16 +388,17 @@ class _Reader:
         piece: Piece,
         common: Common,
         weights: Weights,
-        kept: tuple[Any, list[np.ndarray]] | None = None,
+        kept: tuple[Any, list[_Kept]] | None = None,
     ) -> Iterator[tuple[_Part, Array]]:
         """The tiles of a piece with the actions' functions there, which may have been kept."""
-        panels = None if kept is not None else self._panels(common, weights)
-        for i, part in enumerate(self._parts(piece, common, weights)):
-            if kept is not None:
-                yield part, to_device(kept[1][i], self._on)
-            else:
-                assert panels is not None
-                yield part, cagp.functions(common.theta.kernel, panels(), part.block.X)
+        if kept is not None:
+            for block, places, F in kept[1]:
+                own = _of(weights, places, self._on) if piece.own else None
+                yield _Part(move(block, self._on), own, places), to_device(F, self._on)
+            return
+        panels = self._panels(common, weights)
+        for part in self._parts(piece, common, weights):
+            yield part, cagp.functions(common.theta.kernel, panels(), part.block.X)
 
     def times(self, span: Span, common: Common, weights: Weights) -> list[np.ndarray]:
         """Products of the kernel at rows and points with what the points are weighted by."""
