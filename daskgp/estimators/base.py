@@ -64,8 +64,11 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     model_name: ClassVar[str]
     chooses_tol: ClassVar[bool] = False
     """Whether ``tol=None`` leaves it to the method."""
-    ard_reach: ClassVar[float] = 100.0
-    """What multiplies the upper bounds of lengthscales of single inputs."""
+    ard_reach: ClassVar[float] = 1.0
+    """What multiplies the upper bounds of lengthscales of single inputs, where they may not matter.
+
+    Lengthscales and variance may drift off together then, which not every method bears.
+    """
     inputs_label: ClassVar[str] = "inducing inputs"
     solved_: Solved
     objective_: float | None

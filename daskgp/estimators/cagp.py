@@ -125,6 +125,7 @@ progress
     """
 
     model_name: ClassVar[str] = "cagp"
+    ard_reach: ClassVar[float] = 100.0
     inputs_label: ClassVar[str] = "actions"
 
     def __init__(

@@ -100,7 +100,6 @@ class LMA(GaussianProcess):
     """
 
     model_name: ClassVar[str] = "lma"
-    ard_reach: ClassVar[float] = 1.0  # lengthscale and variance of rough data drift off together
     inputs_label: ClassVar[str] = "support inputs"
 
     def __init__(

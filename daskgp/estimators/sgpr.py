@@ -82,6 +82,7 @@ class SGPR(GaussianProcess):
     """
 
     model_name: ClassVar[str] = "sgpr"
+    ard_reach: ClassVar[float] = 100.0
 
     def __init__(
         self,
