@@ -271,7 +271,8 @@ class ActionRounds:
     def _point_spans(self, wide: int) -> tuple[Span, ...]:
         if self.points is self.rows:
             return self.spans
-        return tuple(parts(0, len(self.points), max(wide, 1)))
+        # as many tasks however large the blocks of rows are
+        return tuple(parts(0, len(self.points), max(1, min(wide, cagp.TILE_ROWS))))
 
     def _keeps(self, t: int, pieces: Sequence[Piece]) -> bool:
         """Whether the functions at all rows fit a share of the workers' memory."""
