@@ -1113,3 +1113,22 @@ def test_a_plan_needs_no_work(table, tmp_path):
     assert few.bytes_per_task < 1 << 30
     assert few.operations < many.operations
     assert whole.bytes_client > 8 * 10**9
+
+
+def test_cggp_has_the_mean_of_conjugate_gradients_and_no_variance(table, tmp_path):
+    X, y = (np.array(part) for part in table)
+    settings = {"kernel": "matern32(1.0)", "noise_variance": 0.5}
+    model = daskgp.CGGP(**settings, solver_tol=1e-12, max_iter=500).fit(X, y)
+    exact = daskgp.ExactGP(**settings, optimizer=None).fit(X, y)
+    places = X[:9] + 0.1
+    np.testing.assert_allclose(model.predict(places), exact.predict(places), atol=1e-8)
+    assert model.residual_ <= 2e-12
+    before = model.predict(places)
+    X[:] = 7.0  # the caller's own
+    np.testing.assert_array_equal(model.predict(places), before)
+    model.save(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(daskgp.load(str(tmp_path / "m.zarr")).predict(places), before)
+    with pytest.raises(SettingError, match="gives a mean and no variance"):
+        model.predict(places, return_std=True)
+    with pytest.raises(SettingError, match="has no evidence"):
+        model.log_marginal_likelihood()

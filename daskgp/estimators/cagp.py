@@ -416,12 +416,9 @@ progress
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> rounds.Rounds:
         rows = stage.rows
-        if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
-            rows = dataclasses.replace(rows, X=rows.X.copy(), y=rows.y.copy())
-        layout = read_layout(rows.X)
         as_it_lies = self.order is None or not self._sparse or self.support is not None
-        if as_it_lies or layout is not None:
-            return dataclasses.replace(stage, rows=rows)
+        if as_it_lies or read_layout(rows.X) is not None:
+            return stage
         lengths = training.lengths(stage, theta, sums)
         url, order = _ordered(keep), self.order or "auto"
         made = lengths, order, self.random_state

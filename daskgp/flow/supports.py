@@ -105,9 +105,9 @@ def keep(
     rows: Rows, weights: np.ndarray, edges: np.ndarray | None, executor: Executor, url: str
 ) -> Supports:
     """Points with their weights where predictions find them: at a URL, or in memory if rows are."""
+    if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
+        return of(replace(rows, X=rows.X.copy()), weights, edges)
     found = of(rows, weights, edges)
-    if isinstance(rows.X, np.ndarray):
-        return found
     io.remove(url)
     found.write(url)
     there = replace(found, rows=members.open_rows(url))
