@@ -49,13 +49,13 @@ def one_line(stderr):
     return lines[0]
 
 
-def _heeds_interrupts():
+def heeds_interrupts():
     """Ctrl-C counts even where the tests themselves run in the background, which ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def start(*arguments, **options):
-    """Start the command in a process, and a group of processes, of its own."""
+def start(*arguments, before=heeds_interrupts):
+    """Start the command in a process, and a group of processes, of its own; ``before`` in it."""
     return subprocess.Popen(
         [sys.executable, "-m", "daskgp.cli", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -63,8 +63,7 @@ def start(*arguments, **options):
         text=True,
         env={**os.environ, **ONE_THREAD},
         start_new_session=True,
-        preexec_fn=_heeds_interrupts,
-        **options,
+        preexec_fn=before,
     )
 
 

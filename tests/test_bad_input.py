@@ -392,7 +392,7 @@ def test_a_file_system_that_refuses_large_files(tmp_path):
     many, y = rows(4_000)
     np.savez(tmp_path / "t.npz", X=many, y=y)
     target = tmp_path / "out.zarr"
-    process = start("convert", tmp_path / "t.npz", target, "--target", "y", preexec_fn=small_files)
+    process = start("convert", tmp_path / "t.npz", target, "--target", "y", before=small_files)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (2, "")
     assert "refuses files of this size" in one_line(stderr)
