@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _LARGEST_JITTER = 1e-4
 _SMALLEST_JITTER = 1e-10
+_WIDE = 256  # columns of a triangle multiplied at a time
 _BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks stay in cache
 
 
@@ -269,6 +270,31 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
     solved = trsm(1.0, a, X.T, side=1, lower=lower, trans_a=int(not trans), overwrite_b=1)
     if not np.may_share_memory(solved, X):
         X[...] = solved.T
+
+
+def times_lower(A: Array, L: Array) -> Array:
+    """A L (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
+    xp = namespace(L, A)
+    m = _square(L, "L")
+    if not is_numpy(xp):
+        return A @ L
+    found = np.empty((len(A), m), np.result_type(A, L))
+    for j in range(0, m, _WIDE):
+        np.matmul(A[:, j:], L[j:, j : j + _WIDE], out=found[:, j : j + _WIDE])
+    return found
+
+
+def times_lower_t(A: Array, L: Array) -> Array:
+    """A L' (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
+    xp = namespace(L, A)
+    m = _square(L, "L")
+    if not is_numpy(xp):
+        return A @ L.T
+    found = np.empty((len(A), m), np.result_type(A, L))
+    for j in range(0, m, _WIDE):
+        stop = j + _WIDE
+        np.matmul(A[:, :stop], L[j:stop, :stop].T, out=found[:, j:stop])
+    return found
 
 
 def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:

@@ -4,7 +4,7 @@ Every score is a sum over rows divided by their number, so that on Dask arrays e
 local part and the parts are added up in a tree. The functions rely on NumPy's dispatch protocols
 alone: NumPy arrays give a ``float``, Dask arrays a lazy array without dimensions. ``variance``
 is the predictive variance of `y_true`, noise included (``predict(..., include_noise=True)``),
-never a standard deviation.
+never a standard deviation; `nlpd` alone takes that of the latent function too.
 
 Entries whose `y_true` is NaN are left out. NumPy input that has no score (no row left, a variance
 that is not positive) raises `InputError`; a lazy score of such input is NaN.
@@ -24,6 +24,7 @@ import numpy as np
 from scipy import special
 
 from daskgp.errors import InputError
+from daskgp.likelihoods import Likelihood
 from daskgp.typing import Array
 
 __all__ = ["coverage", "crps", "interval_score", "mae", "nlpd", "nmse", "rmse", "summary"]
@@ -75,13 +76,18 @@ def nmse(y_true: Array, mean: Array) -> Array:
     return _result((error / np.where(spread > 0, spread, np.nan)).mean())
 
 
-def nlpd(y_true: Array, mean: Array, variance: Array) -> Array:
+def nlpd(
+    y_true: Array, mean: Array, variance: Array, likelihood: Likelihood | None = None
+) -> Array:
     """Mean negative log predictive density, in nats.
 
     Parameters
     ----------
     y_true, mean, variance : array, shape (n,) or (n, p)
         Observed values, predictive means and predictive variances (noise included).
+    likelihood : Likelihood, optional
+        Then `mean` and `variance` are those of the latent function, noise left out, and the
+        density of `y_true` is the likelihood's, integrated over it.
 
     Returns
     -------
@@ -90,8 +96,18 @@ def nlpd(y_true: Array, mean: Array, variance: Array) -> Array:
     Raises
     ------
     InputError
-        If the shapes differ, no observed value is left or a variance is not positive.
+        If the shapes differ, no observed value is left, a variance is not positive (with a
+        likelihood: is negative) or a value is none that the likelihood can give.
+
+    Examples
+    --------
+    >>> from daskgp.likelihoods import Poisson
+    >>> nlpd(np.array([0.0, 2.0]), np.zeros(2), np.zeros(2), Poisson())
+    1.346574
     """
+    if likelihood is not None:
+        arrays = _arrays(latent=True, y_true=y_true, mean=mean, variance=variance)
+        return _result(_mean(-_log_density(arrays, likelihood), arrays[0]))
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
     density = 0.5 * (np.log(2 * np.pi * variance) + (y_true - mean) ** 2 / variance)
     return _result(_mean(density, y_true))
@@ -182,8 +198,11 @@ def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
     }
 
 
-def _arrays(**named: Array) -> list[Array]:
-    """Arrays of one shape in the order given; a variance that is not positive becomes NaN."""
+def _arrays(latent: bool = False, **named: Array) -> list[Array]:
+    """Arrays of one shape in the order given; a variance that is not positive becomes NaN.
+
+    A latent function may be known without any variance: then only a negative one becomes NaN.
+    """
     arrays = {name: _array(name, values) for name, values in named.items()}
     y_true = arrays["y_true"]
     for name, array in arrays.items():
@@ -199,7 +218,7 @@ def _arrays(**named: Array) -> list[Array]:
             "a score needs at least one"
         )
     if "variance" in arrays:
-        arrays["variance"] = _positive(arrays["variance"], observed)
+        arrays["variance"] = _positive(arrays["variance"], observed, latent)
     return list(arrays.values())
 
 
@@ -222,15 +241,42 @@ def _same_shape(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     )
 
 
-def _positive(variance: Array, observed: Array) -> Array:
+def _positive(variance: Array, observed: Array, latent: bool) -> Array:
+    good = variance >= 0 if latent else variance > 0
     if isinstance(variance, np.ndarray) and isinstance(observed, np.ndarray):
-        bad = observed & ~(variance > 0)
+        bad = observed & ~good
         if bad.any():
+            wanted = "must not be negative" if latent else "must be positive"
+            kind = "those of the latent function" if latent else "predictive variances"
             raise InputError(
-                f"variance must be positive but holds {variance[bad][0]} "
-                f"({bad.sum()} of {bad.size} values); give predictive variances, noise included"
+                f"variance {wanted} but holds {variance[bad][0]} ({bad.sum()} of {bad.size} "
+                f"values); give {kind}, noise {'left out' if latent else 'included'}"
             )
-    return np.where(variance > 0, variance, np.nan)
+    return np.where(good, variance, np.nan)
+
+
+def _log_density(arrays: list[Array], likelihood: Likelihood) -> Array:
+    """Log density of each value, given values, means and variances; of lazy ones by chunks."""
+    y_true, mean, variance = arrays
+    if isinstance(y_true, np.ndarray):
+        columns = y_true.reshape(len(y_true), -1)
+        likelihood.check(columns, ["y_true"] * columns.shape[1])
+    together = np.isnan(y_true + mean + variance)
+    if isinstance(together, np.ndarray):
+        return _chunk_density(y_true, mean, variance, likelihood)
+    # map_blocks aligns neither chunks nor arrays in memory; an elementwise function does
+    aligned: list[Array] = [np.where(together, array, array) for array in arrays]
+    none = np.empty((0,) * y_true.ndim)
+    return aligned[0].map_blocks(
+        _chunk_density, *aligned[1:], likelihood, dtype=np.float64, meta=none
+    )
+
+
+def _chunk_density(
+    y_true: np.ndarray, mean: np.ndarray, variance: np.ndarray, likelihood: Likelihood
+) -> np.ndarray:
+    possible = np.where(likelihood.supports(y_true), y_true, np.nan)
+    return likelihood.log_density(possible, mean, variance)
 
 
 def _mean(values: Array, y_true: Array, axis: int | None = None) -> Array:

@@ -105,12 +105,18 @@ class Scaling:
         variance, covariance = moments.variance, moments.covariance
         return Moments(
             mean,
-            None if variance is None else variance.astype(np.float64)[:, None] * unit,
+            None if variance is None else _columns(variance) * unit,
             None if covariance is None else covariance.astype(np.float64)[:, :, None] * unit,
         )
 
     def _trend(self, scaled: np.ndarray) -> np.ndarray:
         return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
+
+
+def _columns(variance: Array) -> np.ndarray:
+    """Variances (n,) that all outputs share as (n, 1); those of each output (n, p) as they are."""
+    found = np.asarray(variance, np.float64)
+    return found[:, None] if found.ndim == 1 else found
 
 
 def identity(n_features: int, n_targets: int) -> Scaling:

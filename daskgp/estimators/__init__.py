@@ -5,6 +5,7 @@ from typing import Any
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.decoupled import SVGP, DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
@@ -20,7 +21,9 @@ __all__ = [
     "LMA",
     "PIC",
     "SGPR",
+    "SVGP",
     "CaGP",
+    "DecoupledGP",
     "ExactGP",
     "ExpertsGP",
     "GaussianProcess",

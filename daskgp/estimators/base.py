@@ -204,13 +204,17 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         self._refuse_few_rows(int(sums.rows))
         if sums.dropped:
             logger.warning("%d rows with missing values are left out", int(sums.dropped))
-        scale = scaling.solve(sums, rows.n_features, self.mean, self.standardize)
+        scale = self._scaling(sums, rows)
         windows = partition.alone(spans)
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
         theta = training.start(self, stage, sums)
         stage = self._arranged(stage, theta, sums, keep or "")
         self._learn(stage, theta, sums, checkpoint, keep or "")
         self.n_rows_ = int(sums.rows)
+
+    def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
+        """Units that the method works in, and the mean function."""
+        return scaling.solve(sums, rows.n_features, self.mean, self.standardize)
 
     def _learn(
         self,

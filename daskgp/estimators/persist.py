@@ -13,6 +13,7 @@ from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.decoupled import SVGP, DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
@@ -37,7 +38,19 @@ if TYPE_CHECKING:
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
     estimator.model_name: estimator
-    for estimator in (SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SparseSpectrumGP, ExactGP)
+    for estimator in (
+        SGPR,
+        LMA,
+        PIC,
+        ExpertsGP,
+        OptiComGP,
+        CaGP,
+        CGGP,
+        DecoupledGP,
+        SVGP,
+        SparseSpectrumGP,
+        ExactGP,
+    )
 }
 SETTING, NEAR = "setting_", "near_"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from daskgp import kernels
+from daskgp import kernels, likelihoods
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 
@@ -33,6 +33,13 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "train_support": (True, False),
     "train_spectral": (True, False),
     "loss": ("elbo", "projected"),
+    "likelihood": likelihoods.NAMES,
+    "basis": ("kernel", "se-ard", "generalized"),
+    "parametrization": ("hybrid", "direct"),
+    "share": (True, False),
+    "precondition": ("blocks", "jacobi", None),
+    "train_points": (True, False),
+    "gradients": ("workers", "client"),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,7 +92,7 @@ def plan_run(
     """The run that trains from hyper-parameters."""
     return Run(
         theta.to_vector(estimator._trains_inputs()),
-        _bounds(estimator, theta, sums, stage.scaling),
+        bounds(estimator, theta, sums, stage.scaling),
         partial(_named, theta),
         _tape(estimator, checkpoint, sums),
     )
@@ -134,9 +134,10 @@ def maximise(
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
-def _bounds(
+def bounds(
     estimator: GaussianProcess, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
 ) -> np.ndarray:
+    """Bounds (k, 2) of the hyper-parameters' vector."""
     d = len(scale.x_scale)
     spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
     kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
@@ -148,13 +149,13 @@ def _bounds(
     unit = scaling.target_variance(sums, scale, estimator.mean)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
-    bounds = np.concatenate([kernel, noise + np.log(unit)])
+    found = np.concatenate([kernel, noise + np.log(unit)])
     # what the user starts from is allowed
     given = theta.to_vector(with_inputs=False)
-    bounds = np.stack([np.minimum(bounds[:, 0], given), np.maximum(bounds[:, 1], given)], axis=1)
+    found = np.stack([np.minimum(found[:, 0], given), np.maximum(found[:, 1], given)], axis=1)
     if not estimator._trains_inputs() or theta.inputs is None:
-        return bounds
-    return np.concatenate([bounds, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
+        return found
+    return np.concatenate([found, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
 
 
 def _tape(
@@ -162,9 +163,16 @@ def _tape(
 ) -> checkpoints.Checkpoint | None:
     if checkpoint is None:
         return None
-    settings = {k: _identity(v) for k, v in estimator.get_params().items() if k != "progress"}
+    return checkpoints.Checkpoint(checkpoint, run_identity(estimator, sums))
+
+
+def run_identity(
+    estimator: GaussianProcess, sums: scaling.Sums, free: Sequence[str] = ("progress",)
+) -> dict[str, Any]:
+    """What a training run depends on: the data, and all settings but those that are ``free``."""
+    settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
     data = dask.base.tokenize(*(np.asarray(part) for part in sums))
-    return checkpoints.Checkpoint(checkpoint, {"settings": settings, "data": data})
+    return {"settings": settings, "data": data}
 
 
 def _identity(setting: Any) -> str:

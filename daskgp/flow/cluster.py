@@ -165,11 +165,13 @@ DIED = (
 class Executor:
     """The caller's Dask client if there is one, otherwise the scheduler Dask is set to.
 
-    ``client`` is None for the threaded, process and synchronous schedulers.
+    ``client`` is None for the threaded, process and synchronous schedulers.  ``here`` keeps work
+    in this process, whatever Dask is set to.
     """
 
     client: Client | None
     show: ShowProgress = "auto"
+    here: bool = False
 
     @classmethod
     def current(cls, show: ShowProgress = "auto") -> Executor:
@@ -181,6 +183,8 @@ class Executor:
     @property
     def shares_memory(self) -> bool:
         """Whether tasks can see this process's arrays; no for schedulers that are not known."""
+        if self.here:
+            return True
         if self.client is not None:
             return False
         get = get_scheduler()
@@ -205,7 +209,7 @@ class Executor:
             names = {node.key for node in watch}
             counting = _Counting(names, advance) if advance else nullcontext()
             with counting, single_blas_thread():
-                return dask.compute(root)[0]
+                return dask.compute(root, **self._local)[0]
 
     def compute_all(self, nodes: Sequence[Delayed], label: str = "") -> list[Any]:
         """The values of all nodes, which no worker needs to hold together."""
@@ -215,7 +219,7 @@ class Executor:
             names = {node.key for node in nodes}
             counting = _Counting(names, advance) if advance else nullcontext()
             with counting, single_blas_thread():
-                return list(dask.compute(*nodes))
+                return list(dask.compute(*nodes, **self._local))
 
     def _compute_all_on(self, client: Client, nodes: Sequence[Delayed], advance: Any) -> list[Any]:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
@@ -233,7 +237,11 @@ class Executor:
         if self.client is not None:
             return list(self.client.persist(nodes, retries=RETRIES, optimize_graph=False))
         with single_blas_thread():
-            return list(dask.persist(*nodes))
+            return list(dask.persist(*nodes, **self._local))
+
+    @property
+    def _local(self) -> dict[str, str]:
+        return {"scheduler": "threads"} if self.here else {}
 
     def memory(self) -> int:
         """Bytes of all workers, each with as much as the smallest, or of this machine."""

@@ -320,19 +320,19 @@ def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.concatenate([a, b])
 
 
-class _Candidates(NamedTuple):
-    """Rows with a random key each, in their order."""
+class Drawn(NamedTuple):
+    """Scaled rows with a random key each, in their order."""
 
     keys: np.ndarray
     X: np.ndarray
     y: np.ndarray
 
-    def smallest(self, number: int) -> _Candidates:
+    def smallest(self, number: int) -> Drawn:
         """The rows with the ``number`` smallest keys."""
         if len(self.keys) <= number:
             return self
         chosen = np.sort(np.argpartition(self.keys, number)[:number])
-        return _Candidates(*(part[chosen] for part in self))
+        return Drawn(*(part[chosen] for part in self))
 
 
 def gather_sample(
@@ -343,29 +343,47 @@ def gather_sample(
     seed: int,
     executor: Executor,
 ) -> Block:
-    """``number`` scaled rows drawn uniformly from all without missing values, or all there are.
+    """``number`` scaled rows drawn uniformly from all without missing values, or all there are."""
+    found = draw(rows, spans, scale, number, (seed, 1), executor)
+    return Block(found.X, found.y)
+
+
+def draw(
+    rows: Rows,
+    spans: Sequence[Span],
+    scale: scaling.Scaling,
+    number: int,
+    seed: tuple[int, ...],
+    executor: Executor,
+) -> Drawn:
+    """``gather_sample`` with the rows' keys.
 
     A row's random key depends on its place alone and those with the smallest keys are drawn, so
     the sample is the same however rows are cut into blocks.
     """
     task = partial(_sample_block, rows, scale, number, seed)
     combine = partial(_sample_both, number)
-    found = map_reduce(task, combine, spans, executor, "sample")
-    return Block(found.X, found.y)
+    found: Drawn = map_reduce(task, combine, spans, executor, "sample")
+    return found
+
+
+def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:
+    """Random keys of rows from ``start`` on."""
+    # one step of the generator a row
+    return np.random.PCG64(list(seed)).advance(start).random_raw(count)
 
 
 def _sample_block(
-    rows: Rows, scale: scaling.Scaling, number: int, seed: int, span: Span
-) -> _Candidates:
+    rows: Rows, scale: scaling.Scaling, number: int, seed: tuple[int, ...], span: Span
+) -> Drawn:
     with single_blas_thread():
         X, y = rows.read(*span)
-        # one step of the generator a row
-        keys = np.random.PCG64([seed, 1]).advance(span.start).random_raw(len(X))
+        keys = row_keys(seed, span.start, len(X))
         keep = scaling.complete_rows(X, y)
-        few = _Candidates(keys[keep], X[keep], y[keep]).smallest(number)
-        return _Candidates(few.keys, *scale.block(few.X, few.y))
+        few = Drawn(keys[keep], X[keep], y[keep]).smallest(number)
+        return Drawn(few.keys, *scale.block(few.X, few.y))
 
 
-def _sample_both(number: int, a: _Candidates, b: _Candidates) -> _Candidates:
+def _sample_both(number: int, a: Drawn, b: Drawn) -> Drawn:
     both = (np.concatenate(parts) for parts in zip(a, b, strict=True))
-    return _Candidates(*both).smallest(number)
+    return Drawn(*both).smallest(number)

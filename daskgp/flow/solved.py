@@ -16,6 +16,7 @@ from daskgp.flow.local import Local
 from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
+from daskgp.likelihoods import Likelihood, by_name
 from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
 from daskgp.models import cggp
 from daskgp.models.cagp import CaGP
@@ -90,6 +91,12 @@ class Solved:
                 "ask for include_noise=True, or fit with noise_in_experts=False"
             )
 
+    @cached_property
+    def likelihood(self) -> Likelihood | None:
+        """What y is given f, where that is not f and Gaussian noise."""
+        name = getattr(self.model, "likelihood", "gaussian")
+        return None if name == "gaussian" else by_name(name, self.state.likelihood)
+
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
         """The order (n,) that puts rows with the same blocks near them together.
 
@@ -109,6 +116,11 @@ class Solved:
         """
         X = unmasked(X)
         if want == "covariance":
+            if include_noise and self.likelihood is not None:
+                raise SettingError(
+                    f"a joint covariance of new observations of likelihood "
+                    f"{self.likelihood.name!r} is not made: leave include_noise out for that of f"
+                )
             if len(X) > DENSE_ROWS:
                 raise InputError(
                     f"a joint covariance of {len(X)} rows needs {8e-9 * len(X) ** 2:.0f} GB: "
@@ -128,15 +140,22 @@ class Solved:
         return Moments(mean, variance)
 
     def _tile(self, X: np.ndarray, want: Want, include_noise: bool) -> Moments:
+        observed = include_noise and self.likelihood is not None
+        if observed:  # the mean of an observation depends on the variance of f
+            want = "variance"
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         usable = np.isfinite(scaled).all(axis=1)
         scaled[~usable] = 0.0
         found = self._scaled_moments(X, scaled, usable, want)
         if found.variance is not None:
             variance = self._checked(found.variance, scaled)
-            adds = include_noise and not found.noisy
+            adds = include_noise and not found.noisy and not observed
             variance += self.theta.noise_variance if adds else 0.0
             found = found._replace(variance=variance)
+        if observed:
+            assert self.likelihood is not None
+            mean, variance = self.likelihood.response(found.mean, found.variance)
+            found = found._replace(mean=mean, variance=variance)
         found = self.scaling.moments(found, scaled)
         for values in (found.mean, found.variance):
             if values is not None:

@@ -131,13 +131,17 @@ class Kernel(ABC):
         inputs, weights = checked_weights(Z, weights, X)
         by_log = np.zeros(len(self.parameter_names))
         by_weights = inputs.xp.zeros_like(weights.values)
+        by_points, by_rows = (inputs.xp.zeros_like(A) for A in (inputs.X, inputs.Z))
         for patch in weights.patches(inputs.shape[1]):
             points, rows, columns, S = patch
             K, pull = self.pullback(Z[points], X[rows])
             f_bar = F_bar[columns, rows].astype(inputs.dtype, copy=False)
             weights.collect(patch, f_bar @ K.T, by_weights)
-            by_log += pull(S.T @ f_bar, overwrite=True).log_parameters
-        return WeightedGradient(by_log, by_weights)
+            gradient = pull(S.T @ f_bar, overwrite=True)
+            by_log += gradient.log_parameters
+            by_points[points] += gradient.X
+            by_rows[rows] += gradient.Z
+        return WeightedGradient(by_log, by_weights, by_points, by_rows)
 
     @property
     @abstractmethod

@@ -194,8 +194,8 @@ class Sum(Composite):
 
     def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
         found = [part.weighted_vjp(Z, weights, X, F_bar) for part in self.parts]
-        by_log = np.concatenate([gradient.log_parameters for gradient in found])
-        return WeightedGradient(by_log, sum(gradient.weights for gradient in found))
+        by_log, *others = zip(*found, strict=True)
+        return WeightedGradient(np.concatenate(by_log), *(sum(parts) for parts in others))
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
@@ -262,7 +262,8 @@ class Product(Composite):
                 by_log[where] = float(namespace(X).vdot(found.weights, weights.values))
             else:
                 by_log[where] = found.log_parameters
-        return WeightedGradient(by_log, found.weights * math.prod(self._constants()))
+        by_weights = found.weights * math.prod(self._constants())
+        return found._replace(log_parameters=by_log, weights=by_weights)
 
     def _multiplied(self, weights: Weights) -> Weights:
         """The weights times the constants."""

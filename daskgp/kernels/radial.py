@@ -220,18 +220,21 @@ class Radial(Kernel):
             by_shape += self._weigh(D, K, K if aside is None else aside, D)
             DW[patch.points] += D @ W1[patch.rows]
             DU[patch.rows] += D.T @ U1[patch.points]
-        _, by_features = self._features_vjp(centred[0], U, self._pulled(DW, U))
-        _, also = self._features_vjp(centred[1], W, self._pulled(DU, W))
+        by_points, by_features = self._features_vjp(centred[0], U, self._pulled(DW, U))
+        by_rows, also = self._features_vjp(centred[1], W, self._pulled(DU, W))
+        d = inputs.X.shape[1]
+        by_points = scatter_columns(by_points, self.active_dims, d)
+        by_rows = scatter_columns(by_rows, self.active_dims, d)
         # K is proportional to the variance, so this is the sum of K_bar * K
         by_variance = float(xp.vdot(by_weights, weights.values))
         by_log = self._gather(by_variance, by_features + also, by_shape)
-        return WeightedGradient(by_log, by_weights)
+        return WeightedGradient(by_log, by_weights, by_points, by_rows)
 
     def _patches(
         self, inputs: Inputs, weights: Weights, U: Array, W: Array
     ) -> Iterator[tuple[Patch, Array, Array | None, Array]]:
         """Parts of K(Z, X), what the derivative needs of each and scratch, in the same memory."""
-        distances, memory = SquaredDistances(U, W, self._scale), _Tiles(inputs, 3)
+        distances, memory = SquaredDistances(U, W, self._scale), Tiles(inputs, 3)
         for patch in weights.patches(inputs.shape[1]):
             strip = Strip(patch.points, patch.rows)
             q, aside, work = memory.of(strip)
@@ -297,7 +300,7 @@ class Radial(Kernel):
         return by_variance, by_shape, self._pulled(DW, U), self._pulled(DU, W)
 
 
-class _Tiles:
+class Tiles:
     """Memory for ``count`` parts of a tile at a time, handed out again for every part."""
 
     def __init__(self, inputs: Inputs, count: int):

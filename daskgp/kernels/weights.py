@@ -129,7 +129,13 @@ class Weights:
 
 
 class WeightedGradient(NamedTuple):
-    """Gradient through F: by the logarithms of the kernel's parameters (k,) and by the weights."""
+    """Gradient through F: by the logarithms of the kernel's parameters (k,) and by the rest.
+
+    ``log_parameters`` is float64 on the host; ``weights``, like the values of the weights,
+    ``points`` (a, d) and ``rows`` (n, d), by Z and X, have the dtype and device of the inputs.
+    """
 
     log_parameters: np.ndarray
     weights: Array
+    points: Array
+    rows: Array

@@ -7,6 +7,7 @@ from typing import Any
 from daskgp.errors import SettingError
 from daskgp.models.cagp import CaGP
 from daskgp.models.cggp import CGGP
+from daskgp.models.decoupled import Decoupled
 from daskgp.models.exact import Exact
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.lma import LMA
@@ -30,10 +31,13 @@ ENSEMBLES: dict[str, Any] = {ExactExperts.name: ExactExperts, SparseExperts.name
 PROJECTED: dict[str, Any] = {CaGP.name: CaGP, CGGP.name: CGGP}
 """Methods of the kernel matrix of all rows, known by its products."""
 
+VARIATIONAL: dict[str, Any] = {Decoupled.name: Decoupled}
+"""Methods that learn from mini-batches."""
+
 
 def by_name(name: str) -> Any:
     """The method class registered under a name; SettingError lists the known names."""
-    every = REGISTRY | ENSEMBLES | PROJECTED
+    every = REGISTRY | ENSEMBLES | PROJECTED | VARIATIONAL
     if name not in every:
         known = ", ".join(sorted(every))
         raise SettingError(f"unknown model {name!r}: choose one of {known}")

@@ -135,13 +135,17 @@ class Diary:
             "evaluations": evaluations,
             "objective": objective,
             "gradient_norm": gradient_norm,
-            "seconds": time.perf_counter() - self.began,
+            "seconds": self.elapsed(),
             **more,
             **self.describe(vector),
         }
         self.entries.append(entry)
         logger.debug("iteration %(iteration)d: objective %(objective).6g", entry)
         self.show(f"objective {objective:.6g}")
+
+    def elapsed(self) -> float:
+        """Seconds since the diary was begun."""
+        return time.perf_counter() - self.began
 
 
 @contextmanager
@@ -246,11 +250,14 @@ def _lbfgs(
 
 
 class Moments(NamedTuple):
-    """What Adam remembers of past gradients: their two moments (k,) and their number."""
+    """What Adam remembers of past gradients: their two moments (k,) and their number.
+
+    Moments of another shape will do, and then a number for each row.
+    """
 
     first: np.ndarray
     second: np.ndarray
-    steps: int
+    steps: int | np.ndarray
 
 
 def adam_step(gradient: np.ndarray, moments: Moments) -> tuple[np.ndarray, Moments]:

@@ -4,12 +4,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from daskgp import metrics
 from daskgp.errors import InputError
+from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT
 
 WITHOUT_VARIANCE = (metrics.rmse, metrics.mae, metrics.nmse)
 WITH_VARIANCE = (metrics.nlpd, metrics.crps, metrics.coverage, metrics.interval_score)
@@ -48,6 +49,52 @@ def test_nlpd_is_the_gaussian_density():
     y, mean, variance = predictions(50)
     expected = -stats.norm.logpdf(y, mean, np.sqrt(variance)).mean()
     assert metrics.nlpd(y, mean, variance) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_nlpd_with_gaussian_noise_adds_it(outputs):
+    y, mean, latent = predictions(50, outputs=outputs, missing=0.3)
+    expected = metrics.nlpd(y, mean, latent + 0.2)
+    found = metrics.nlpd(y, mean, latent, Gaussian(0.2))
+    assert type(found) is float
+    assert found == pytest.approx(expected, rel=1e-12)
+    arrays = [a.astype(np.float32) for a in (y, mean, latent)]
+    assert metrics.nlpd(*arrays, Gaussian(0.2)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_nlpd_with_a_likelihood_is_its_density():
+    counts, f = np.array([0.0, 3.0, np.nan, 1.0]), np.array([0.1, 1.0, 7.0, -0.5])
+    expected = -stats.poisson.logpmf(counts, np.exp(f))[[0, 1, 3]].mean()
+    assert metrics.nlpd(counts, f, np.zeros(4), Poisson()) == pytest.approx(expected)
+    chance = stats.norm.cdf(0.6 / np.sqrt(1 + 0.44))
+    for seen, p in ((True, chance), (False, 1 - chance)):
+        found = metrics.nlpd(np.array([seen]), [0.6], [0.44], Bernoulli())
+        assert found == pytest.approx(-np.log(p))
+
+
+@given(
+    n=st.integers(2, 60),
+    chunks=st.tuples(*[st.integers(1, 60)] * 3),
+    seed=st.integers(0, 1000),
+    outputs=st.sampled_from([None, 1, 3]),
+    missing=st.sampled_from([0.0, 0.3]),
+)
+@settings(max_examples=8)
+def test_nlpd_with_a_likelihood_is_the_same_on_dask(n, chunks, seed, outputs, missing):
+    arrays = predictions(n, seed, outputs, missing)
+    likelihood = StudentT(0.4, 5.0)
+    expected = pytest.approx(metrics.nlpd(*arrays, likelihood), rel=1e-10)
+    lazy = [
+        da.from_array(a, chunks=(chunk, *a.shape[1:]))
+        for a, chunk in zip(arrays, chunks, strict=True)
+    ]
+    with dask.config.set(scheduler=forbidden_scheduler):
+        scores = [metrics.nlpd(*lazy, likelihood)]
+        for i in range(3):  # one of them lazy, the others in memory
+            mixed = [lazy[j] if i == j else arrays[j] for j in range(3)]
+            scores.append(metrics.nlpd(*mixed, likelihood))
+    assert all(isinstance(score, da.Array) and score.shape == () for score in scores)
+    assert list(dask.compute(*scores, scheduler="sync")) == [expected] * 4
 
 
 @pytest.mark.parametrize("y", [-3.0, 0.2, 0.7, 5.0])
@@ -172,6 +219,8 @@ def test_unknown_chunk_sizes_are_accepted():
     y, mean, _ = (da.from_array(a, chunks=7) for a in predictions(30))
     keep = mean > -10
     assert metrics.rmse(y[keep], mean[keep]).compute() == metrics.rmse(y, mean).compute()
+    kept = metrics.nlpd(y[keep], mean[keep], mean[keep] ** 2, StudentT())
+    assert kept.compute() == metrics.nlpd(y, mean, mean**2, StudentT()).compute()
 
 
 def test_lazy_scores_of_bad_input_are_nan():
@@ -181,6 +230,18 @@ def test_lazy_scores_of_bad_input_are_nan():
     empty = da.full(30, np.nan, chunks=7)
     assert np.isnan(metrics.rmse(empty, mean).compute())
     assert np.isnan(metrics.nmse(da.ones(30, chunks=7), mean).compute())
+
+
+def test_impossible_values_have_no_score():
+    y, zeros = np.array([0.0, 1.0, 2.0, np.nan]), np.zeros(4)
+    with pytest.raises(InputError, match=r"'y_true' holds 2 .*only 0 and 1"):
+        metrics.nlpd(y, zeros, zeros, Bernoulli())
+    lazy = da.from_array(y, chunks=3)
+    assert np.isnan(metrics.nlpd(lazy, zeros, zeros, Bernoulli()).compute())
+    assert np.isfinite(metrics.nlpd(lazy, zeros, zeros, Poisson()).compute())
+    with pytest.raises(InputError, match=r"not be negative but holds -1\.0 .*noise left out"):
+        metrics.nlpd(y, zeros, zeros - 1, Poisson())
+    assert np.isnan(metrics.nlpd(lazy, zeros, zeros - 1, Poisson()).compute())
 
 
 def test_a_nan_prediction_shows_in_the_score():

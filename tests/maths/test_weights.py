@@ -85,9 +85,11 @@ def sent(xp, of):
 
 def assert_gradient(found, kernel, Z, of, S, X, F_bar, rtol=1e-9):
     """That of sum(F_bar * S' K), by the vector-Jacobian product of the whole tile."""
-    wanted = kernel.vjp(Z, X, S @ F_bar).log_parameters
+    whole = kernel.vjp(Z, X, S @ F_bar)
     atol = rtol * np.abs(F_bar).sum()
-    np.testing.assert_allclose(found.log_parameters, wanted, rtol, atol)
+    np.testing.assert_allclose(found.log_parameters, whole.log_parameters, rtol, atol)
+    np.testing.assert_allclose(to_host(found.points), whole.X, rtol, atol)
+    np.testing.assert_allclose(to_host(found.rows), whole.Z, rtol, atol)
     wanted = by_entry(kernel(Z, X) @ F_bar.T, of)
     np.testing.assert_allclose(to_host(found.weights), wanted, rtol, atol)
 
@@ -102,7 +104,8 @@ def test_values_and_gradient_are_those_of_the_whole_tile(xp, rng, kernel, form):
     F = kernel.weighted(*there)
     found = kernel.weighted_vjp(*there, xp.asarray(F_bar))
     assert isinstance(F, xp.ndarray)
-    assert isinstance(found.weights, xp.ndarray)
+    for array in (found.weights, found.points, found.rows):
+        assert isinstance(array, xp.ndarray)
     assert type(found.log_parameters) is np.ndarray
     np.testing.assert_allclose(to_host(F), S.T @ kernel(Z, X), rtol=1e-11, atol=1e-12)
     assert_gradient(found, kernel, Z, of, S, X, F_bar)
@@ -122,13 +125,14 @@ def test_tiles_of_the_sizes_in_use(rng, kernel, form):
 
 @everyone
 @forms
-def test_gradient_against_differences(rng, kernel, form):
-    (Z, X), (of, _) = inputs(rng, 6, 4), make(rng, form, 6, 3)
-    F_bar = rng.normal(size=(3, 4))
+@pytest.mark.parametrize("t", [1, 3])
+def test_gradient_against_differences(rng, kernel, form, t):
+    (Z, X), (of, _) = inputs(rng, 6, 4), make(rng, form, 6, t)
+    F_bar = rng.normal(size=(t, 4))
 
-    def contracted(log_parameters, values):
+    def contracted(log_parameters, values, Z=Z, X=X):
         chosen = kernel.with_log_parameters(log_parameters)
-        return float((F_bar * chosen.weighted(Z, Weights(values, of.owner, 3), X)).sum())
+        return float((F_bar * chosen.weighted(Z, Weights(values, of.owner, t), X)).sum())
 
     found, theta = kernel.weighted_vjp(Z, of, X, F_bar), kernel.log_parameters
     close = {"rtol": 1e-6, "atol": 1e-7}
@@ -136,6 +140,10 @@ def test_gradient_against_differences(rng, kernel, form):
     np.testing.assert_allclose(found.log_parameters, by_log, **close)
     by_weights = central_differences(lambda v: contracted(theta, v), of.values)
     np.testing.assert_allclose(found.weights, by_weights, **close)
+    by_points = central_differences(lambda A: contracted(theta, of.values, Z=A), Z)
+    np.testing.assert_allclose(found.points, by_points, **close)
+    by_rows = central_differences(lambda A: contracted(theta, of.values, X=A), X)
+    np.testing.assert_allclose(found.rows, by_rows, **close)
 
 
 @pytest.mark.usefixtures("small_patches")
@@ -169,6 +177,7 @@ def test_dtype_in_dtype_out(xp, rng, kernel, form):
     found = kernel.weighted_vjp(*there, xp.asarray(F_bar))
     assert F.dtype == np.float32
     assert found.log_parameters.dtype == np.float64
+    assert {A.dtype for A in found[1:]} == {np.dtype(np.float32)}
     Z, X = Z.astype(np.float64), X.astype(np.float64)
     np.testing.assert_allclose(to_host(F), S.T @ kernel(Z, X), rtol=1e-4, atol=1e-4)
     assert_gradient(found, kernel, Z, of, S, X, F_bar, rtol=2e-4)
@@ -191,18 +200,22 @@ def test_values_are_added_to_what_is_there(xp, rng, kernel):
 def test_panels_of_points_add_up_to_all_of_them(rng, kernel, form):
     (Z, X), (of, _) = inputs(rng), make(rng, form, 11, 5)
     F_bar = rng.normal(size=(5, 8))
-    F, by_log, by_weights = None, 0.0, []
+    F, by_log, by_rows, by_weights, by_points = None, 0.0, 0.0, [], []
     for part in (slice(0, 4), slice(4, 5), slice(5, 5), slice(5, 11)):
         owner = None if of.owner is None else of.owner[part]
         few = Weights(of.values[part], owner, of.count)
         F = kernel.weighted(Z[part], few, X, F)
         gradient = kernel.weighted_vjp(Z[part], few, X, F_bar)
         by_log = by_log + gradient.log_parameters
+        by_rows = by_rows + gradient.rows
         by_weights.append(gradient.weights)
+        by_points.append(gradient.points)
     whole = kernel.weighted_vjp(Z, of, X, F_bar)
     np.testing.assert_allclose(F, kernel.weighted(Z, of, X), rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(by_log, whole.log_parameters, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(by_rows, whole.rows, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(np.concatenate(by_weights), whole.weights, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(np.concatenate(by_points), whole.points, rtol=1e-9, atol=1e-9)
 
 
 @everyone

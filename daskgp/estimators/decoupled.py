@@ -1,0 +1,339 @@
+"""DecoupledGP: a mean of many functions and a covariance of few; SVGP, where they are the same."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators.learning import Precondition
+from daskgp.estimators.settings import whole
+from daskgp.estimators.variational import VariationalGP
+from daskgp.flow.cluster import ShowProgress
+from daskgp.kernels import RBF, Kernel
+from daskgp.typing import Device, MeanName, OptimizerName
+
+LikelihoodName = Literal["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]
+Chosen = Literal["greedy", "kmeans", "random", "stream"]
+N_MEAN = 4_096
+
+
+class DecoupledGP(VariationalGP):
+    """Variational GP whose mean has many more functions than its covariance, by mini-batches.
+
+    [DGP] (Cheng & Boots 2017): a step costs time and memory linear in ``n_mean``, so the mean can
+    be as fine as the data allow, while ``n_covariance`` functions give the variance, which is
+    never below that of SVGP with as many at its optimum of the same kernel.  Rows are read from
+    disk batch by batch, shuffled chunk by chunk and ahead of time.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``, ``RBF(ard=True)`` with a generalised basis; lengthscales
+        that are not given start at median distances.
+    n_mean : int, optional
+        Functions of the mean, those of the covariance included unless ``share=False``; default
+        4,096 or as many as rows.  They begin at rows of batches, ``n_added`` a step.
+    n_covariance : int
+        Functions of the covariance.
+    batch_rows : int, optional
+        Most rows of a step; default 1,024 or all.
+    likelihood : {"gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"}
+        Of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson" the log
+        link and takes counts.  Targets of the last three are not standardised.
+    basis : {"kernel", "se-ard", "generalized"}
+        Functions k(., z); the same, said of an RBF kernel as in the paper; or functions with
+        lengthscales of their own (eq. 19, RBF only).
+    parametrization : {"hybrid", "direct"}
+        Of the posterior: eqs. 11-14, whitened, which learns faster; or eqs. 7-9.
+    share : bool
+        Whether the mean has the covariance's functions too, in the direct form; the hybrid one
+        always shares.
+    inducing : {"greedy", "kmeans", "random", "stream"} or array-like (n_covariance, d)
+        How the covariance's functions are chosen: from a sample of rows, from batches as the
+        mean's are, or themselves, in the units of X.
+    n_added : int
+        Functions added a step until the bases are full.
+    natural : float, "auto" or None
+        Rate of the natural gradients by which the hybrid form learns q on the covariance's
+        functions, "auto" being 0.1 there.  None leaves q to Adam.
+    precondition : {"blocks", "jacobi", None}
+        Coordinates in which the mean's weights are learned: whitened among neighbours, divided
+        by the variances of their functions (App. A.1), or as they are.
+    n_columns : int, optional
+        Functions of the mean drawn for each step, from which its quadratic form is estimated;
+        default as many as rows.
+    train_points : bool
+        Whether functions move, with their lengthscales if they have any.
+    noise_variance : float
+        Initial noise variance of a Gaussian likelihood, in units of the standardised y.
+    optimizer : {"adam", None}
+        None keeps hyper-parameters as they are; q is learned all the same.
+    learning_rate : float
+        Of Adam, at the first step; that of step t is divided by 1 + 0.1 sqrt(t).  Weights of the
+        mean move ten times as fast.
+    max_iter : int
+        Steps.
+    validation : float, optional
+        Share of rows that are held out, at most 10,000; training stops where ``patience`` scores
+        of them, one every ``check_every`` steps, brought nothing, and takes the best.
+    gradients : {"workers", "client"}
+        On a Dask cluster: workers give gradients of their parts of a batch, or they read rows
+        ahead for the client, which trains.
+    mean, standardize, block_rows, dtype, device, store, random_state, progress
+        As in ``SGPR``; ``mean`` is that of the latent f where y is not standardised.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
+    mean_points_, covariance_points_ : ndarray (m, d), in the units of X
+    objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
+        over the last 100 steps
+    history_ : list of dict, one a step; ``objective`` is the estimate of its batch
+    n_features_in_, feature_names_in_, n_rows_
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 500)[:, None]
+    >>> y = np.sin(6 * X[:, 0])
+    >>> model = daskgp.DecoupledGP(n_mean=100, n_covariance=20, max_iter=200).fit(X, y)
+    >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 0.05)
+    True
+    """
+
+    model_name: ClassVar[str] = "decoupled"
+    inputs_label: ClassVar[str] = "functions of the covariance"
+    _inducing: ClassVar[tuple[str, str]] = ("inducing", "n_covariance")
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        n_mean: int | None = None,
+        n_covariance: int = 128,
+        batch_rows: int | None = None,
+        likelihood: LikelihoodName = "gaussian",
+        basis: Literal["kernel", "se-ard", "generalized"] = "kernel",
+        parametrization: Literal["hybrid", "direct"] = "hybrid",
+        share: bool = True,
+        inducing: Chosen | ArrayLike = "greedy",
+        n_added: int = 128,
+        natural: float | Literal["auto"] | None = "auto",
+        precondition: Precondition = "blocks",
+        n_columns: int | None = None,
+        train_points: bool = True,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "adam",
+        learning_rate: float = 0.02,
+        max_iter: int = 2_000,
+        validation: float | None = None,
+        patience: int = 10,
+        check_every: int = 50,
+        gradients: Literal["workers", "client"] = "workers",
+        block_rows: int | None = None,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.n_mean = n_mean
+        self.n_covariance = n_covariance
+        self.batch_rows = batch_rows
+        self.likelihood = likelihood
+        self.basis = basis
+        self.parametrization = parametrization
+        self.share = share
+        self.inducing = inducing
+        self.n_added = n_added
+        self.natural = natural
+        self.precondition = precondition
+        self.n_columns = n_columns
+        self.train_points = train_points
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.standardize = standardize
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.validation = validation
+        self.patience = patience
+        self.check_every = check_every
+        self.gradients = gradients
+        self.block_rows = block_rows
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    @property
+    def covariance_points_(self) -> np.ndarray:
+        """Places (n_covariance, d) of the covariance's functions, in the units of X."""
+        return self._in_units(self.solved_.state.covariance_points)
+
+    @property
+    def mean_points_(self) -> np.ndarray:
+        """Places (n_mean, d) of the mean's functions, in the units of X; shared ones first."""
+        state, shared = self.solved_.state, self._shared()
+        own = [state.covariance_points] if shared else []
+        return self._in_units(np.concatenate([*own, state.mean_points]))
+
+    @property
+    def _form(self) -> Any:
+        return self.parametrization
+
+    @property
+    def _basis(self) -> str:
+        return "generalized" if self.basis == "generalized" else "kernel"
+
+    @property
+    def _precondition(self) -> Precondition:
+        return self.precondition
+
+    @property
+    def _natural(self) -> Any:
+        if self.natural != "auto":
+            return self.natural
+        return 0.1 if self.parametrization == "hybrid" else None
+
+    def _kernel(self) -> Kernel:
+        if self.kernel is None and self.basis != "kernel":
+            return RBF(ard=True)
+        return super()._kernel()
+
+    def _shared(self) -> bool:
+        return self.parametrization == "hybrid" or self.share
+
+    def _n_mean(self, n: int) -> int:
+        number = min(N_MEAN, n) if self.n_mean is None else whole("n_mean", self.n_mean, 1)
+        return max(0, number - self._n_inputs()) if self._shared() else number
+
+    def _check(self) -> None:
+        super()._check()
+        if self.basis != "kernel" and not isinstance(self._kernel(), RBF):
+            raise SettingError(
+                f"basis={self.basis!r} needs an RBF kernel, not {type(self._kernel()).__name__}: "
+                "choose kernel='rbf(ard=true)' or basis='kernel'"
+            )
+        number = self._n_inputs()
+        if self.n_mean is not None and self._shared() and number > self.n_mean:
+            raise SettingError(
+                f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts the covariance's "
+                "functions too: raise n_mean, or choose parametrization='direct' and share=False"
+            )
+
+    def _refuse_few_rows(self, n: int) -> None:
+        super()._refuse_few_rows(n)
+        if self.n_mean is not None and self.n_mean > n:
+            raise InputError(f"n_mean={self.n_mean} for {n} usable rows: choose at most {n}")
+
+
+class SVGP(VariationalGP):
+    """Stochastic variational GP: inducing inputs learned by mini-batches, any likelihood.
+
+    Hensman et al. (2013, 2015), the coupled form of [DGP]: a step costs time of order
+    batch_rows m² + m³ whatever the number of rows, which stay on disk.  With a Gaussian likelihood
+    its optimum is that of ``SGPR``, which has no noise of mini-batches but passes over all rows.
+
+    Parameters
+    ----------
+    n_inducing : int
+        Number m of inducing inputs.
+    inducing : {"greedy", "kmeans", "random", "stream"} or array-like (m, d)
+        How they are chosen from a sample of rows, or from batches, or themselves in the units of X.
+    natural : float, optional
+        Rate of natural gradients for q; None leaves q to Adam.
+    kernel, batch_rows, likelihood, n_added, train_points, noise_variance, mean, standardize, \
+optimizer, learning_rate, max_iter, validation, patience, check_every, gradients, block_rows, \
+dtype, device, store, random_state, progress
+        As in ``DecoupledGP``.
+
+    Attributes
+    ----------
+    kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
+    inducing_ : ndarray (m, d), in the units of X
+    objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
+        over the last 100 steps
+    history_ : list of dict, one a step; ``objective`` is the estimate of its batch
+    n_features_in_, feature_names_in_, n_rows_
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 500)[:, None]
+    >>> y = (np.sin(12 * X[:, 0]) > 0).astype(float)
+    >>> model = daskgp.SVGP(n_inducing=20, likelihood="bernoulli", max_iter=200).fit(X, y)
+    >>> bool(model.predict_proba(np.array([[0.1]]))[0, 1] > 0.8)
+    True
+    """
+
+    model_name: ClassVar[str] = "svgp"
+    _inducing: ClassVar[tuple[str, str]] = ("inducing", "n_inducing")
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        *,
+        n_inducing: int = 512,
+        inducing: Chosen | ArrayLike = "greedy",
+        batch_rows: int | None = None,
+        likelihood: LikelihoodName = "gaussian",
+        n_added: int = 128,
+        natural: float | None = 0.1,
+        train_points: bool = True,
+        noise_variance: float = 0.1,
+        mean: MeanName = "constant",
+        standardize: bool = True,
+        optimizer: OptimizerName | None = "adam",
+        learning_rate: float = 0.02,
+        max_iter: int = 2_000,
+        validation: float | None = None,
+        patience: int = 10,
+        check_every: int = 50,
+        gradients: Literal["workers", "client"] = "workers",
+        block_rows: int | None = None,
+        dtype: str = "float64",
+        device: Device = "auto",
+        store: str | None = None,
+        random_state: int | None = 0,
+        progress: ShowProgress = "auto",
+    ) -> None:
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.batch_rows = batch_rows
+        self.likelihood = likelihood
+        self.n_added = n_added
+        self.natural = natural
+        self.train_points = train_points
+        self.noise_variance = noise_variance
+        self.mean = mean
+        self.standardize = standardize
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.validation = validation
+        self.patience = patience
+        self.check_every = check_every
+        self.gradients = gradients
+        self.block_rows = block_rows
+        self.dtype = dtype
+        self.device = device
+        self.store = store
+        self.random_state = random_state
+        self.progress = progress
+
+    n_columns: int | None = None
+
+    @property
+    def inducing_(self) -> np.ndarray:
+        """Inducing inputs (m, d) in the units of X."""
+        return self._in_units(self.solved_.state.covariance_points)
+

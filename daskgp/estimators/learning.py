@@ -1,0 +1,199 @@
+"""Stochastic training of variational GPs: growth of the bases, steps, and their coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from daskgp import conditioning, ordering
+from daskgp.basis import Points, make
+from daskgp.conditioning import Blocks
+from daskgp.flow.cluster import solve_threads
+from daskgp.flow.steps import Steps
+from daskgp.flow.stream import Piece
+from daskgp.kernels import Kernel
+from daskgp.linalg import whiten_rows
+from daskgp.model import Block
+from daskgp.models.decoupled import Parameters, Prepared, with_covariance, with_mean
+from daskgp.selection import correlation_lengths
+from daskgp.train.stochastic import Conditioner, Found
+
+Precondition = Literal["blocks", "jacobi", None]
+
+GROUP = 1_024
+"""Most functions of the mean whose coordinates are changed together."""
+REFRESH = 50
+"""Steps after which the coordinates follow the kernel."""
+SAMPLE = 8_192
+"""Functions of which the order of neighbours is found."""
+
+
+class Bases(NamedTuple):
+    """How large the bases are to be: functions of the covariance, of the mean beyond, and a step's.
+
+    ``scaled`` functions have lengthscales of their own.
+    """
+
+    covariance: int
+    mean: int
+    step: int
+    scaled: bool
+    shared: bool
+
+
+@dataclass
+class Learning:
+    """A ``Problem``: what a step of training is.
+
+    Parameters
+    ----------
+    steps : Steps
+    kernel : Kernel
+        Of which kind.
+    offset : ndarray (p,)
+        Constant of the latent function.
+    take : callable
+        The pieces of the next batch.
+    place : callable
+        The place in the stream of batches.
+    bases : Bases
+    natural : float, optional
+        Rate of natural gradients; None leaves q to Adam.
+    precondition : {"blocks", "jacobi", None}
+    validation : Block
+        Rows that are held out.
+    """
+
+    steps: Steps
+    kernel: Kernel
+    offset: np.ndarray
+    take: Callable[[], list[Piece]]
+    place: Callable[[], np.ndarray]
+    bases: Bases
+    natural: float | None
+    precondition: Precondition
+    validation: Block
+    _blocks: Blocks | None = field(default=None, init=False)
+    _prepared: Prepared | None = field(default=None, init=False)
+
+    # -- Problem -----------------------------------------------------------------------------
+
+    def advance(self, parameters: Parameters, step: int) -> tuple[Parameters, Found]:
+        """Add functions, then estimate the bound and its gradient from the next batch."""
+        pieces = self.take()
+        parameters = self._grown(parameters, pieces)
+        model = self.steps.model
+        prepared = self._prepare(parameters)
+        total = self.steps.sums(prepared, pieces, step)
+        settled: dict[str, np.ndarray] = {}
+        with self._solving(parameters):
+            bound = model.bound(prepared, total)
+            if self.natural is not None:
+                w, root = model.natural(parameters, total, self.natural)
+                settled = {"shared_weights": w, "root": root}
+        self._prepared = prepared
+        return parameters, Found(bound.value, bound.gradient, settled)
+
+    def conditioner(self, name: str, parameters: Parameters, step: int) -> Conditioner | None:
+        """Coordinates of the mean's weights, and of the root of a direct covariance."""
+        if self.precondition == "jacobi" and name in ("weights", "shared_weights", "root"):
+            return self._jacobi(name, parameters)
+        if self.precondition != "blocks" or name != "weights":
+            return None
+        self._blocks = self._regrouped(parameters, step)
+        return self._blocks
+
+    def validate(self, parameters: Parameters) -> float:
+        """Mean log predictive density of held-out rows."""
+        return self.steps.density(self._prepare(parameters), self.validation)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The place in the stream, and the groups of functions."""
+        members = self._blocks.members if self._blocks else []
+        order = np.concatenate([*members, np.zeros(0, np.int64)]).astype(np.int64)
+        sizes = np.array([len(few) for few in members], np.int64)
+        return {"where": self.place(), "order": order, "sizes": sizes}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take groups up again; their factors are made at the next step."""
+        members = np.split(arrays["order"], np.cumsum(arrays["sizes"])[:-1])
+        self._blocks = Blocks(members, []) if len(arrays["sizes"]) else None
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _prepare(self, parameters: Parameters) -> Prepared:
+        with self._solving(parameters):
+            return self.steps.model.prepare(self.kernel, parameters, self.offset)
+
+    def _solving(self, parameters: Parameters) -> Any:
+        return solve_threads(4 * len(parameters.root))
+
+    def _grown(self, parameters: Parameters, pieces: list[Piece]) -> Parameters:
+        """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
+        bases, model = self.bases, self.steps.model
+        covariance = min(bases.step, bases.covariance - len(parameters.root))
+        mean = min(bases.step, bases.mean - len(parameters.weights))
+        if covariance <= 0 and mean <= 0:
+            return parameters
+        rows = self.steps.first(pieces, max(covariance, mean))
+        if covariance > 0:
+            parameters = with_covariance(
+                parameters, rows[:covariance], model.form, bases.scaled, bases.shared
+            )
+        if mean > 0:
+            parameters = with_mean(parameters, rows[len(rows) - mean :], bases.scaled)
+        return parameters
+
+    def _jacobi(self, name: str, parameters: Parameters) -> Blocks:
+        functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))
+        points = parameters.residual if name == "weights" else parameters.covariance
+        own = functions.own(points)
+        return Blocks([np.arange(len(own))], [own])
+
+    def _regrouped(self, parameters: Parameters, step: int) -> Blocks:
+        """Groups of functions and their factors, of which only those that changed are made."""
+        old, count = self._blocks or Blocks([], []), len(parameters.weights)
+        known = sum(map(len, old.members))
+        if count > known and count >= self.bases.mean:  # all are there: put neighbours together
+            members = groups(self.kernel, parameters, GROUP)
+            return Blocks(members, self._factors(parameters, members), fresh=True)
+        if count > known:
+            new = [np.arange(known, count)]
+            factors = [*old.factors, *self._factors(parameters, new)]
+            return Blocks([*old.members, *new], factors)
+        if step % REFRESH == 0 or not old.factors:
+            return Blocks(old.members, self._factors(parameters, old.members))
+        return Blocks(old.members, old.factors)
+
+    def _factors(self, parameters: Parameters, members: Sequence[np.ndarray]) -> list[np.ndarray]:
+        functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))
+        Z, P = parameters.covariance, parameters.residual
+        if self.steps.model.form == "direct":
+            blocks = (functions.gram(_some(P, few))[0] for few in members)
+            return [conditioning.root(C, float(C.trace()) / len(C)) for C in blocks]
+        assert self._prepared is not None
+        L, b, found = self._prepared.factors.factor, len(parameters.root), []
+        for few in members:
+            both = (np.concatenate(pair) for pair in zip(Z, _some(P, few), strict=True))
+            C = functions.gram(Points(*both))[0]
+            A, own = whiten_rows(L, C[b:, :b]), C[b:, b:]
+            found.append(conditioning.root(own - A @ A.T, float(own.trace()) / len(own)))
+        return found
+
+
+def _some(points: Points, few: np.ndarray) -> Points:
+    return Points(*(part[few] if len(part) else part for part in points))
+
+
+def groups(kernel: Kernel, parameters: Parameters, size: int) -> list[np.ndarray]:
+    """Indices of the mean's functions in groups of neighbours."""
+    inputs, number = parameters.mean_points, -(-len(parameters.mean_points) // size)
+    low, high = inputs.min(axis=0), inputs.max(axis=0)
+    lengths = correlation_lengths(kernel.with_log_parameters(parameters.kernel), high - low)
+    names = [str(j) for j in range(inputs.shape[1])]
+    sample = inputs[:: max(1, len(inputs) // SAMPLE)]
+    order = ordering.make_order("auto", sample, low, high, names, number, lengths)
+    return np.array_split(np.argsort(order.keys(inputs), kind="stable"), number)

@@ -1,0 +1,559 @@
+"""What estimators trained by stochastic variational inference share."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, ClassVar, NamedTuple, Self
+
+import dask.array as da
+import numpy as np
+from dask import delayed
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import likelihoods, metrics, scaling
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators import training
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.inputs import ChosenInputs
+from daskgp.estimators.learning import Bases, Learning, Precondition
+from daskgp.estimators.settings import JITTER, check_settings, positive, share, whole
+from daskgp.flow import io, partition, rounds, visible
+from daskgp.flow import plan as planning
+from daskgp.flow.cluster import Executor
+from daskgp.flow.io.snapshots import Snapshots
+from daskgp.flow.solved import Solved, check_columns
+from daskgp.flow.steps import Steps
+from daskgp.flow.stream import LANE_ROWS, POOL_BYTES, HeldOut, Piece, Stream
+from daskgp.kernels import Kernel
+from daskgp.likelihoods import Likelihood
+from daskgp.model import Block, Theta
+from daskgp.models.decoupled import Decoupled, Parameters, empty, with_covariance
+from daskgp.train.stochastic import Ascent, Run, Stopped, ascend
+
+logger = logging.getLogger("daskgp")
+
+BATCH_ROWS = 1_024
+MEAN_PACE = 10.0
+"""What the mean's weights move by beside other parameters: their coordinates are of size one."""
+VALIDATION_ROWS = 10_000
+"""Most rows that are held out."""
+SMOOTHED = 100
+"""Steps whose bounds are averaged for ``objective_``."""
+STREAM = "stream"
+"""Inducing inputs that come from batches, [DGP] Algorithm 1."""
+
+
+class _Fit(NamedTuple):
+    """What training works on: rows with their scaling, the kernel's kind, and what y is."""
+
+    stage: rounds.Rounds
+    theta: Theta
+    likelihood: Likelihood
+    offset: np.ndarray
+    count: float
+
+
+class VariationalGP(GaussianProcess):
+    """Base of ``DecoupledGP`` and ``SVGP``."""
+
+    likelihood: str
+    natural: Any
+    learning_rate: float
+    batch_rows: int | None
+    n_added: int
+    n_columns: int | None
+    train_points: bool
+    validation: float | None
+    patience: int
+    check_every: int
+    gradients: str
+
+    tol: float | None = 1.0
+    ard_reach: ClassVar[float] = 100.0
+    _inducing: ClassVar[tuple[str, str]]
+    """Names of the settings that choose the covariance's functions, and their number."""
+
+    # -- what a form says --------------------------------------------------------------------
+
+    @property
+    def _form(self) -> Any:
+        return "hybrid"
+
+    @property
+    def _basis(self) -> str:
+        return "kernel"
+
+    @property
+    def _precondition(self) -> Precondition:
+        return None
+
+    @property
+    def _natural(self) -> float | None:
+        return self.natural
+
+    def _shared(self) -> bool:
+        return True
+
+    def _n_mean(self, n: int) -> int:
+        """Functions of the mean beyond those of the covariance."""
+        return 0
+
+    # -- what is learned ---------------------------------------------------------------------
+
+    @property
+    def likelihood_(self) -> Likelihood:
+        """The likelihood with its learned parameters, in standardised units."""
+        check_is_fitted(self, "solved_")
+        return likelihoods.by_name(self.likelihood, self.solved_.state.likelihood)
+
+    def _in_units(self, inputs: np.ndarray) -> np.ndarray:
+        scale = self.solved_.scaling
+        return np.asarray(inputs * scale.x_scale + scale.x_shift)
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> Any:
+        """Posterior mean, and on request its standard deviation or covariance.
+
+        Parameters
+        ----------
+        X, return_std, return_cov
+            As for every estimator.
+        include_noise : bool
+            Whether mean and spread are those of a new observation y, rather than of the latent f:
+            for a Bernoulli likelihood the probability of 1, for a Poisson one the expected count.
+
+        Returns
+        -------
+        mean : (n,) or (n, p)
+        std or cov : where asked for
+        """
+        return super().predict(X, return_std, return_cov, include_noise)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of 0 and 1 at X, (n, 2), for a Bernoulli likelihood; lazy for dask X."""
+        check_is_fitted(self, "solved_")
+        if not self.likelihood.startswith("bernoulli"):
+            raise SettingError(
+                f"likelihood={self.likelihood!r} has no classes: predict(X, include_noise=True) "
+                "gives the distribution of y"
+            )
+        if not self.solved_.vector_target:
+            raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
+        one = self.predict(X, include_noise=True)
+        stack = da.stack if isinstance(one, da.Array) else np.stack
+        return stack([1.0 - one, one], axis=1)
+
+    def score(self, X: Any, y: Any) -> float:
+        """R² of the mean of y at X; for a Bernoulli likelihood the share of right classes."""
+        if not likelihoods.by_name(self.likelihood).discrete:
+            return super().score(X, y)
+        mean = self.predict(X, include_noise=True)
+        if self.likelihood.startswith("bernoulli"):
+            right = ((mean > 0.5) == (y > 0.5)).mean()
+            return float(right.compute() if isinstance(right, da.Array) else right)
+        error = metrics.nmse(da.asarray(y) if isinstance(mean, da.Array) else y, mean)
+        return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def _likelihood(self, noise_variance: float | None = None) -> Likelihood:
+        found = likelihoods.by_name(self.likelihood)
+        if noise_variance is not None and self.likelihood == "gaussian":
+            return found.with_log_parameters(np.log([noise_variance]))
+        return found
+
+    def _model(self) -> Decoupled:
+        return Decoupled(
+            self._form,
+            self._basis,
+            self.likelihood,
+            JITTER[self.dtype],
+            self._n_mean(1 << 62),
+            self._batch(1 << 62),
+        )
+
+    @property
+    def _chosen(self) -> ChosenInputs | None:
+        how, number = self._inducing
+        if isinstance(getattr(self, how), str) and getattr(self, how) == STREAM:
+            return None
+        return ChosenInputs(self, how, number, self.inputs_label)
+
+    def _batch(self, n: int) -> int:
+        if self.batch_rows is None:
+            return min(BATCH_ROWS, n)
+        return whole("batch_rows", self.batch_rows, 1)
+
+    def _n_inputs(self) -> int:
+        number = self._inducing[1]
+        chosen = self._chosen
+        return whole(number, getattr(self, number), 1) if chosen is None else chosen.count
+
+    def _choose_inputs(
+        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
+    ) -> np.ndarray | None:
+        return None if self._chosen is None else self._chosen.choose(stage, sample, kernel)
+
+    def _check(self) -> None:
+        """Raise SettingError for settings out of range or that contradict one another."""
+        found = self._likelihood()
+        positive("learning_rate", self.learning_rate)
+        whole("n_added", self.n_added, 1)
+        whole("patience", self.patience, 1)
+        whole("check_every", self.check_every, 1)
+        if self._natural is not None:
+            share("natural", self._natural)
+            if self._form == "direct":
+                raise SettingError(
+                    f"natural={self._natural!r} is for parametrization='hybrid': choose that, or "
+                    "natural=None"
+                )
+        if self.n_columns is not None:
+            whole("n_columns", self.n_columns, 1)
+        if self.validation is not None:
+            share("validation", self.validation)
+            if self.validation > 0.5:
+                raise SettingError(
+                    f"validation={self.validation!r}: hold out at most half of the rows, 0.5"
+                )
+        if self.optimizer == "l-bfgs":
+            raise SettingError(
+                "optimizer='l-bfgs' needs all rows at every step: choose 'adam', or None to keep "
+                "the hyper-parameters as they are"
+            )
+        if found.discrete and self.mean == "linear":
+            raise SettingError(
+                f"mean='linear' is least squares of measured targets: with likelihood="
+                f"{self.likelihood!r} choose 'constant' or 'zero'"
+            )
+
+    def _refuse_few_rows(self, n: int) -> None:
+        super()._refuse_few_rows(n)
+        if self._batch(n) > n:
+            raise InputError(
+                f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"
+            )
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        self._check()
+        super()._refuse(rows, executor)
+
+    def _plan(self, rows: io.Rows) -> planning.Plan:
+        self._check()
+        found, n = super()._plan(rows), len(rows)
+        lanes = -(-self._batch(n) // LANE_ROWS)
+        size = 8 * n * (rows.n_features + rows.n_targets)
+        pools = 2 * min(POOL_BYTES * lanes, size)
+        return dataclasses.replace(
+            found, tasks=lanes, bytes_per_worker=found.bytes_per_worker + pools
+        )
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
+        if not self._likelihood().discrete:
+            return super()._scaling(sums, rows)
+        found = scaling.solve(sums, rows.n_features, "zero", self.standardize)
+        p = rows.n_targets
+        return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
+
+    def _learn(
+        self,
+        stage: rounds.Rounds,
+        theta: Theta,
+        sums: scaling.Sums,
+        checkpoint: str | None,
+        keep: str,
+    ) -> None:
+        fit = self._begin(stage, theta, sums)
+        held, validation = self._held_out(fit)
+        fit = fit._replace(count=fit.count - len(validation.X))
+        keeper = None
+        if checkpoint is not None:
+            free = ("progress", "max_iter")
+            keeper = Snapshots(checkpoint, training.run_identity(self, sums, free))
+        kept = keeper.read() if keeper else None
+        run = Run.begin(self._parameters(fit)) if kept is None else Run.restore(Parameters, kept)
+        if kept is not None:
+            logger.info("continuing after %d steps", run.step)
+        here = self._here(stage.executor)
+        batch = self._batch(int(fit.count))
+        with closing(
+            Stream(
+                stage.rows,
+                stage.spans,
+                stage.scaling,
+                dataclasses.replace(stage.executor, show=False),
+                stage.dtype,
+                batch,
+                self._seed(),
+                held,
+                None if kept is None else kept["where"],
+                fetch=here.here,
+            )
+        ) as stream:
+            problem = self._problem(fit, here, stream.take, stream.where, validation)
+            if kept is not None:
+                problem.restore(kept)
+            with self._keeping_the_last(fit):
+                run, self.history_ = ascend(
+                    problem,
+                    run,
+                    self._ascent(fit, sums),
+                    self._describe(fit),
+                    ("kernel", "likelihood"),
+                    keeper,
+                )
+        self._conclude(fit, run)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Go on learning from more rows, in one pass over them.
+
+        The first call sets units, hyper-parameters to start from and inducing inputs as ``fit``
+        would from these rows; bases grow from rows of later calls until they are full.  The bound
+        is that of the rows seen so far.
+
+        Parameters
+        ----------
+        X, y : array-like
+            As for ``fit``; they need not be kept.
+
+        Returns
+        -------
+        self
+        """
+        check_settings(self)
+        self._check()
+        executor = dataclasses.replace(Executor.current(self.progress), show=False, here=True)
+        rows = io.rows_of(X, y, None, True, self.block_rows)
+        spans = self._spans(rows)
+        for array in (rows.X, rows.y):
+            visible.check(executor, array, "the training data", f"put it in {visible.HERE}")
+        sums = rounds.describe(rows, spans, executor)
+        first = not hasattr(self, "solved_")
+        if first:
+            scaling.check(sums, rows.feature_names, rows.target_names)
+            scale, before = self._scaling(sums, rows), 0
+        else:
+            _check_more(self.solved_, rows, sums)
+            scale, before = self.solved_.scaling, self.n_rows_
+        windows = partition.alone(spans)
+        stage = rounds.Rounds(
+            self._model(), rows, windows, scale, executor, self.dtype, self.device
+        )
+        if first:
+            fit = self._begin(stage, training.start(self, stage, sums), sums)
+            run, self._sums = Run.begin(self._parameters(fit)), sums
+        else:
+            fit, run = self._resumed(stage)
+        fit = fit._replace(count=before + sums.rows)
+        pieces = self._pieces(fit)
+        problem = self._problem(fit, executor, lambda: pieces.pop(0), _nowhere, _none(rows))
+        problem.bases = problem.bases._replace(covariance=self._n_inputs())
+        if hasattr(self, "_problem_"):
+            problem.restore(self._problem_.arrays())
+        ascent = dataclasses.replace(
+            self._ascent(fit, self._sums), steps=run.step + len(pieces), patience=None
+        )
+        with self._keeping_the_last(fit):
+            run, self.history_ = ascend(
+                problem, run, ascent, self._describe(fit), ("kernel", "likelihood")
+            )
+        self._problem_ = problem
+        self._conclude(fit, run)
+        self.n_rows_ = int(fit.count)
+        return self
+
+    # -- parts of a fit ----------------------------------------------------------------------
+
+    def _begin(self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> _Fit:
+        found = self._likelihood(theta.noise_variance)
+        offset = np.zeros(stage.rows.n_targets)
+        if found.discrete:
+            _check_targets(stage, found)
+            if self.mean == "constant":
+                offset = found.offset(sums.mean[stage.rows.n_features :])
+        return _Fit(stage, theta, found, offset, sums.rows)
+
+    def _parameters(self, fit: _Fit) -> Parameters:
+        d, p = fit.stage.rows.n_features, fit.stage.rows.n_targets
+        found = empty(fit.theta.kernel.log_parameters, fit.likelihood.log_parameters, d, p)
+        if fit.theta.inputs is None:
+            return found
+        scaled = self._basis == "generalized"
+        return with_covariance(found, fit.theta.inputs, self._form, scaled, self._shared())
+
+    def _problem(
+        self, fit: _Fit, executor: Executor, take: Any, place: Any, validation: Block
+    ) -> Learning:
+        n, stage = int(fit.count), fit.stage
+        covariance = self._n_inputs() if fit.theta.inputs is None else len(fit.theta.inputs)
+        scaled, shared = self._basis == "generalized", self._shared()
+        bases = Bases(covariance, self._n_mean(n), self.n_added, scaled, shared)
+        quiet = dataclasses.replace(executor, show=False)
+        steps = Steps(
+            self._model(),
+            fit.count,
+            self.n_columns or self._batch(n),
+            self._seed(),
+            quiet,
+            stage.dtype,
+            stage.device,
+        )
+        return Learning(
+            steps,
+            fit.theta.kernel,
+            fit.offset,
+            take,
+            place,
+            bases,
+            self._natural,
+            self._precondition,
+            validation,
+        )
+
+    def _ascent(self, fit: _Fit, sums: scaling.Sums) -> Ascent:
+        learn = 0.0 if self.optimizer is None else 1.0
+        points = 1.0 if self.train_points else 0.0
+        rates = {"kernel": learn, "likelihood": learn, "root": 1.0}
+        rates |= dict.fromkeys(("covariance_points", "mean_points"), points)
+        rates |= dict.fromkeys(("covariance_scales", "mean_scales"), points)
+        rates |= dict.fromkeys(("weights", "shared_weights"), MEAN_PACE)
+        kernel = training.bounds(self, fit.theta, sums, fit.stage.scaling)
+        k = len(fit.theta.kernel.log_parameters)
+        own = fit.likelihood.log_bounds
+        start = fit.likelihood.log_parameters
+        limits = {
+            "kernel": (kernel[:k, 0], kernel[:k, 1]),
+            "likelihood": (np.minimum(own[:, 0], start), np.maximum(own[:, 1], start)),
+        }
+        return Ascent(
+            self.max_iter,
+            self.learning_rate,
+            rates,
+            limits,
+            check_every=self.check_every,
+            patience=None if self.validation is None else self.patience,
+            progress=self.progress,
+        )
+
+    def _describe(self, fit: _Fit) -> Any:
+        names = [*fit.theta.kernel.parameter_names, *fit.likelihood.parameter_names]
+
+        def describe(vector: np.ndarray) -> dict[str, float]:
+            return dict(zip(names, map(float, np.exp(vector)), strict=True))
+
+        return describe
+
+    def _held_out(self, fit: _Fit) -> tuple[HeldOut | None, Block]:
+        """Rows that are never trained on."""
+        stage = fit.stage
+        if self.validation is None:
+            return None, _none(stage.rows)
+        number = max(1, min(VALIDATION_ROWS, round(self.validation * fit.count)))
+        seed = self._seed(), 11
+        drawn = rounds.draw(
+            stage.rows, stage.spans, stage.scaling, number, seed, stage.executor
+        )
+        return HeldOut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
+
+    def _here(self, executor: Executor) -> Executor:
+        """Where gradients are computed."""
+        if self.gradients == "client" and executor.client is not None:
+            return dataclasses.replace(executor, client=None, here=True)
+        return executor
+
+    def _pieces(self, fit: _Fit) -> list[list[Piece]]:
+        """One pass over the rows of a call, in batches."""
+        stage = fit.stage
+        block = stage.scaling.block(*stage.rows.read(0, len(stage.rows)), stage.dtype)
+        node, n = delayed(block, traverse=False), len(block.X)
+        batch = self.batch_rows or BATCH_ROWS
+        found = []
+        for span in partition.parts(0, n, batch):
+            lanes = partition.parts(*span, LANE_ROWS)
+            found.append([Piece(node, slice(*lane)) for lane in lanes])
+        return found
+
+    def _resumed(self, stage: rounds.Rounds) -> tuple[_Fit, Run]:
+        """The fit and run so far, on other rows."""
+        solved = self.solved_
+        found = self.likelihood_
+        if found.discrete:
+            _check_targets(stage, found)
+        fit = _Fit(stage, solved.theta, found, solved.state.offset, 0.0)
+        if not hasattr(self, "_run"):  # read from a store
+            run = Run.begin(solved.state.parameters(solved.theta.kernel))
+            run.step = len(self.history_)
+            self._run = run
+        if not hasattr(self, "_sums"):
+            self._sums = rounds.describe(stage.rows, stage.spans, stage.executor)
+        return fit, self._run
+
+    @contextmanager
+    def _keeping_the_last(self, fit: _Fit) -> Iterator[None]:
+        """Where training meets numbers that are not finite, keep the step before."""
+        try:
+            yield
+        except Stopped as error:
+            self.history_ = []
+            if len(error.run.parameters.root):
+                self._conclude(fit, error.run)
+                self.n_rows_ = int(fit.count)
+            raise
+
+    def _conclude(self, fit: _Fit, run: Run) -> None:
+        """Remember what prediction needs of a run."""
+        self._run = run
+        parameters, model = run.result, self._model()
+        prepared = model.prepare(fit.theta.kernel, parameters, fit.offset)
+        noise = float(np.exp(parameters.likelihood[0])) if self.likelihood == "gaussian" else 0.0
+        theta = Theta(prepared.kernel, noise)
+        bounds = [float(row[0]) for row in run.history[-SMOOTHED:]]
+        self.objective_ = float(np.mean(bounds)) if bounds else None
+        stage = dataclasses.replace(fit.stage, model=model)
+        self._remember(stage, theta, model.solve(prepared), None)
+
+
+def _check_targets(stage: rounds.Rounds, likelihood: Likelihood) -> None:
+    """Raise InputError for targets outside the support of a likelihood."""
+    rows = stage.rows
+
+    def first(span: partition.Span) -> list[np.ndarray]:
+        y = rows.read(*span)[1]
+        wrong = ~likelihood.supports(y) & ~np.isnan(y)
+        return [y[wrong.any(axis=1)][:1]]
+
+    found = rounds.map_all(first, stage.spans, stage.executor, "targets")
+    likelihood.check(np.concatenate(found), rows.target_names)
+
+
+def _check_more(solved: Solved, rows: io.Rows, sums: scaling.Sums) -> None:
+    """Raise InputError for rows that a fitted model cannot learn from."""
+    check_columns(solved, rows.X, rows.feature_names)
+    if rows.n_targets != solved.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
+            f"{', '.join(solved.target_names)}"
+        )
+    if sums.infinite.any() or not sums.rows:
+        # constant columns are no matter once units are known
+        scaling.check(sums, rows.feature_names, rows.target_names)
+
+
+def _none(rows: io.Rows) -> Block:
+    return Block(np.zeros((0, rows.n_features)), np.zeros((0, rows.n_targets)))
+
+
+def _nowhere() -> np.ndarray:
+    return np.zeros((0, 3), np.int64)

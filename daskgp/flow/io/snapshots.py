@@ -1,0 +1,78 @@
+"""States of a long training run, kept on disk so that a stopped run can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskgp.errors import StoreError
+from daskgp.flow.io import groups
+
+FORMAT, STEP = "daskgp-snapshot", "step"
+SLOTS = 2
+"""The latest is whole while the next is written."""
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Two Zarr groups of arrays that take turns; the attribute of its step is written last.
+
+    Parameters
+    ----------
+    url : str
+        Where; made at the first write.
+    identity : dict
+        What the run depends on; snapshots of anything else are refused.
+    """
+
+    url: str
+    identity: dict[str, Any]
+
+    def read(self) -> dict[str, np.ndarray] | None:
+        """The arrays of the latest whole snapshot; None where there is none."""
+        latest, found = -1, None
+        for slot in range(SLOTS):
+            url = self._slot(slot)
+            if not groups.exists(f"{url}/zarr.json"):
+                continue
+            group = groups.open_group(url, "checkpoint")
+            if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
+                raise StoreError(
+                    f"checkpoint {self.url} belongs to other data or settings: remove it, or fit "
+                    "with the settings it was made with"
+                )
+            step = group.attrs.get(STEP)
+            if isinstance(step, int) and step > latest:
+                latest, found = step, group
+        if found is None:
+            return None
+        return {name: np.asarray(groups.array_of(found, name)[...]) for name in found.keys()}
+
+    def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep the arrays of a step."""
+        url = self._slot(self._oldest())
+        with groups.writing(self.url, "checkpoint"):
+            groups.remove(url)
+            group = groups.create_group(url, {"format": FORMAT, "identity": self.identity})
+            for name, values in arrays.items():
+                groups.write_array(group, name, values)
+            group.attrs[STEP] = step
+
+    def remove(self) -> None:
+        """Forget the run."""
+        groups.remove(self.url)
+
+    def _slot(self, slot: int) -> str:
+        return f"{self.url}/slot-{slot}"
+
+    def _oldest(self) -> int:
+        """The slot that is not whole, or the one of the earlier step."""
+        steps = []
+        for slot in range(SLOTS):
+            there = groups.exists(f"{self._slot(slot)}/zarr.json")
+            group = groups.open_group(self._slot(slot), "checkpoint") if there else None
+            steps.append(-1 if group is None else int(group.attrs.get(STEP, -1)))
+        return int(np.argmin(steps))

@@ -1,0 +1,125 @@
+"""Rounds of stochastic training: one mini-batch a round, a part of it in each task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskgp.backend import resolve_device
+from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.flow.rounds import map_reduce, mapped, node, tree_sum
+from daskgp.flow.stream import Piece
+from daskgp.model import Block, Moments, Theta, move
+from daskgp.models.decoupled import Decoupled, Draw, Parameters, Prepared, Sums
+
+VALIDATION_ROWS = 2_048
+"""Rows of a task that validates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The sums of a step over the rows of a batch.
+
+    Parameters
+    ----------
+    model : Decoupled
+    count : float
+        Rows of the training data, which a batch stands for.
+    columns : int
+        Functions of the mean that are drawn for each step.
+    seed : int
+    executor : Executor
+    dtype, device : str
+    """
+
+    model: Decoupled
+    count: float
+    columns: int
+    seed: int
+    executor: Executor
+    dtype: str
+    device: str
+
+    def sums(self, prepared: Prepared, pieces: list[Piece], step: int) -> Sums:
+        """What a batch gives, one task a piece."""
+        total = sum(piece.count for piece in pieces)
+        drawn, weight = self._columns(prepared.parameters, step)
+        shared, task = node("prepared", prepared), _Task(self.model, self.device)
+        shares = np.array_split(drawn, len(pieces))
+        arguments = [
+            (piece.pool, piece.rows, Draw(self.count / total, few, weight), shared)
+            for piece, few in zip(pieces, shares, strict=True)
+        ]
+        label = f"{self.model.name}-step"
+        found: Sums = tree_sum(
+            mapped(task.local, arguments, label), self.model.combine, self.executor, label
+        )
+        return found
+
+    def first(self, pieces: list[Piece], number: int) -> np.ndarray:
+        """Inputs (number, d) of rows of a batch, as many from each piece."""
+        shares = np.array_split(np.arange(number), len(pieces))
+        arguments = [
+            (piece.pool, slice(piece.rows.start, min(piece.rows.start + len(few), piece.rows.stop)))
+            for piece, few in zip(pieces, shares, strict=True)
+        ]
+        nodes = mapped(_inputs, arguments, "functions")
+        return np.concatenate(self.executor.compute_all(nodes))
+
+    def density(self, prepared: Prepared, rows: Block) -> float:
+        """Mean log predictive density of rows and their targets."""
+        if not len(rows.X):
+            return float("nan")
+        state = move(self.model.solve(prepared), "cpu")
+        shared = [node("prepared", prepared), node("state", state)]
+        pieces = [
+            Block(rows.X[i : i + VALIDATION_ROWS], rows.y[i : i + VALIDATION_ROWS])
+            for i in range(0, len(rows.X), VALIDATION_ROWS)
+        ]
+        task = _Task(self.model, self.device)
+        total = map_reduce(task.density, _plus, pieces, self.executor, "validate", shared)
+        return float(total) / rows.y.size
+
+    def _columns(self, own: Parameters, step: int) -> tuple[np.ndarray, float]:
+        """Functions of the mean drawn for a step, and how much each counts."""
+        number = len(own.weights)
+        if self.model.form == "direct":
+            number += len(own.shared_weights)
+        if number <= self.columns:
+            return np.arange(number), 1.0
+        rng = np.random.default_rng([self.seed, 10, step])
+        return np.sort(rng.permutation(number)[: self.columns]), number / self.columns
+
+
+def _plus(a: float, b: float) -> float:
+    return a + b
+
+
+def _inputs(pool: Block, rows: slice) -> np.ndarray:
+    return np.asarray(pool.X[rows], np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What tasks do, on the worker: move, summarise, move back."""
+
+    model: Decoupled
+    device: str
+
+    def local(self, pool: Block, rows: slice, draw: Draw, prepared: Prepared) -> Sums:
+        with single_blas_thread():
+            device = resolve_device(self.device)
+            block = move(Block(pool.X[rows], pool.y[rows]), device)
+            sums: Sums = move(self.model.local(move(prepared, device), block, draw), "cpu")
+            return sums
+
+    def density(self, rows: Block, prepared: Prepared, state: Any) -> float:
+        with single_blas_thread():
+            device = resolve_device(self.device)
+            theta, X = Theta(prepared.kernel, 1.0), move(rows, device).X
+            found: Moments = self.model.predict(theta, move(state, device), X, None, "variance")
+            found = move(found, "cpu")
+            density = prepared.likelihood.log_density(rows.y, found.mean, found.variance)
+            return float(density.sum())

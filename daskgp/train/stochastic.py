@@ -1,0 +1,300 @@
+"""Stochastic ascent: every step sees a mini-batch, and Adam moves each parameter by itself.
+
+Parameters are a tuple of arrays that may get more rows on the way, as a basis grows; how far
+Adam has come with a row counts from where it began.  A run is a value at any step: it is kept
+every so often, and one that goes on from there takes the same way to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from daskgp.errors import NumericalError
+from daskgp.flow.cluster import ShowProgress
+from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
+
+
+class Found(NamedTuple):
+    """An estimate of the objective, its gradient like the parameters, and parts set outright.
+
+    ``settled`` are parameters that the step found by itself, as natural gradients do.
+    """
+
+    value: float
+    gradient: Any
+    settled: Mapping[str, np.ndarray]
+
+
+class Problem(Protocol):
+    """What is maximised; batches follow one another."""
+
+    def advance(self, parameters: Any, step: int) -> tuple[Any, Found]:
+        """Parameters, with rows added if there are to be more, and what the next batch says."""
+
+    def conditioner(self, name: str, parameters: Any, step: int) -> Conditioner | None:
+        """What a parameter's coordinates are changed by, None for not at all."""
+
+    def validate(self, parameters: Any) -> float:
+        """The score of rows that are held out; NaN without any."""
+
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """What a run that goes on needs beside its own state, such as the place in the stream."""
+
+
+class Conditioner(Protocol):
+    """Other coordinates u of a parameter x = P u in which it is easier to move."""
+
+    fresh: bool
+    """Whether the coordinates are not those of the step before."""
+
+    def pull(self, gradient: np.ndarray) -> np.ndarray:
+        """P' g."""
+
+    def push(self, move: np.ndarray) -> np.ndarray:
+        """P u."""
+
+
+class Keeper(Protocol):
+    """Where a run is kept."""
+
+    def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep arrays by name; those of the step before are there until these are whole."""
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """Settings of a run.
+
+    The rate of step t is learning_rate / (1 + slowing sqrt(t)), [DGP] section 4, times that of
+    ``rates`` by name; parameters without one stay as they are.  ``bounds`` hold values by name.
+    Every ``check_every`` steps held-out rows are scored; after ``patience`` scores without a
+    better one the run stops, and the best parameters seen are taken.
+    """
+
+    steps: int
+    learning_rate: float
+    rates: Mapping[str, float]
+    bounds: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    slowing: float = 0.1
+    check_every: int = 50
+    patience: int | None = None
+    keep_every: int = 100
+    progress: ShowProgress = "auto"
+
+    def rate(self, step: int) -> float:
+        """The rate of a step, from 0."""
+        return self.learning_rate / (1 + self.slowing * math.sqrt(step + 1))
+
+
+@dataclass
+class Run:
+    """A run at some step: all that the following steps depend on but the data."""
+
+    parameters: Any
+    first: Any
+    second: Any
+    ages: Any
+    step: int = 0
+    best: Any = None
+    score: float = -math.inf
+    stale: int = 0
+    history: list[np.ndarray] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, parameters: Any) -> Run:
+        """A run that has not made a step."""
+        zeros = type(parameters)(*map(np.zeros_like, parameters))
+        ages = type(parameters)(*(np.zeros(len(part)) for part in parameters))
+        return cls(parameters, zeros, zeros, ages)
+
+    @property
+    def result(self) -> Any:
+        """The best parameters, or the last where none were scored."""
+        return self.parameters if self.best is None else self.best
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it by name."""
+        parts = {"parameters": self.parameters, "first": self.first, "second": self.second}
+        parts |= {"ages": self.ages} | ({} if self.best is None else {"best": self.best})
+        found = {f"{k}_{name}": part for k, v in parts.items() for name, part in _items(v)}
+        found["counts"] = np.array([self.step, self.score, self.stale], np.float64)
+        found["history"] = np.array(self.history)
+        return found
+
+    @classmethod
+    def restore(cls, kind: Callable[..., Any], arrays: Mapping[str, np.ndarray]) -> Run:
+        """The run that ``arrays`` describe, with parameters of a kind of tuple."""
+
+        def tuple_of(prefix: str) -> Any:
+            names = kind._fields  # type: ignore[attr-defined]
+            return kind(**{name: np.array(arrays[f"{prefix}_{name}"]) for name in names})
+
+        step, score, stale = arrays["counts"]
+        parts = map(tuple_of, ("parameters", "first", "second", "ages"))
+        best = tuple_of("best") if "best_kernel" in arrays else None
+        history = list(np.asarray(arrays["history"]))
+        return cls(*parts, int(step), best, float(score), int(stale), history)
+
+
+class Stopped(NumericalError):
+    """Training met numbers that are not finite; ``run`` is where it was before."""
+
+    def __init__(self, message: str, run: Run) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+def ascend(
+    problem: Problem,
+    run: Run,
+    ascent: Ascent,
+    describe: Describe,
+    watched: Sequence[str],
+    keeper: Keeper | None = None,
+) -> tuple[Run, list[dict[str, Any]]]:
+    """Maximise an objective from mini-batches.
+
+    Parameters
+    ----------
+    problem : Problem
+    run : Run
+        Where to go on.
+    ascent : Ascent
+        Settings.
+    describe : callable
+        Values by name of the parameters ``watched``, put in one vector, for the history.
+    watched : sequence of str
+        Parameters whose number of entries never changes.
+    keeper : Keeper, optional
+        Keeps the run every ``keep_every`` steps.
+
+    Returns
+    -------
+    run : Run
+    history : list of dict
+        One entry a step: iteration, evaluations, objective (of the batch), gradient_norm, seconds,
+        validation, and the parameters watched by name.
+
+    Raises
+    ------
+    Stopped
+        If a gradient is not finite; the message names the parameter.
+    """
+    with keep_diary(describe, ascent.steps, ascent.progress) as diary:
+        kept = run.history
+        before = float(kept[-1][2]) if kept else 0.0
+        for row in kept[:]:
+            _note(diary, row)
+        while run.step < ascent.steps and not _finished(run, ascent):
+            run = _step(problem, run, ascent, watched, diary, before)
+            if keeper is not None and run.step % ascent.keep_every == 0:
+                keeper.write(run.step, {**run.arrays(), **problem.arrays()})
+    return run, diary.entries
+
+
+def _step(
+    problem: Problem,
+    run: Run,
+    ascent: Ascent,
+    watched: Sequence[str],
+    diary: Diary,
+    before: float,
+) -> Run:
+    parameters, found = problem.advance(run.parameters, run.step)
+    _refuse_nan(found, run)
+    first, second = (_as_long(m, parameters) for m in (run.first, run.second))
+    ages, rate = _as_long(run.ages, parameters), ascent.rate(run.step)
+    names = {name for name, _ in _items(parameters)}
+    new, moments = dict(found.settled), {}
+    for name in names - set(found.settled):
+        x, g = getattr(parameters, name), getattr(found.gradient, name)
+        age, old = getattr(ages, name), (getattr(first, name), getattr(second, name))
+        if ascent.rates.get(name, 0.0) == 0.0 or not x.size:
+            new[name] = x
+            continue
+        conditioner = problem.conditioner(name, parameters, run.step)
+        if conditioner is not None:
+            g = conditioner.pull(g)
+            if conditioner.fresh:
+                old, age = (np.zeros_like(x), np.zeros_like(x)), np.zeros(len(x))
+        column = age.reshape(-1, *(1,) * (x.ndim - 1))
+        move, moment = adam_step(g, Moments(*old, column))
+        moments[name] = moment.first, moment.second, age + 1
+        if conditioner is not None:
+            move = conditioner.push(move)
+        x = x + ascent.rates[name] * rate * move
+        new[name] = np.clip(x, *ascent.bounds[name]) if name in ascent.bounds else x
+    parameters = type(parameters)(**new)
+    first, second, ages = (
+        old._replace(**{name: moment[i] for name, moment in moments.items()})
+        for i, old in enumerate((first, second, ages))
+    )
+    step, score = run.step + 1, math.nan
+    best, highest, stale = run.best, run.score, run.stale
+    if ascent.patience is not None and step % ascent.check_every == 0:
+        score = problem.validate(parameters)
+        better = score > highest
+        best, highest = (parameters, score) if better else (best, highest)
+        stale = 0 if better else stale + 1
+    size = max(float(np.abs(part).max(initial=0.0)) for _, part in _items(found.gradient))
+    seconds = before + diary.elapsed()
+    vector = np.concatenate([np.ravel(getattr(parameters, name)) for name in watched])
+    row = np.concatenate([[found.value, size, seconds, score], vector])
+    _note(diary, row)
+    run.history.append(row)
+    return Run(parameters, first, second, ages, step, best, highest, stale, run.history)
+
+
+def _note(diary: Diary, row: np.ndarray) -> None:
+    value, size, seconds, score = map(float, row[:4])
+    more = {} if math.isnan(score) else {"validation": score}
+    diary.note(
+        row[4:],
+        evaluations=len(diary.entries) + 1,
+        objective=value,
+        gradient_norm=size,
+        **more,
+        seconds=seconds,
+    )
+
+
+def _finished(run: Run, ascent: Ascent) -> bool:
+    return ascent.patience is not None and run.stale >= ascent.patience
+
+
+def _refuse_nan(found: Found, run: Run) -> None:
+    for name, part in _items(found.gradient):
+        if not np.isfinite(part).all():
+            raise Stopped(
+                f"the gradient by {name} is not finite at step {run.step + 1}: training stopped "
+                "and the estimator holds the step before; lower learning_rate or natural, raise "
+                "noise_variance or standardize the data",
+                run,
+            )
+    if not math.isfinite(found.value):
+        raise Stopped(
+            f"the objective is not finite at step {run.step + 1}: training stopped and the "
+            "estimator holds the step before; lower learning_rate or natural",
+            run,
+        )
+
+
+def _as_long(moments: Any, parameters: Any) -> Any:
+    """Moments with zeros for rows, and columns, that parameters got since."""
+    grown = {}
+    for name, old in _items(moments):
+        shape = getattr(parameters, name).shape[: old.ndim]
+        if old.shape != shape:
+            new = np.zeros(shape)
+            new[tuple(map(slice, old.shape))] = old
+            grown[name] = new
+    return moments._replace(**grown)
+
+
+def _items(parts: Any) -> Any:
+    return parts._asdict().items()

@@ -1,0 +1,212 @@
+"""Gaussian posteriors q(f) given by few inducing functions: their rows, their KL, their gradient.
+
+Letters: Z inducing functions (b of them); K = C[Z, Z], K_x = C[f(X), Z] a tile (n, b); T the
+lower triangular root that is learned; bars are derivatives of the bound, g (n, p) and s (n,)
+those by the means and variances of rows.  Two forms of the covariance:
+
+hybrid   [DGP] eqs. 11-14, whitened: L L' = K, A' = K_x L^-T by rows, S = T T',
+         mean A' e with e = w - h, variance k(x, x) - |A'|^2 + |A' T|^2.  The residual functions
+         of the mean are taken less what Z explains of them, h = L^-1 C[Z, residual] a, so that
+         w and a do not compete; the paper's m~ is L (w - h).
+direct   [DGP] eqs. 7-9: B = T T', H = I + T' K T = L_H L_H', W = T L_H^-T,
+         mean K_x a_Z, variance k(x, x) - |K_x W|^2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from daskgp import linalg
+from daskgp.backend import namespace
+from daskgp.typing import Array
+
+
+class Factors(NamedTuple):
+    """What rows need: of the hybrid form L, T, e and h; of the direct form L_H, W, a_Z and K."""
+
+    factor: Array
+    spread: Array
+    coefficients: Array
+    explained: Array
+    gram: Array
+
+
+class Rows(NamedTuple):
+    """Means (n, p) and variances less the prior's (n,) of rows, and what their gradient needs."""
+
+    mean: Array
+    less: Array
+    whitened: Array
+    spread: Array
+
+
+class Sums(NamedTuple):
+    """What goes back of rows through Z: A g (b, p) and A diag(s) A' (b, b); K_x' for A, direct."""
+
+    projected: Array
+    gram: Array
+
+
+class Through(NamedTuple):
+    """Gradient of the bound, KL included, by K (b, b), T (b, b), the mean's weights on Z (b, p).
+
+    ``residual`` (b, p) is that by C[Z, residual] a of the hybrid form, None of the direct one.
+    """
+
+    gram: Array
+    root: Array
+    weights: Array
+    residual: Array | None
+
+
+# -- hybrid --------------------------------------------------------------------------------------
+
+
+def hybrid(factor: Array, root: Array, weights: Array, mixed: Array) -> Factors:
+    """Factors from L, T, w and C[Z, residual] a (b, p)."""
+    h = linalg.solve_lower(factor, mixed)
+    return Factors(factor, root, weights - h, h, factor[:0])
+
+
+def hybrid_rows(f: Factors, K_x: Array, inverses: list[Array] | None = None) -> Rows:
+    """Rows of the hybrid form; K_x is left as it is."""
+    A = linalg.whiten_rows(f.factor, K_x, inverses=inverses)
+    B = linalg.times_lower(A, f.spread)
+    return Rows(A @ f.coefficients, linalg.row_squares(B) - linalg.row_squares(A), A, B)
+
+
+def hybrid_back(
+    f: Factors, rows: Rows, g: Array, s: Array, inverses: list[Array] | None = None
+) -> tuple[Array, Sums]:
+    """Cotangent of K_x (n, b) and sums; the memory of ``rows`` is used."""
+    A, B = rows.whitened, rows.spread
+    sums = Sums(A.T @ g, weighted_gram(A, s))
+    K_bar = linalg.times_lower_t(B, f.spread)
+    K_bar -= A
+    K_bar *= (2 * s)[:, None]
+    K_bar += g @ f.coefficients.T
+    return linalg.unwhiten_rows(f.factor, K_bar, overwrite=True, inverses=inverses), sums
+
+
+def hybrid_through(f: Factors, sums: Sums, weights: Array, explained: Array) -> Through:
+    """The rest of the gradient: Cholesky's adjoint has a closed form in the whitened basis.
+
+    With M = A_bar A' + h_bar h', K_bar = -L^-T sym(Phi(M)) L^-1, Phi the lower triangle with half
+    of its diagonal, since Phi(L' tril(L^-T M)) = Phi(M).  ``explained`` estimates h where the
+    residual's own quadratic form is estimated: then the same columns serve both.
+    """
+    L, T, p = f.factor, f.spread, weights.shape[1]
+    xp = namespace(L)
+    Y = sums.gram @ T
+    h_bar = explained - sums.projected
+    M = linalg.times_lower_t(Y, T).T
+    M -= sums.gram
+    M *= 2
+    M += f.coefficients @ sums.projected.T
+    M += h_bar @ f.explained.T
+    half = xp.tril(M)
+    half[xp.arange(len(M)), xp.arange(len(M))] *= 0.5
+    half += half.T.copy()
+    gram = -0.5 * linalg.between_inverses(L, half)
+    root = xp.tril(2 * Y) - p * T
+    root[xp.arange(len(M)), xp.arange(len(M))] += p / xp.diagonal(T)
+    return Through(gram, root, sums.projected - weights, linalg.solve_lower_t(L, h_bar))
+
+
+def hybrid_kl(f: Factors, weights: Array) -> float:
+    """KL but for the residual's a' C a / 2, [DGP] eq. 14 with the half its log|.| lacks."""
+    T, p = f.spread, weights.shape[1]
+    xp = namespace(T)
+    covariance = float((T * T).sum()) - len(T)
+    covariance -= 2 * float(xp.log(abs(xp.diagonal(T))).sum())
+    mean = float((weights * weights).sum()) - float((f.explained * f.explained).sum())
+    return 0.5 * (p * covariance + mean)
+
+
+def natural(
+    weights: Array, root: Array, sums: Sums, curvature: Array, rate: float
+) -> tuple[Array, Array]:
+    """w and T after a natural-gradient step of length ``rate`` up the bound.
+
+    In natural parameters, S^-1 w and S^-1, a step goes towards those that the gradient by the
+    mean parameters asks for (Hensman et al. 2013; mirror ascent of Cheng & Boots 2016 is the
+    same); ``rate=1`` is the optimum of a full batch with a Gaussian likelihood.  ``curvature``
+    is A diag(s) A' with no positive s, so that S^-1 stays positive definite.
+    """
+    xp, p = namespace(root), weights.shape[1]
+    linear = sums.projected - (2 / p) * (curvature @ weights)
+    inverse = linalg.inverse_from_factor(root)  # S^-1
+    shift = (1 - rate) * (inverse @ weights) + rate * linear
+    inverse *= 1 - rate
+    inverse -= (2 * rate / p) * curvature
+    inverse[xp.arange(len(root)), xp.arange(len(root))] += rate
+    # the lower root of an inverse comes from factoring from the last row to the first
+    flipped, _ = linalg.cholesky(xp.ascontiguousarray(inverse[::-1, ::-1]), jitter=0.0)
+    halves = linalg.solve_lower(flipped, xp.eye(len(root)))
+    root = xp.ascontiguousarray(halves.T[::-1, ::-1])
+    return root @ (root.T @ shift), root
+
+
+# -- direct --------------------------------------------------------------------------------------
+
+
+def direct(gram: Array, root: Array, weights: Array) -> Factors:
+    """Factors from K, T and the mean's weights on Z."""
+    H = root.T @ gram @ root
+    xp = namespace(H)
+    H[xp.arange(len(H)), xp.arange(len(H))] += 1
+    factor, _ = linalg.cholesky(0.5 * (H + H.T), jitter=0.0)
+    W = linalg.whiten_rows(factor, root)
+    return Factors(factor, W, weights, weights[:0], gram)
+
+
+def direct_rows(f: Factors, K_x: Array, inverses: list[Array] | None = None) -> Rows:
+    """Rows of the direct form."""
+    C = K_x @ f.spread
+    return Rows(K_x[:, : len(f.coefficients)] @ f.coefficients, -linalg.row_squares(C), K_x, C)
+
+
+def direct_back(
+    f: Factors, rows: Rows, g: Array, s: Array, inverses: list[Array] | None = None
+) -> tuple[Array, Sums]:
+    """Cotangent of K_x (n, b) and sums, [DGP] prop. 3."""
+    K_x = rows.whitened
+    K_bar = rows.spread @ f.spread.T
+    K_bar *= (-2 * s)[:, None]
+    if len(f.coefficients):
+        K_bar += g @ f.coefficients.T
+    return K_bar, Sums(K_x.T @ g, weighted_gram(K_x, s))
+
+
+def direct_through(f: Factors, sums: Sums, root: Array, targets: int) -> Through:
+    """The rest of the gradient, [DGP] prop. 2, 3; that by the mean's part of KL is not here."""
+    K, xp = f.gram, namespace(root)
+    inverse = linalg.inverse_from_factor(f.factor)  # H^-1
+    R = f.spread @ f.spread.T
+    H_bar = 0.5 * targets * (inverse @ inverse - inverse)
+    left = sums.gram - K @ (R @ sums.gram)  # (I - K R) R_bar, R_bar = -K_x' diag(s) K_x
+    by_root = 2 * (K @ root @ H_bar) - 2 * (left @ (root @ inverse))
+    by_gram = root @ H_bar @ root.T + R @ sums.gram @ R
+    weights = sums.projected if len(f.coefficients) else f.coefficients
+    return Through(0.5 * (by_gram + by_gram.T), xp.tril(by_root), weights, None)
+
+
+def direct_kl(f: Factors, targets: int) -> float:
+    """KL but for the mean's a' C a / 2, [DGP] eq. 9 with its footnote 9."""
+    inverse = linalg.inverse_from_factor(f.factor)
+    xp = namespace(inverse)
+    trace = float(xp.diagonal(inverse).sum())
+    return 0.5 * targets * (linalg.logdet_factor(f.factor) + trace - len(inverse))
+
+
+# -- both ----------------------------------------------------------------------------------------
+
+
+def weighted_gram(A: Array, s: Array) -> Array:
+    """A' diag(s) A (b, b), as the product of a matrix with itself where s has one sign."""
+    xp = namespace(A)
+    if not bool((s > 0).any()):
+        scaled = A * xp.sqrt(-s)[:, None]
+        return -(scaled.T @ scaled)
+    return A.T @ (A * s[:, None])
+

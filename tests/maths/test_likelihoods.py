@@ -1,0 +1,463 @@
+"""Likelihoods against SciPy's densities, numerical integration and differences of their values."""
+
+import math
+import pickle
+from itertools import pairwise
+from types import SimpleNamespace
+
+import fakearray
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy import integrate, optimize, special, stats
+
+from daskgp import likelihoods
+from daskgp.errors import DeviceError, InputError, SettingError
+from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT, by_name
+
+PROBIT, LOGIT = Bernoulli("probit"), Bernoulli("logit")
+CONTINUOUS = [Gaussian(0.3), StudentT(0.5, 4.0), StudentT(0.8, 40.0)]
+EVERY = [*CONTINUOUS, PROBIT, LOGIT, Poisson()]
+NAMES = ["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]
+
+
+def log_p(likelihood, y, f):
+    """log p(y | f) by SciPy."""
+    match likelihood:
+        case Gaussian():
+            return stats.norm.logpdf(y, f, math.sqrt(likelihood.variance))
+        case StudentT():
+            return stats.t.logpdf(y, likelihood.df, f, likelihood.scale)
+        case Bernoulli():
+            family = stats.norm if likelihood.link == "probit" else stats.logistic
+            return family.logcdf((2 * y - 1) * f)
+        case Poisson():  # rates may be zero, where SciPy's logpmf is not a number
+            return y * f - np.exp(f) - special.gammaln(y + 1)
+
+
+def values_of(likelihood, seed, shape=(3, 2)):
+    """Values that can be observed, means and variances."""
+    rng = np.random.default_rng(seed)
+    mean, variance = rng.normal(size=shape), rng.uniform(0.05, 1.5, size=shape[0])
+    if isinstance(likelihood, Bernoulli):
+        y = rng.integers(0, 2, size=shape)
+    elif isinstance(likelihood, Poisson):
+        y = rng.poisson(3, size=shape)
+    else:
+        y = mean + 2 * rng.standard_t(3, size=shape)
+    return y.astype(float), mean, variance
+
+
+def integral(function, centre, width, points=()):
+    """Integral over twelve widths on either side, halved where the integrand has its peaks."""
+    low, high = centre - 12 * width, centre + 12 * width
+    inner = [low, *sorted(p for p in points if low < p < high), high]
+    parts = [
+        integrate.quad(function, a, b, epsabs=0, epsrel=1e-10, limit=200)[0]
+        for a, b in pairwise(inner)
+    ]
+    return sum(parts)
+
+
+def one(y, mean, variance):
+    return np.array([[float(y)]]), np.array([[float(mean)]]), np.array([float(variance)])
+
+
+def slope(function, at, step):
+    """Derivative by five points."""
+    near = function(at + step) - function(at - step)
+    far = function(at + 2 * step) - function(at - 2 * step)
+    return (8 * near - far) / (12 * step)
+
+
+# -- expectations --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_expectation_is_the_integral_of_the_log(likelihood):
+    y, mean, variance = values_of(likelihood, 1)
+    expected = sum(
+        integral(
+            lambda f, i=i, j=j: (
+                log_p(likelihood, y[i, j], f)
+                * stats.norm.pdf(f, mean[i, j], math.sqrt(variance[i]))
+            ),
+            mean[i, j],
+            math.sqrt(variance[i]),
+        )
+        for i in range(3)
+        for j in range(2)
+    )
+    # the logarithm of a narrow Student-t is the least smooth of them
+    rel = 1e-4 if isinstance(likelihood, StudentT) else 1e-8
+    assert likelihood.expected(y, mean, variance).value == pytest.approx(expected, rel=rel)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(0.3), Poisson()], ids=repr)
+def test_closed_forms_agree_with_quadrature(likelihood):
+    y, mean, variance = values_of(likelihood, 2)
+
+    def terms(f):
+        step = 1e-4
+        by_f = slope(lambda g: log_p(likelihood, y, g), f, step)
+        return by_f, log_p(likelihood, y, f)
+
+    spread = np.broadcast_to(variance[:, None], y.shape)
+    by_mean, by_variance, (value,) = likelihoods._averages(terms, np, mean, spread)
+    found = likelihood.expected(y, mean, variance)
+    assert found.value == pytest.approx(value.sum(), rel=1e-10)
+    np.testing.assert_allclose(found.by_mean, by_mean, atol=1e-8)
+    np.testing.assert_allclose(found.by_variance, by_variance, atol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+@given(seed=st.integers(0, 1000), shift=st.floats(-3.0, 3.0), factor=st.floats(0.01, 3.0))
+def test_derivatives_are_those_of_the_value(likelihood, seed, shift, factor):
+    y, mean, variance = values_of(likelihood, seed)
+    mean, variance = mean + shift, variance * factor
+    found = likelihood.expected(y, mean, variance)
+    i, j = seed % 3, seed % 2
+
+    def by_mean(at):
+        moved = mean.copy()
+        moved[i, j] = at
+        return likelihood.expected(y, moved, variance).value
+
+    def by_variance(at):
+        moved = variance.copy()
+        moved[i] = at
+        return likelihood.expected(y, mean, moved).value
+
+    close = {"rel": 1e-7, "abs": 1e-7}
+    assert slope(by_mean, mean[i, j], 1e-3) == pytest.approx(found.by_mean[i, j], **close)
+    step = 2e-3 * variance[i]
+    by_row = found.by_variance[i].sum()
+    assert slope(by_variance, variance[i], step) == pytest.approx(by_row, **close)
+
+
+@pytest.mark.parametrize("likelihood", CONTINUOUS, ids=repr)
+@given(seed=st.integers(0, 1000), shift=st.floats(-1.0, 1.0))
+def test_derivatives_by_the_parameters(likelihood, seed, shift):
+    y, mean, variance = values_of(likelihood, seed)
+    log = likelihood.log_parameters + shift * np.array([1.0, 0.3])[: len(likelihood.log_parameters)]
+    found = likelihood.with_log_parameters(log).expected(y, mean, variance)
+    assert isinstance(found.by_log, np.ndarray)
+    assert found.by_log.shape == log.shape
+    for i, unit in enumerate(np.eye(len(log))):
+
+        def value(at, log=log, unit=unit):
+            moved = likelihood.with_log_parameters(log + at * unit)
+            return moved.expected(y, mean, variance).value
+
+        assert slope(value, 0.0, 1e-3) == pytest.approx(found.by_log[i], rel=1e-7, abs=1e-7)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_one_variance_serves_all_outputs(likelihood):
+    y, mean, variance = values_of(likelihood, 3)
+    together = likelihood.expected(y, mean, variance)
+    columns = [likelihood.expected(y[:, [j]], mean[:, [j]], variance) for j in range(2)]
+    assert together.value == pytest.approx(sum(c.value for c in columns))
+    for part in ("by_mean", "by_variance"):
+        side_by_side = np.hstack([getattr(c, part) for c in columns])
+        np.testing.assert_allclose(getattr(together, part), side_by_side, rtol=1e-12)
+    np.testing.assert_allclose(together.by_log, sum(c.by_log for c in columns), rtol=1e-10)
+
+
+def test_hopeless_rates_grow_linearly():
+    for mean in (40.0, 49.0, 55.0, 1e4):
+        found = Poisson().expected(*one(3, mean, 0.5))
+        by_mean = slope(lambda m: Poisson().expected(*one(3, m, 0.5)).value, mean, 1e-3)
+        assert by_mean == pytest.approx(found.by_mean[0, 0], rel=1e-7)
+        assert np.isfinite(np.float32(found.by_mean * 1e6)).all()
+
+
+# -- densities -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "mean", "variance"),
+    [
+        *[(likelihood, 1, 0.3, 0.7) for likelihood in EVERY],
+        *[(likelihood, 0, 4.0, 2.0) for likelihood in EVERY],
+        (PROBIT, 1, -8.0, 0.5),
+        (LOGIT, 1, -20.0, 2.0),
+        (Poisson(), 20_000, 8.0, 4.0),  # far narrower in f than q(f)
+        (Poisson(), 0, 3.0, 4.0),
+        (StudentT(0.01, 4.0), 0.5, 0.0, 1.0),
+        (StudentT(0.01, 2.1), 12.0, 0.0, 1.0),  # an outlier that only the tail explains
+        (StudentT(0.2, 500.0), 9.0, 0.0, 1.0),
+        (StudentT(3.0, 3.0), 900.0, 0.0, 0.01),
+    ],
+    ids=repr,
+)
+def test_log_density_is_the_log_of_the_integral(likelihood, y, mean, variance):
+    sd = math.sqrt(variance)
+
+    def joint(f):
+        return log_p(likelihood, y, f) + stats.norm.logpdf(f, mean, sd)
+
+    # the integrand is scaled by its peak, so that nothing underflows
+    starts = [mean, y] if likelihood in CONTINUOUS else [mean, math.log(y + 1.0)]
+    peaks = [optimize.minimize_scalar(lambda f: -joint(f), (s - 0.1, s + 0.1)).x for s in starts]
+    widths = (1e-2, 0.1)
+    points = [mean, y, *peaks, *(p + s * w for p in peaks for s in (-1, 1) for w in widths)]
+    top = max(joint(p) for p in peaks)
+    total = integral(lambda f: math.exp(joint(f) - top), mean, sd, points)
+    found = likelihood.log_density(*one(y, mean, variance))
+    assert found[0, 0] == pytest.approx(top + math.log(total), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_log_density_without_variance_is_that_of_f(likelihood):
+    y, f, _ = values_of(likelihood, 4)
+    found = likelihood.log_density(y, f, np.zeros(3))
+    np.testing.assert_allclose(found, log_p(likelihood, y, f), rtol=1e-8)
+
+
+def test_quadrature_agrees_with_the_closed_form_of_probit():
+    y, mean, variance = values_of(PROBIT, 5)
+    spread = np.sqrt(2 * variance)[:, None]
+    terms = (
+        math.log(w) + special.log_ndtr((2 * y - 1) * (mean + x * spread))
+        for x, w in likelihoods._hermite()
+    )
+    by_nodes = likelihoods._log_sum_exp(terms, np)
+    np.testing.assert_allclose(PROBIT.log_density(y, mean, variance), by_nodes, rtol=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+@given(seed=st.integers(0, 1000), shift=st.floats(-5.0, 5.0), factor=st.floats(1e-6, 5.0))
+@example(seed=0, shift=0.0, factor=1e-10)
+def test_the_log_of_the_mean_exceeds_the_mean_of_the_log(likelihood, seed, shift, factor):
+    y, mean, variance = values_of(likelihood, seed, (4, 1))
+    mean, variance = mean + shift, factor * variance
+    density = likelihood.log_density(y, mean, variance)
+    for i in range(4):
+        row = slice(i, i + 1)
+        expected = likelihood.expected(y[row], mean[row], variance[row]).value
+        assert density[i, 0] >= expected - 1e-6 * max(1.0, abs(expected))
+
+
+MEANS = np.array([[-1.0, 0.4], [2.0, 0.0]])
+VARIANCES = np.array([0.5, 1e-6])
+
+
+def density_at(likelihood, y):
+    """Densities (2, 2, k) of k values at MEANS and VARIANCES."""
+    return np.stack(
+        [np.exp(likelihood.log_density(np.full((2, 2), v), MEANS, VARIANCES)) for v in y], axis=-1
+    )
+
+
+@pytest.mark.parametrize("likelihood", [PROBIT, LOGIT, Poisson()], ids=repr)
+def test_probabilities_add_up_and_give_the_response(likelihood):
+    counts = np.arange(2.0) if isinstance(likelihood, Bernoulli) else np.arange(400.0)
+    p = density_at(likelihood, counts)
+    mean, variance = likelihood.response(MEANS, VARIANCES)
+    np.testing.assert_allclose(p.sum(axis=-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(mean, p @ counts, rtol=1e-5)
+    np.testing.assert_allclose(variance, p @ counts**2 - (p @ counts) ** 2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(0.3), StudentT(0.5, 12.0)], ids=repr)
+def test_densities_integrate_to_one_and_give_the_response(likelihood):
+    u = np.linspace(-12, 12, 401)
+    y = np.sinh(u)
+    p = density_at(likelihood, y) * np.cosh(u)
+    mean, variance = likelihood.response(MEANS, VARIANCES)
+    total, first, second = (np.trapezoid(p * y**k, u) for k in range(3))
+    np.testing.assert_allclose(total, 1, rtol=1e-6)
+    np.testing.assert_allclose(mean, first, atol=1e-6)
+    np.testing.assert_allclose(variance, second - first**2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_response_takes_any_shape_of_variance(likelihood):
+    _, mean, variance = values_of(likelihood, 6)
+    each = np.broadcast_to(variance[:, None], mean.shape)
+    for given_as in (variance, variance[:, None], each):
+        for found, expected in zip(
+            likelihood.response(mean, given_as), likelihood.response(mean, each), strict=True
+        ):
+            assert found.shape == mean.shape
+            np.testing.assert_array_equal(found, expected)
+
+
+# -- numbers out of the ordinary -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", [*EVERY, StudentT(1e-3, 2.1), Gaussian(1e-6)], ids=repr)
+def test_extremes_are_finite(likelihood):
+    mean = np.repeat([[-30.0, 0.0, 30.0]], 4, axis=0)
+    variance = np.array([0.0, 1e-12, 1.0, 100.0])
+    for value in (0.0, 1.0, 1e6 if isinstance(likelihood, Poisson) else 1.0):
+        y = np.full(mean.shape, value)
+        found = likelihood.expected(y, mean, variance)
+        assert math.isfinite(found.value)
+        assert np.isfinite(found.by_log).all()
+        arrays = [found.by_mean, found.by_variance, *likelihood.response(mean, variance)]
+        for array in [*arrays, likelihood.log_density(y, mean, variance)]:
+            assert array.shape == mean.shape
+            assert np.isfinite(array).all()
+        assert (likelihood.response(mean, variance)[1] >= 0).all()
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+@given(seed=st.integers(0, 1000), scale=st.floats(0.1, 30.0), variance=st.floats(1e-13, 100.0))
+def test_no_variance_helps_a_log_concave_likelihood(likelihood, seed, scale, variance):
+    y, mean, _ = values_of(likelihood, seed)
+    found = likelihood.expected(y, scale * mean, np.full(3, variance))
+    assert (found.by_variance <= 0).all() or not likelihood.log_concave
+
+
+def test_an_outlier_turns_the_student_t_convex():
+    assert not StudentT.log_concave
+    assert StudentT(0.3, 4.0).expected(*one(5, 0, 0.1)).by_variance[0, 0] > 0
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+@pytest.mark.parametrize("kind", [np.float32, np.int64, bool])
+def test_other_types_of_numbers_are_widened(likelihood, kind):
+    y, mean, variance = values_of(likelihood, 7)
+    y = y.astype(kind)
+    mean, variance = mean.astype(np.float32), variance.astype(np.float32)
+    wide = (y.astype(float), mean.astype(float), variance.astype(float))
+    assert likelihood.expected(y, mean, variance).value == likelihood.expected(*wide).value
+    density = likelihood.log_density(y, mean, variance)
+    np.testing.assert_array_equal(density, likelihood.log_density(*wide))
+    assert density.dtype == np.float64
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_the_density_of_a_missing_value_is_missing(likelihood):
+    y, mean, variance = values_of(likelihood, 8)
+    y[1, 0] = np.nan
+    np.testing.assert_array_equal(np.isnan(likelihood.log_density(y, mean, variance)), np.isnan(y))
+
+
+# -- devices -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def device(fake):
+    """A fake device with the special functions of cupyx that are needed."""
+    xp = fake("device")
+    names = ("erfcx", "expit", "gammaln", "log_ndtr", "ndtr")
+    functions = {name: fakearray._call(getattr(special, name), xp) for name in names}
+    xp.special = SimpleNamespace(**functions)
+    return xp
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_arrays_stay_on_their_device(likelihood, dtype, device):
+    host = [a.astype(dtype) for a in values_of(likelihood, 9)]
+    y, mean, variance = (device.asarray(a) for a in host)
+    found, expected = likelihood.expected(y, mean, variance), likelihood.expected(*host)
+    assert type(found.value) is float
+    assert found.value == pytest.approx(expected.value, rel=1e-14)
+    np.testing.assert_allclose(found.by_log, expected.by_log, rtol=1e-12)
+    pairs = [
+        (found.by_mean, expected.by_mean),
+        (found.by_variance, expected.by_variance),
+        (likelihood.log_density(y, mean, variance), likelihood.log_density(*host)),
+        *zip(likelihood.response(mean, variance), likelihood.response(*host[1:]), strict=True),
+    ]
+    for there, here in pairs:
+        assert isinstance(there, device.ndarray)
+        np.testing.assert_allclose(there.get(), here, rtol=1e-12)
+    with pytest.raises(DeviceError, match="two devices"):
+        likelihood.expected(y, mean, host[2])
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def test_names():
+    assert [likelihood.name for likelihood in map(by_name, NAMES)] == NAMES
+    assert by_name("bernoulli") == PROBIT
+    assert by_name("bernoulli-logit") == LOGIT
+    discrete = [likelihood.name for likelihood in EVERY if likelihood.discrete]
+    assert discrete == ["bernoulli", "bernoulli-logit", "poisson"]
+    with pytest.raises(SettingError) as caught:
+        by_name("cauchy")
+    message = str(caught.value)
+    assert message == f"unknown likelihood 'cauchy': choose one of {', '.join(NAMES)}"
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_parameters_go_round(likelihood):
+    log, bounds = likelihood.log_parameters, likelihood.log_bounds
+    k = len(likelihood.parameter_names)
+    assert log.shape == (k,)
+    assert bounds.shape == (k, 2)
+    assert log.dtype == bounds.dtype == np.float64
+    assert (bounds[:, 0] < log).all()
+    assert (log < bounds[:, 1]).all()
+    again = by_name(likelihood.name, log)
+    assert type(again) is type(likelihood)
+    np.testing.assert_allclose(again.log_parameters, log, atol=1e-15)
+    assert pickle.loads(pickle.dumps(likelihood)) == likelihood
+    assert hash(likelihood) == hash(pickle.loads(pickle.dumps(likelihood)))
+    for at in bounds.T:
+        assert by_name(likelihood.name, at).name == likelihood.name
+    with pytest.raises(InputError, match=f"{k} log-parameters are needed") as caught:
+        likelihood.with_log_parameters(np.zeros(k + 1))
+    assert all(name in str(caught.value) for name in likelihood.parameter_names or ["none"])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Gaussian(0.0), "variance of Gaussian must be positive and finite, not 0.0"),
+        (lambda: Gaussian("much"), "variance of Gaussian must be a positive number, not 'much'"),
+        (lambda: StudentT(scale=-1.0), "scale of StudentT must be positive and finite, not -1.0"),
+        (lambda: StudentT(df=math.inf), "df of StudentT must be positive and finite, not inf"),
+        (lambda: StudentT(df=2), "df of StudentT is 2, but .* above 2 only: take 2.1 or more"),
+        (lambda: Bernoulli("log"), "link of Bernoulli must be 'probit' or 'logit', not 'log'"),
+    ],
+)
+def test_bad_settings_are_named(make, words):
+    with pytest.raises(SettingError, match=words):
+        make()
+
+
+# -- values and offsets --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "value", "words"),
+    [
+        (PROBIT, 2.0, "the bernoulli likelihood takes only 0 and 1: code the two classes so"),
+        (LOGIT, -1.0, "the bernoulli-logit likelihood takes only 0 and 1: code the two classes so"),
+        (Poisson(), 2.5, "the poisson likelihood takes whole numbers from 0 on: give counts,"),
+        (Poisson(), -3.0, "the poisson likelihood takes whole numbers from 0 on"),
+        (Poisson(), math.inf, "the poisson likelihood takes whole numbers from 0 on"),
+        (StudentT(), math.inf, "the student-t likelihood takes finite numbers"),
+    ],
+)
+def test_values_that_cannot_be_are_named(likelihood, value, words):
+    y = np.array([[0.0, 1.0], [1.0, np.nan], [np.nan, 0.0], [1.0, 1.0]])
+    likelihood.check(y, ["rain", "hail"])
+    y[2:, 1] = value
+    with pytest.raises(InputError) as caught:
+        likelihood.check(y, ["rain", "hail"])
+    message = str(caught.value)
+    assert message.startswith(f"target 'hail' holds {value:g} (2 of 4 values), but {words}")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("likelihood", [PROBIT, LOGIT, Poisson()], ids=repr)
+def test_the_response_at_the_offset_is_the_mean(likelihood):
+    y_mean = np.array([0.02, 0.3, 0.9] if isinstance(likelihood, Bernoulli) else [0.02, 1.0, 700.0])
+    offset = likelihood.offset(y_mean)
+    found = likelihood.response(offset[None, :], np.zeros(1))[0]
+    np.testing.assert_allclose(found[0], y_mean, rtol=1e-6)
+    assert np.isfinite(likelihood.offset(np.array([0.0, 1.0]))).all()
+
+
+@pytest.mark.parametrize("likelihood", CONTINUOUS, ids=repr)
+def test_standardised_values_need_no_offset(likelihood):
+    np.testing.assert_array_equal(likelihood.offset(np.array([3.0, -1.0])), np.zeros(2))
