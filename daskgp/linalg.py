@@ -297,6 +297,57 @@ def times_lower_t(A: Array, L: Array) -> Array:
     return found
 
 
+def lower_times_lower(A: Array, B: Array) -> Array:
+    """A B (m, m) for lower triangular A and B."""
+    xp, m = namespace(A, B), _square(A, "A")
+    if not is_numpy(xp):
+        return xp.tril(A @ B)
+    found = np.zeros((m, m), np.result_type(A, B))
+    for j in range(0, m, _WIDE):
+        stop = j + _WIDE
+        np.matmul(A[j:, j:], B[j:, j:stop], out=found[j:, j:stop])
+    return found
+
+
+def lower_of_columns(A: Array, B: Array) -> Array:
+    """Lower triangle of A' B (m, m), for A and B (n, m); zeros above it."""
+    xp, m = namespace(A, B), A.shape[1]
+    if not is_numpy(xp):
+        return xp.tril(A.T @ B)
+    found = np.zeros((m, m), np.result_type(A, B))
+    for i in range(0, m, _WIDE):
+        stop = min(i + _WIDE, m)
+        np.matmul(A[:, i:stop].T, B[:, :stop], out=found[i:stop, :stop])
+        corner = found[i:stop, i:stop]
+        corner[...] = np.tril(corner)
+    return found
+
+
+def lower_t_times(L: Array, A: Array) -> Array:
+    """L' A (m, n) for L (m, m) lower triangular."""
+    xp, m = namespace(L, A), _square(L, "L")
+    if not is_numpy(xp):
+        return L.T @ A
+    found = np.empty((m, A.shape[1]), np.result_type(L, A))
+    for i in range(0, m, _WIDE):
+        np.matmul(L[i:, i : i + _WIDE].T, A[i:], out=found[i : i + _WIDE])
+    return found
+
+
+def inverse_lower(L: Array) -> Array:
+    """L^-1 (m, m), lower triangular, in C order."""
+    xp, m = namespace(L), _square(L, "L")
+    if not is_numpy(xp):
+        return backend.solve_triangular(xp)(L, xp.eye(m, dtype=L.dtype), lower=True)
+    if not m:
+        return np.array(L)
+    found = np.array(L, dtype=_common(L), order="C")
+    inverse, info = _lapack("trtri", found)(found.T, lower=0, overwrite_c=1)
+    if info:
+        raise NumericalError(f"the factor has a zero at diagonal entry {info - 1}")
+    return inverse.T
+
+
 def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
     """S += A'A in place; only the lower triangle of the result is promised; returns S.
 

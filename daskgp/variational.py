@@ -16,9 +16,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from daskgp import linalg
-from daskgp.backend import namespace
+from daskgp.backend import is_numpy, namespace
 from daskgp.typing import Array
+
+STRIP = 128
+"""Rows of a triangle worked on at a time."""
 
 
 class Factors(NamedTuple):
@@ -41,10 +46,16 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What goes back of rows through Z: A g (b, p) and A diag(s) A' (b, b); K_x' for A, direct."""
+    """What goes back of rows through Z; (0, 0) what is not wanted.
+
+    A g (b, p), A diag(s) A' (b, b), the gradient by T but for KL (b, b), and the lower triangle
+    of A_bar A' (b, b).  The direct form has the first two, with K_x' for A.
+    """
 
     projected: Array
     gram: Array
+    root: Array
+    adjoint: Array
 
 
 class Through(NamedTuple):
@@ -76,41 +87,57 @@ def hybrid_rows(f: Factors, K_x: Array, inverses: list[Array] | None = None) -> 
 
 
 def hybrid_back(
-    f: Factors, rows: Rows, g: Array, s: Array, inverses: list[Array] | None = None
+    f: Factors,
+    rows: Rows,
+    g: Array,
+    s: Array,
+    natural: bool,
+    inverses: list[Array] | None = None,
 ) -> tuple[Array, Sums]:
-    """Cotangent of K_x (n, b) and sums; the memory of ``rows`` is used."""
+    """Cotangent of K_x (n, b) and sums; the memory of ``rows`` is used.
+
+    A_bar = e g' + 2 (S - I) A diag(s).  Natural gradients want A diag(s) A', others the gradient
+    by T, 2 A diag(s) A' T.
+    """
     A, B = rows.whitened, rows.spread
-    sums = Sums(A.T @ g, weighted_gram(A, s))
-    K_bar = linalg.times_lower_t(B, f.spread)
-    K_bar -= A
-    K_bar *= (2 * s)[:, None]
-    K_bar += g @ f.coefficients.T
-    return linalg.unwhiten_rows(f.factor, K_bar, overwrite=True, inverses=inverses), sums
+    A_bar = linalg.times_lower_t(B, f.spread)
+    A_bar -= A
+    A_bar *= (2 * s)[:, None]
+    A_bar += g @ f.coefficients.T
+    adjoint = linalg.lower_of_columns(A_bar, A)
+    gram, root = A[:0, :0], A[:0, :0]
+    if natural:
+        gram = weighted_gram(A, s)
+    else:
+        B *= (2 * s)[:, None]
+        root = linalg.lower_of_columns(A, B)
+    K_bar = linalg.unwhiten_rows(f.factor, A_bar, overwrite=True, inverses=inverses)
+    return K_bar, Sums(A.T @ g, gram, root, adjoint)
 
 
 def hybrid_through(f: Factors, sums: Sums, weights: Array, explained: Array) -> Through:
     """The rest of the gradient: Cholesky's adjoint has a closed form in the whitened basis.
 
-    With M = A_bar A' + h_bar h', K_bar = -L^-T sym(Phi(M)) L^-1, Phi the lower triangle with half
-    of its diagonal, since Phi(L' tril(L^-T M)) = Phi(M).  ``explained`` estimates h where the
-    residual's own quadratic form is estimated: then the same columns serve both.
+    With M = A_bar A' + h_bar h', K_bar = -L^-T Phi(M) L^-1, Phi the lower triangle with half of
+    its diagonal, since Phi(L' tril(L^-T M)) = Phi(M); K is symmetric, so K_bar need not be.
+    ``explained`` estimates h where the residual's own quadratic form is estimated: then the same
+    columns serve both.
     """
     L, T, p = f.factor, f.spread, weights.shape[1]
     xp = namespace(L)
-    Y = sums.gram @ T
+    at = xp.arange(len(L)), xp.arange(len(L))
     h_bar = explained - sums.projected
-    M = linalg.times_lower_t(Y, T).T
-    M -= sums.gram
-    M *= 2
-    M += f.coefficients @ sums.projected.T
-    M += h_bar @ f.explained.T
-    half = xp.tril(M)
-    half[xp.arange(len(M)), xp.arange(len(M))] *= 0.5
-    half += half.T.copy()
-    gram = -0.5 * linalg.between_inverses(L, half)
-    root = xp.tril(2 * Y) - p * T
-    root[xp.arange(len(M)), xp.arange(len(M))] += p / xp.diagonal(T)
-    return Through(gram, root, sums.projected - weights, linalg.solve_lower_t(L, h_bar))
+    half = sums.adjoint + (h_bar @ f.explained.T).astype(sums.adjoint.dtype, copy=False)
+    half = -_lower(half)
+    half[at] *= 0.5
+    inverse = linalg.inverse_lower(L).astype(half.dtype, copy=False)
+    gram = linalg.lower_t_times(inverse, linalg.lower_times_lower(half, inverse))
+    root = sums.root
+    if root.size:
+        root = root - p * T
+        root[at] += p / xp.diagonal(T)
+    w_bar, residual = sums.projected - weights, linalg.solve_lower_t(L, h_bar)
+    return Through(_wide(gram), root, w_bar, residual)
 
 
 def hybrid_kl(f: Factors, weights: Array) -> float:
@@ -124,9 +151,9 @@ def hybrid_kl(f: Factors, weights: Array) -> float:
 
 
 def natural(
-    weights: Array, root: Array, sums: Sums, curvature: Array, rate: float
+    weights: Array, root: Array, projected: Array, curvature: Array, rate: float
 ) -> tuple[Array, Array]:
-    """w and T after a natural-gradient step of length ``rate`` up the bound.
+    """The w and T after a natural-gradient step of length ``rate`` up the bound.
 
     In natural parameters, S^-1 w and S^-1, a step goes towards those that the gradient by the
     mean parameters asks for (Hensman et al. 2013; mirror ascent of Cheng & Boots 2016 is the
@@ -134,16 +161,16 @@ def natural(
     is A diag(s) A' with no positive s, so that S^-1 stays positive definite.
     """
     xp, p = namespace(root), weights.shape[1]
-    linear = sums.projected - (2 / p) * (curvature @ weights)
+    linear = projected - (2 / p) * (curvature @ weights)
     inverse = linalg.inverse_from_factor(root)  # S^-1
     shift = (1 - rate) * (inverse @ weights) + rate * linear
     inverse *= 1 - rate
     inverse -= (2 * rate / p) * curvature
     inverse[xp.arange(len(root)), xp.arange(len(root))] += rate
     # the lower root of an inverse comes from factoring from the last row to the first
-    flipped, _ = linalg.cholesky(xp.ascontiguousarray(inverse[::-1, ::-1]), jitter=0.0)
-    halves = linalg.solve_lower(flipped, xp.eye(len(root)))
-    root = xp.ascontiguousarray(halves.T[::-1, ::-1])
+    flipped = xp.ascontiguousarray(inverse[::-1, ::-1])
+    factor, _ = linalg.cholesky(flipped, jitter=0.0, overwrite=True)
+    root = xp.ascontiguousarray(linalg.inverse_lower(factor).T[::-1, ::-1])
     return root @ (root.T @ shift), root
 
 
@@ -160,22 +187,20 @@ def direct(gram: Array, root: Array, weights: Array) -> Factors:
     return Factors(factor, W, weights, weights[:0], gram)
 
 
-def direct_rows(f: Factors, K_x: Array, inverses: list[Array] | None = None) -> Rows:
+def direct_rows(f: Factors, K_x: Array) -> Rows:
     """Rows of the direct form."""
     C = K_x @ f.spread
     return Rows(K_x[:, : len(f.coefficients)] @ f.coefficients, -linalg.row_squares(C), K_x, C)
 
 
-def direct_back(
-    f: Factors, rows: Rows, g: Array, s: Array, inverses: list[Array] | None = None
-) -> tuple[Array, Sums]:
+def direct_back(f: Factors, rows: Rows, g: Array, s: Array) -> tuple[Array, Sums]:
     """Cotangent of K_x (n, b) and sums, [DGP] prop. 3."""
-    K_x = rows.whitened
+    K_x, none = rows.whitened, rows.whitened[:0, :0]
     K_bar = rows.spread @ f.spread.T
     K_bar *= (-2 * s)[:, None]
     if len(f.coefficients):
         K_bar += g @ f.coefficients.T
-    return K_bar, Sums(K_x.T @ g, weighted_gram(K_x, s))
+    return K_bar, Sums(K_x.T @ g, weighted_gram(K_x, s), none, none)
 
 
 def direct_through(f: Factors, sums: Sums, root: Array, targets: int) -> Through:
@@ -202,6 +227,22 @@ def direct_kl(f: Factors, targets: int) -> float:
 # -- both ----------------------------------------------------------------------------------------
 
 
+def _lower(A: Array) -> Array:
+    """The lower triangle, the rest made zero in place."""
+    xp = namespace(A)
+    if not is_numpy(xp):
+        return xp.tril(A)
+    for i in range(0, len(A), STRIP):
+        A[i : i + STRIP, i + STRIP :] = 0
+        corner = A[i : i + STRIP, i : i + STRIP]
+        corner[...] = xp.tril(corner)
+    return A
+
+
+def _wide(A: Array) -> Array:
+    return A.astype(np.float64, copy=False)
+
+
 def weighted_gram(A: Array, s: Array) -> Array:
     """A' diag(s) A (b, b), as the product of a matrix with itself where s has one sign."""
     xp = namespace(A)
@@ -209,4 +250,3 @@ def weighted_gram(A: Array, s: Array) -> Array:
         scaled = A * xp.sqrt(-s)[:, None]
         return -(scaled.T @ scaled)
     return A.T @ (A * s[:, None])
-

@@ -225,8 +225,8 @@ class DecoupledGP(VariationalGP):
         number = self._n_inputs()
         if self.n_mean is not None and self._shared() and number > self.n_mean:
             raise SettingError(
-                f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts the covariance's "
-                "functions too: raise n_mean, or choose parametrization='direct' and share=False"
+                f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts those of the "
+                "covariance too: raise n_mean, or choose parametrization='direct' and share=False"
             )
 
     def _refuse_few_rows(self, n: int) -> None:
@@ -336,4 +336,3 @@ dtype, device, store, random_state, progress
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X."""
         return self._in_units(self.solved_.state.covariance_points)
-

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from daskgp import conditioning, ordering
 from daskgp.basis import Points, make
 from daskgp.conditioning import Blocks
-from daskgp.flow.cluster import solve_threads
+from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.steps import Steps
 from daskgp.flow.stream import Piece
 from daskgp.kernels import Kernel
@@ -89,10 +90,14 @@ class Learning:
         prepared = self._prepare(parameters)
         total = self.steps.sums(prepared, pieces, step)
         settled: dict[str, np.ndarray] = {}
-        with self._solving(parameters):
-            bound = model.bound(prepared, total)
-            if self.natural is not None:
-                w, root = model.natural(parameters, total, self.natural)
+        with single_blas_thread():
+            if self.natural is None:
+                bound = model.bound(prepared, total)
+            else:  # side by side: more threads of BLAS bring less
+                with ThreadPoolExecutor(1) as beside:
+                    step_of = beside.submit(model.natural_step, parameters, total, self.natural)
+                    bound = model.bound(prepared, total)
+                    w, root = step_of.result()
                 settled = {"shared_weights": w, "root": root}
         self._prepared = prepared
         return parameters, Found(bound.value, bound.gradient, settled)
@@ -125,11 +130,8 @@ class Learning:
     # -- parts -------------------------------------------------------------------------------
 
     def _prepare(self, parameters: Parameters) -> Prepared:
-        with self._solving(parameters):
+        with single_blas_thread():
             return self.steps.model.prepare(self.kernel, parameters, self.offset)
-
-    def _solving(self, parameters: Parameters) -> Any:
-        return solve_threads(4 * len(parameters.root))
 
     def _grown(self, parameters: Parameters, pieces: list[Piece]) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,7 +22,7 @@ from daskgp.estimators.learning import Bases, Learning, Precondition
 from daskgp.estimators.settings import JITTER, check_settings, positive, share, whole
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor
+from daskgp.flow.cluster import Executor, freed_memory_is_kept
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
 from daskgp.flow.steps import Steps
@@ -53,7 +53,7 @@ class _Fit(NamedTuple):
     theta: Theta
     likelihood: Likelihood
     offset: np.ndarray
-    count: float
+    rows: float
 
 
 class VariationalGP(GaussianProcess):
@@ -71,6 +71,8 @@ class VariationalGP(GaussianProcess):
     check_every: int
     gradients: str
 
+    _learned: Mapping[str, np.ndarray] | None = None
+    """Beside the run, what another call of ``partial_fit`` goes on from."""
     tol: float | None = 1.0
     ard_reach: ClassVar[float] = 100.0
     _inducing: ClassVar[tuple[str, str]]
@@ -172,11 +174,12 @@ class VariationalGP(GaussianProcess):
             return found.with_log_parameters(np.log([noise_variance]))
         return found
 
-    def _model(self) -> Decoupled:
+    def _model(self) -> Any:
         return Decoupled(
             self._form,
             self._basis,
             self.likelihood,
+            self._natural is not None,
             JITTER[self.dtype],
             self._n_mean(1 << 62),
             self._batch(1 << 62),
@@ -277,7 +280,7 @@ class VariationalGP(GaussianProcess):
     ) -> None:
         fit = self._begin(stage, theta, sums)
         held, validation = self._held_out(fit)
-        fit = fit._replace(count=fit.count - len(validation.X))
+        fit = fit._replace(rows=fit.rows - len(validation.X))
         keeper = None
         if checkpoint is not None:
             free = ("progress", "max_iter")
@@ -287,7 +290,7 @@ class VariationalGP(GaussianProcess):
         if kept is not None:
             logger.info("continuing after %d steps", run.step)
         here = self._here(stage.executor)
-        batch = self._batch(int(fit.count))
+        batch = self._batch(int(fit.rows))
         with closing(
             Stream(
                 stage.rows,
@@ -305,7 +308,7 @@ class VariationalGP(GaussianProcess):
             problem = self._problem(fit, here, stream.take, stream.where, validation)
             if kept is not None:
                 problem.restore(kept)
-            with self._keeping_the_last(fit):
+            with self._keeping_the_last(fit), freed_memory_is_kept:
                 run, self.history_ = ascend(
                     problem,
                     run,
@@ -356,12 +359,12 @@ class VariationalGP(GaussianProcess):
             run, self._sums = Run.begin(self._parameters(fit)), sums
         else:
             fit, run = self._resumed(stage)
-        fit = fit._replace(count=before + sums.rows)
+        fit = fit._replace(rows=before + sums.rows)
         pieces = self._pieces(fit)
         problem = self._problem(fit, executor, lambda: pieces.pop(0), _nowhere, _none(rows))
         problem.bases = problem.bases._replace(covariance=self._n_inputs())
-        if hasattr(self, "_problem_"):
-            problem.restore(self._problem_.arrays())
+        if self._learned is not None:
+            problem.restore(self._learned)
         ascent = dataclasses.replace(
             self._ascent(fit, self._sums), steps=run.step + len(pieces), patience=None
         )
@@ -369,9 +372,9 @@ class VariationalGP(GaussianProcess):
             run, self.history_ = ascend(
                 problem, run, ascent, self._describe(fit), ("kernel", "likelihood")
             )
-        self._problem_ = problem
+        self._learned = problem.arrays()
         self._conclude(fit, run)
-        self.n_rows_ = int(fit.count)
+        self.n_rows_ = int(fit.rows)
         return self
 
     # -- parts of a fit ----------------------------------------------------------------------
@@ -396,14 +399,14 @@ class VariationalGP(GaussianProcess):
     def _problem(
         self, fit: _Fit, executor: Executor, take: Any, place: Any, validation: Block
     ) -> Learning:
-        n, stage = int(fit.count), fit.stage
+        n, stage = int(fit.rows), fit.stage
         covariance = self._n_inputs() if fit.theta.inputs is None else len(fit.theta.inputs)
         scaled, shared = self._basis == "generalized", self._shared()
         bases = Bases(covariance, self._n_mean(n), self.n_added, scaled, shared)
         quiet = dataclasses.replace(executor, show=False)
         steps = Steps(
             self._model(),
-            fit.count,
+            fit.rows,
             self.n_columns or self._batch(n),
             self._seed(),
             quiet,
@@ -460,11 +463,9 @@ class VariationalGP(GaussianProcess):
         stage = fit.stage
         if self.validation is None:
             return None, _none(stage.rows)
-        number = max(1, min(VALIDATION_ROWS, round(self.validation * fit.count)))
+        number = max(1, min(VALIDATION_ROWS, round(self.validation * fit.rows)))
         seed = self._seed(), 11
-        drawn = rounds.draw(
-            stage.rows, stage.spans, stage.scaling, number, seed, stage.executor
-        )
+        drawn = rounds.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
         return HeldOut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
 
     def _here(self, executor: Executor) -> Executor:
@@ -509,7 +510,7 @@ class VariationalGP(GaussianProcess):
             self.history_ = []
             if len(error.run.parameters.root):
                 self._conclude(fit, error.run)
-                self.n_rows_ = int(fit.count)
+                self.n_rows_ = int(fit.rows)
             raise
 
     def _conclude(self, fit: _Fit, run: Run) -> None:

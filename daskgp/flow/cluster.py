@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 import os
@@ -140,6 +141,29 @@ def _memory_is_kept() -> AbstractContextManager[Any]:
         return nullcontext()
     found: AbstractContextManager[Any] = dask.config.set({SPAWN: {**environment, **MALLOC}})
     return found
+
+
+TRIM, MMAP, GIVEN_BACK = -1, -3, 64 << 20
+"""Options of glibc's mallopt, and the freed memory kept where nobody asks for more."""
+
+
+def _keep_freed() -> Callable[[], None]:
+    """What MALLOC says, for this process; C libraries without it have their own ways."""
+    libc: Any = ctypes.CDLL(None)
+    if not (hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim")):
+        return lambda: None
+    libc.mallopt(TRIM, MALLOC["MALLOC_TRIM_THRESHOLD_"])
+    libc.mallopt(MMAP, MALLOC["MALLOC_MMAP_THRESHOLD_"])
+
+    def give_back() -> None:
+        libc.mallopt(TRIM, GIVEN_BACK)
+        libc.malloc_trim(0)
+
+    return give_back
+
+
+freed_memory_is_kept = Held(_keep_freed)
+"""Enter while this process itself computes with large arrays that come and go."""
 
 
 def local_memory_limit(memory_limit: str | int = "auto") -> int:

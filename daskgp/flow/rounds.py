@@ -87,15 +87,22 @@ def mapped(
 
 
 def tree_sum(
-    nodes: list[Delayed], combine: Callable[[Any, Any], Any], executor: Executor, label: str
+    nodes: list[Delayed],
+    combine: Callable[[Any, Any], Any],
+    executor: Executor,
+    label: str,
+    in_place: bool = True,
 ) -> Any:
-    """The sum of nodes, FAN_IN neighbours at a time, in their order."""
-    root = _tree(nodes, combine, f"{label}-sum-{uuid.uuid4().hex[:8]}")
+    """The sum of nodes, FAN_IN neighbours at a time, in their order.
+
+    A ``combine`` that adds ``in_place`` is given a copy: a task may run again on the same inputs.
+    """
+    root = _tree(nodes, partial(_fold, combine, in_place), f"{label}-sum-{uuid.uuid4().hex[:8]}")
     return executor.compute(root, nodes, label)
 
 
-def _tree(nodes: list[Delayed], combine: Callable[[Any, Any], Any], name: str) -> Delayed:
-    fold = delayed(partial(_fold, combine), pure=False, traverse=False)
+def _tree(nodes: list[Delayed], fold_in_order: Callable[..., Any], name: str) -> Delayed:
+    fold = delayed(fold_in_order, pure=False, traverse=False)
     for level in itertools.count():
         groups = [nodes[i : i + FAN_IN] for i in range(0, len(nodes), FAN_IN)]
         if len(nodes) == 1:
@@ -107,9 +114,8 @@ def _tree(nodes: list[Delayed], combine: Callable[[Any, Any], Any], name: str) -
     raise AssertionError("unreachable")
 
 
-def _fold(combine: Callable[[Any, Any], Any], first: Any, *others: Any) -> Any:
-    """Sum in order, into a copy: a task may run again on the same inputs."""
-    total = copy.deepcopy(first)
+def _fold(combine: Callable[[Any, Any], Any], in_place: bool, first: Any, *others: Any) -> Any:
+    total = copy.deepcopy(first) if in_place else first
     for other in others:
         total = combine(total, other)
     return total

@@ -44,7 +44,7 @@ class Steps:
 
     def sums(self, prepared: Prepared, pieces: list[Piece], step: int) -> Sums:
         """What a batch gives, one task a piece."""
-        total = sum(piece.count for piece in pieces)
+        total = sum(piece.size for piece in pieces)
         drawn, weight = self._columns(prepared.parameters, step)
         shared, task = node("prepared", prepared), _Task(self.model, self.device)
         shares = np.array_split(drawn, len(pieces))
@@ -53,9 +53,8 @@ class Steps:
             for piece, few in zip(pieces, shares, strict=True)
         ]
         label = f"{self.model.name}-step"
-        found: Sums = tree_sum(
-            mapped(task.local, arguments, label), self.model.combine, self.executor, label
-        )
+        nodes = mapped(task.local, arguments, label)
+        found: Sums = tree_sum(nodes, self.model.combine, self.executor, label, in_place=False)
         return found
 
     def first(self, pieces: list[Piece], number: int) -> np.ndarray:

@@ -43,7 +43,7 @@ class Piece(NamedTuple):
     rows: slice
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """Number of rows."""
         return self.rows.stop - self.rows.start
 
@@ -59,7 +59,7 @@ class _Pool(NamedTuple):
     """Shuffled rows of some blocks, where they are, their number, and which pool it is."""
 
     node: Delayed
-    count: int
+    size: int
     epoch: int
     number: int
 
@@ -188,7 +188,7 @@ class _Lane:
             self._current = self._coming.result()
             self._epoch, self._pool = self._current.epoch, self._current.number
             self._coming = self._begin(self._epoch, self._pool + 1)
-        count = self._current.count
+        count = self._current.size
         number = -(-count // self._size)
         edges = np.linspace(0, count, number + 1).astype(int)
         piece = Piece(self._current.node, slice(*map(int, edges[self._batch : self._batch + 2])))

@@ -80,14 +80,25 @@ class Draw(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of some rows and columns: the bound's part, its gradient so far, and what goes through Z."""
+    """Of some rows and columns: the bound's part, its gradient so far, and what goes through Z.
+
+    The latter are those of ``variational.Sums``; ``curvature`` is its gram without what would
+    make a precision smaller, for likelihoods that are not log-concave; ``explained`` estimates h.
+    """
 
     value: float
     gradient: Parameters
     projected: Array
     gram: Array
+    root: Array
+    adjoint: Array
     curvature: Array
     explained: Array
+
+    @property
+    def through(self) -> variational.Sums:
+        """What goes back through Z."""
+        return variational.Sums(self.projected, self.gram, self.root, self.adjoint)
 
 
 class Bound(NamedTuple):
@@ -131,6 +142,8 @@ class Decoupled:
         Functions k(., z), or those of [DGP] eq. 19.
     likelihood : str
         Name of the likelihood.
+    natural : bool
+        Whether q on Z is to be learned by natural gradients, which take sums of their own.
     jitter : float
         Added to the diagonal of C[Z, Z], relative to its mean.
     n_mean, batch_rows : int
@@ -140,6 +153,7 @@ class Decoupled:
     form: FormName = "hybrid"
     basis: str = "kernel"
     likelihood: str = "gaussian"
+    natural: bool = False
     jitter: float = 1e-8
     n_mean: int = 0
     batch_rows: int = 1024
@@ -173,7 +187,7 @@ class Decoupled:
         """Expected log-likelihood of rows, quadratic form of columns, and their gradients."""
         own, (b, p) = prepared.parameters, self._sizes(prepared)
         xp, zero = namespace(block.X), _zeros(own)
-        found = Sums(0.0, zero, xp.zeros((b, p)), *(xp.zeros((0, 0)),) * 3)
+        found = Sums(0.0, zero, xp.zeros((b, p)), *(xp.zeros((0, 0)),) * 5)
         if len(block.X):
             found = self._rows(prepared, block, draw.weight)
         if len(draw.columns):
@@ -187,20 +201,21 @@ class Decoupled:
         return Sums(a.value + b.value, gradient, *rest)
 
     def bound(self, prepared: Prepared, total: Sums) -> Bound:
-        """Value and gradient, from the sums of all parts."""
+        """Value and gradient, from the sums of all parts; none by T with natural gradients."""
         own, factors = prepared.parameters, prepared.factors
-        sums = variational.Sums(total.projected, _or_zeros(total.gram, own.root))
         if self.form == "hybrid":
-            explained = _or_zeros(total.explained, own.shared_weights)
-            through = variational.hybrid_through(factors, sums, own.shared_weights, explained)
+            w = own.shared_weights
+            explained = total.explained if total.explained.size else np.zeros_like(w)
+            through = variational.hybrid_through(factors, total.through, w, explained)
         else:
-            through = variational.direct_through(factors, sums, own.root, own.weights.shape[1])
+            p = own.weights.shape[1]
+            through = variational.direct_through(factors, total.through, own.root, p)
         functions, Z = basis.make(self.basis, prepared.kernel), own.covariance
         gram_bar = through.gram
         _, pull = functions.gram(Z)
         # the jitter follows the mean diagonal
         share = prepared.jitter * float(gram_bar.trace()) / max(len(gram_bar), 1)
-        gram_bar = gram_bar + share * np.eye(len(gram_bar))
+        gram_bar[range(len(gram_bar)), range(len(gram_bar))] += share
         by_gram = pull(gram_bar)
         kernel, points, scales = by_gram.log_parameters, *by_gram.points
         gradient = total.gradient
@@ -223,24 +238,24 @@ class Decoupled:
         )
         return Bound(total.value - prepared.kl, gradient)
 
-    def natural(self, parameters: Parameters, total: Sums, rate: float) -> tuple[Array, Array]:
-        """w and T of the hybrid form after a natural-gradient step."""
-        sums = variational.Sums(total.projected, total.gram)
+    def natural_step(self, parameters: Parameters, total: Sums, rate: float) -> tuple[Array, Array]:
+        """The hybrid form's w and T after a natural-gradient step."""
         curvature = total.curvature if total.curvature.size else total.gram
         w, T = parameters.shared_weights, parameters.root
-        return variational.natural(w, T, sums, curvature, rate)
+        return variational.natural(w, T, total.projected, curvature, rate)
 
     # -- parts of a step ---------------------------------------------------------------------
 
     def _rows(self, prepared: Prepared, block: Block, weight: float) -> Sums:
         own, f, X = prepared.parameters, _as(prepared.factors, block.X.dtype), block.X
         hybrid = self.form == "hybrid"
-        forward = variational.hybrid_rows if hybrid else variational.direct_rows
-        back = variational.hybrid_back if hybrid else variational.direct_back
         functions = basis.make(self.basis, prepared.kernel)
-        inverses = linalg.diagonal_inverses(f.factor) if hybrid else None
+        inverses = linalg.diagonal_inverses(f.factor) if hybrid else []
         K_x, pull = functions.values(_as(own.covariance, X.dtype), X)
-        rows = forward(f, K_x, inverses)
+        if hybrid:
+            rows = variational.hybrid_rows(f, K_x, inverses)
+        else:
+            rows = variational.direct_rows(f, K_x)
         residual, a = _as(own.residual, X.dtype), own.weights.astype(X.dtype, copy=False)
         mean, kernel = rows.mean + prepared.offset, prepared.kernel
         if len(a):
@@ -250,10 +265,13 @@ class Decoupled:
         g = (weight * found.by_mean).astype(X.dtype, copy=False)
         s = (weight * found.by_variance.sum(axis=1)).astype(X.dtype, copy=False)
         curvature = g[:0, :0]
-        if hybrid and not prepared.likelihood.log_concave:
+        if self.natural and not prepared.likelihood.log_concave:
             xp = namespace(s)
             curvature = variational.weighted_gram(rows.whitened, xp.minimum(s, 0))
-        K_bar, sums = back(f, rows, g, s, inverses)
+        if hybrid:
+            K_bar, sums = variational.hybrid_back(f, rows, g, s, self.natural, inverses)
+        else:
+            K_bar, sums = variational.direct_back(f, rows, g, s)
         by_Z, by_prior = pull(K_bar, overwrite=True), kernel.diag_vjp(X, s)
         gradient = _zeros(own)._replace(
             kernel=by_Z.log_parameters + by_prior.log_parameters,
@@ -263,9 +281,10 @@ class Decoupled:
         )
         if len(a):
             gradient = _with_mean(gradient, functions.mixed_vjp(residual, a, X, g.T))
-        projected, gram, curvature = map(_wide, (*sums, curvature))
+        projected, gram, root, adjoint, curvature = map(_wide, (*sums, curvature))
         none = gram[:0, :0]
-        return Sums(weight * found.value, gradient, projected, gram, curvature, none)
+        value = weight * found.value
+        return Sums(value, gradient, projected, gram, root, adjoint, curvature, none)
 
     def _columns(self, prepared: Prepared, dtype: Any, draw: Draw) -> Sums:
         """Minus the mean's quadratic form a' C a / 2 by some of its columns."""
@@ -285,7 +304,7 @@ class Decoupled:
         if self.form == "hybrid":
             mixed = functions.among(few, -column, _as(own.covariance, dtype))
             explained = linalg.solve_lower(prepared.factors.factor, _wide(mixed.T))
-        return Sums(value, gradient, xp.zeros((b, p)), none, none, explained)
+        return Sums(value, gradient, xp.zeros((b, p)), none, none, none, none, explained)
 
     def _sizes(self, prepared: Prepared) -> tuple[int, int]:
         """Functions of the covariance, targets."""
@@ -305,7 +324,9 @@ class Decoupled:
         functions, dtype = basis.make(self.basis, theta.kernel), X.dtype
         Z = _as(Points(state.covariance_points, state.covariance_scales), dtype)
         K_x, _ = functions.values(Z, X)
-        f = variational.Factors(state.factor, state.spread, state.coefficients, *(state.factor[:0],) * 2)
+        f = variational.Factors(
+            state.factor, state.spread, state.coefficients, *(state.factor[:0],) * 2
+        )
         hybrid = self.form == "hybrid"
         rows = (variational.hybrid_rows if hybrid else variational.direct_rows)(_as(f, dtype), K_x)
         mean = rows.mean + state.offset
@@ -348,7 +369,9 @@ def empty(kernel: np.ndarray, likelihood: np.ndarray, features: int, targets: in
     return Parameters(kernel, likelihood, none, none, none, none, weights, weights, square)
 
 
-def with_covariance(own: Parameters, inputs: np.ndarray, form: FormName, scaled: bool, shared: bool) -> Parameters:
+def with_covariance(
+    own: Parameters, inputs: np.ndarray, form: FormName, scaled: bool, shared: bool
+) -> Parameters:
     """Parameters with more functions of the covariance, at inputs (k, d).
 
     The hybrid q stays what it was: in the whitened basis a new function begins as the prior.  The
@@ -362,7 +385,9 @@ def with_covariance(own: Parameters, inputs: np.ndarray, form: FormName, scaled:
     return own._replace(
         covariance_points=np.concatenate([own.covariance_points, inputs]),
         covariance_scales=_more_scales(own.covariance_scales, inputs, scaled),
-        shared_weights=np.concatenate([own.shared_weights, zeros]) if shared else own.shared_weights,
+        shared_weights=np.concatenate([own.shared_weights, zeros])
+        if shared
+        else own.shared_weights,
         root=root,
     )
 
@@ -400,7 +425,9 @@ def _union(own: Parameters, form: FormName) -> tuple[Points, Array]:
     return Points(*both), xp.concatenate([own.shared_weights, own.weights])
 
 
-def _split(gradient: Parameters, found: basis.Through, own: Parameters, form: FormName) -> Parameters:
+def _split(
+    gradient: Parameters, found: basis.Through, own: Parameters, form: FormName
+) -> Parameters:
     """Add the gradient by all functions of the mean to those by the functions of either kind."""
     b = 0 if form == "hybrid" else len(own.shared_weights)
     points, scales = map(_wide, found.points)
@@ -438,13 +465,9 @@ def _positive(variance: Array) -> Array:
 
 
 def _plus(a: Any, b: Any) -> Any:
-    """a + b, where either may be (0, 0) for nothing."""
+    """Sum, where either may be (0, 0) for nothing."""
     if getattr(a, "shape", None) == (0, 0):
         return b
     if getattr(b, "shape", None) == (0, 0):
         return a
     return a + b
-
-
-def _or_zeros(A: Array, like: Array) -> Array:
-    return A if A.size else np.zeros(like.shape)

@@ -19,6 +19,10 @@ from daskgp.flow.cluster import ShowProgress
 from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
 
 
+PARTS = ("parameters", "first", "second", "ages")
+"""Of a run: tuples with an array for each parameter."""
+
+
 class Found(NamedTuple):
     """An estimate of the objective, its gradient like the parameters, and parts set outright.
 
@@ -49,8 +53,9 @@ class Problem(Protocol):
 class Conditioner(Protocol):
     """Other coordinates u of a parameter x = P u in which it is easier to move."""
 
-    fresh: bool
-    """Whether the coordinates are not those of the step before."""
+    @property
+    def fresh(self) -> bool:
+        """Whether the coordinates are not those of the step before."""
 
     def pull(self, gradient: np.ndarray) -> np.ndarray:
         """P' g."""
@@ -119,8 +124,8 @@ class Run:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by name."""
-        parts = {"parameters": self.parameters, "first": self.first, "second": self.second}
-        parts |= {"ages": self.ages} | ({} if self.best is None else {"best": self.best})
+        parts = {name: getattr(self, name) for name in PARTS}
+        parts |= {} if self.best is None else {"best": self.best}
         found = {f"{k}_{name}": part for k, v in parts.items() for name, part in _items(v)}
         found["counts"] = np.array([self.step, self.score, self.stale], np.float64)
         found["history"] = np.array(self.history)
@@ -135,10 +140,11 @@ class Run:
             return kind(**{name: np.array(arrays[f"{prefix}_{name}"]) for name in names})
 
         step, score, stale = arrays["counts"]
-        parts = map(tuple_of, ("parameters", "first", "second", "ages"))
-        best = tuple_of("best") if "best_kernel" in arrays else None
-        history = list(np.asarray(arrays["history"]))
-        return cls(*parts, int(step), best, float(score), int(stale), history)
+        parameters, first, second, ages = map(tuple_of, PARTS)
+        scored = any(name.startswith("best_") for name in arrays)
+        best, history = tuple_of("best") if scored else None, list(arrays["history"])
+        score, stale = float(score), int(stale)
+        return cls(parameters, first, second, ages, int(step), best, score, stale, history)
 
 
 class Stopped(NumericalError):

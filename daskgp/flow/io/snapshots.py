@@ -49,7 +49,7 @@ class Snapshots:
                 latest, found = step, group
         if found is None:
             return None
-        return {name: np.asarray(groups.array_of(found, name)[...]) for name in found.keys()}
+        return {name: np.asarray(groups.array_of(found, name)[...]) for name in found}
 
     def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep the arrays of a step."""
@@ -70,9 +70,10 @@ class Snapshots:
 
     def _oldest(self) -> int:
         """The slot that is not whole, or the one of the earlier step."""
-        steps = []
+        steps: list[int] = []
         for slot in range(SLOTS):
             there = groups.exists(f"{self._slot(slot)}/zarr.json")
             group = groups.open_group(self._slot(slot), "checkpoint") if there else None
-            steps.append(-1 if group is None else int(group.attrs.get(STEP, -1)))
+            step = None if group is None else group.attrs.get(STEP)
+            steps.append(step if isinstance(step, int) else -1)
         return int(np.argmin(steps))
