@@ -99,13 +99,14 @@ def _predictions(url: str, group: Any) -> None:
 
 def _model(url: str, group: Any) -> None:
     from daskgp.estimators import load
+    from daskgp.flow.io.models import kept_of
 
     if group.attrs.get("complete") is False:
         table = _table(f"model {url}")
         table.add_row("complete", "no: fit --resume goes on")
-        if "checkpoint/evaluations" in group:
-            kept = group["checkpoint/evaluations"].shape[0]
-            table.add_row("evaluations kept", f"{kept:,}")
+        kept = kept_of(group)
+        if kept is not None:
+            table.add_row(f"{kept[0]} kept", f"{kept[1]:,}")
         _show(table)
         return
     estimator = load(url)

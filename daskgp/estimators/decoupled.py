@@ -65,8 +65,16 @@ class DecoupledGP(VariationalGP):
     n_columns : int, optional
         Functions of the mean drawn for each step, from which its quadratic form is estimated;
         default as many as rows.
-    train_points : bool
-        Whether functions move, with their lengthscales if they have any.
+    train_points, train_mean_points : bool
+        Whether functions of the covariance, and those of the mean alone, move, with their
+        lengthscales if they have any.
+    hyperparameters : {"auto", "subset", "bound"}
+        Where kernel and noise variance come from: the exact evidence of ``n_subset`` random rows,
+        or the bound as training goes on.  The bound makes the noise cover what few functions of
+        the covariance leave unexplained, which costs accuracy of the mean; "auto" is "subset" for
+        a Gaussian likelihood and "bound" for others.
+    n_subset : int
+        Rows for "subset"; an evaluation costs of order n_subset³.
     noise_variance : float
         Initial noise variance of a Gaussian likelihood, in units of the standardised y.
     optimizer : {"adam", None}
@@ -125,6 +133,9 @@ class DecoupledGP(VariationalGP):
         precondition: Precondition = "blocks",
         n_columns: int | None = None,
         train_points: bool = True,
+        train_mean_points: bool = False,
+        hyperparameters: Literal["auto", "subset", "bound"] = "auto",
+        n_subset: int = 2_048,
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
         standardize: bool = True,
@@ -156,6 +167,9 @@ class DecoupledGP(VariationalGP):
         self.precondition = precondition
         self.n_columns = n_columns
         self.train_points = train_points
+        self.train_mean_points = train_mean_points
+        self.hyperparameters = hyperparameters
+        self.n_subset = n_subset
         self.noise_variance = noise_variance
         self.mean = mean
         self.standardize = standardize
@@ -202,6 +216,16 @@ class DecoupledGP(VariationalGP):
         if self.natural != "auto":
             return self.natural
         return 0.1 if self.parametrization == "hybrid" else None
+
+    @property
+    def _moves_mean(self) -> bool:
+        return self.train_mean_points
+
+    @property
+    def _hyperparameters(self) -> str:
+        if self.hyperparameters != "auto":
+            return self.hyperparameters
+        return "subset" if self.likelihood == "gaussian" else "bound"
 
     def _kernel(self) -> Kernel:
         if self.kernel is None and self.basis != "kernel":
@@ -250,8 +274,10 @@ class SVGP(VariationalGP):
         How they are chosen from a sample of rows, or from batches, or themselves in the units of X.
     natural : float, optional
         Rate of natural gradients for q; None leaves q to Adam.
-    kernel, batch_rows, likelihood, n_added, train_points, noise_variance, mean, standardize, \
-optimizer, learning_rate, max_iter, validation, patience, check_every, gradients, block_rows, \
+    hyperparameters : {"bound", "subset"}
+        As in ``DecoupledGP``.
+    kernel, batch_rows, likelihood, n_added, train_points, n_subset, noise_variance, mean, \
+standardize, optimizer, learning_rate, max_iter, validation, patience, check_every, gradients, block_rows, \
 dtype, device, store, random_state, progress
         As in ``DecoupledGP``.
 
@@ -288,6 +314,8 @@ dtype, device, store, random_state, progress
         n_added: int = 128,
         natural: float | None = 0.1,
         train_points: bool = True,
+        hyperparameters: Literal["subset", "bound"] = "bound",
+        n_subset: int = 2_048,
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
         standardize: bool = True,
@@ -313,6 +341,8 @@ dtype, device, store, random_state, progress
         self.n_added = n_added
         self.natural = natural
         self.train_points = train_points
+        self.hyperparameters = hyperparameters
+        self.n_subset = n_subset
         self.noise_variance = noise_variance
         self.mean = mean
         self.standardize = standardize

@@ -24,9 +24,9 @@ from daskgp.train.stochastic import Conditioner, Found
 
 Precondition = Literal["blocks", "jacobi", None]
 
-GROUP = 1_024
+GROUP = 2_048
 """Most functions of the mean whose coordinates are changed together."""
-REFRESH = 50
+REFRESH = 100
 """Steps after which the coordinates follow the kernel."""
 SAMPLE = 8_192
 """Functions of which the order of neighbours is found."""
@@ -140,13 +140,12 @@ class Learning:
         mean = min(bases.step, bases.mean - len(parameters.weights))
         if covariance <= 0 and mean <= 0:
             return parameters
-        rows = self.steps.first(pieces, max(covariance, mean))
+        rows = self.steps.first(pieces, max(covariance, 0) + max(mean, 0))
         if covariance > 0:
-            parameters = with_covariance(
-                parameters, rows[:covariance], model.form, bases.scaled, bases.shared
-            )
-        if mean > 0:
-            parameters = with_mean(parameters, rows[len(rows) - mean :], bases.scaled)
+            few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
+            parameters = with_covariance(parameters, few, model.form, bases.scaled, bases.shared)
+        if mean > 0 and len(rows):
+            parameters = with_mean(parameters, rows[:mean], bases.scaled)
         return parameters
 
     def _jacobi(self, name: str, parameters: Parameters) -> Blocks:
@@ -162,13 +161,12 @@ class Learning:
         if count > known and count >= self.bases.mean:  # all are there: put neighbours together
             members = groups(self.kernel, parameters, GROUP)
             return Blocks(members, self._factors(parameters, members), fresh=True)
-        if count > known:
-            new = [np.arange(known, count)]
-            factors = [*old.factors, *self._factors(parameters, new)]
-            return Blocks([*old.members, *new], factors)
-        if step % REFRESH == 0 or not old.factors:
-            return Blocks(old.members, self._factors(parameters, old.members))
-        return Blocks(old.members, old.factors)
+        stale = step % REFRESH == 0 or len(old.factors) < len(old.members)
+        factors = self._factors(parameters, old.members) if stale else old.factors
+        if count == known:
+            return Blocks(old.members, factors)
+        new = [np.arange(known, count)]
+        return Blocks([*old.members, *new], [*factors, *self._factors(parameters, new)])
 
     def _factors(self, parameters: Parameters, members: Sequence[np.ndarray]) -> list[np.ndarray]:
         functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))

@@ -39,6 +39,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "share": (True, False),
     "precondition": ("blocks", "jacobi", None),
     "train_points": (True, False),
+    "train_mean_points": (True, False),
+    "hyperparameters": ("auto", "subset", "bound"),
     "gradients": ("workers", "client"),
 }
 

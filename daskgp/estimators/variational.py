@@ -17,6 +17,7 @@ from daskgp import likelihoods, metrics, scaling
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Bases, Learning, Precondition
 from daskgp.estimators.settings import JITTER, check_settings, positive, share, whole
@@ -40,6 +41,7 @@ MEAN_PACE = 10.0
 """What the mean's weights move by beside other parameters: their coordinates are of size one."""
 VALIDATION_ROWS = 10_000
 """Most rows that are held out."""
+SUBSET_ITERATIONS = 50
 SMOOTHED = 100
 """Steps whose bounds are averaged for ``objective_``."""
 STREAM = "stream"
@@ -64,6 +66,8 @@ class VariationalGP(GaussianProcess):
     learning_rate: float
     batch_rows: int | None
     n_added: int
+    hyperparameters: str
+    n_subset: int
     n_columns: int | None
     train_points: bool
     validation: float | None
@@ -95,6 +99,15 @@ class VariationalGP(GaussianProcess):
     @property
     def _natural(self) -> float | None:
         return self.natural
+
+    @property
+    def _moves_mean(self) -> bool:
+        """Whether the functions of the mean alone move."""
+        return False
+
+    @property
+    def _hyperparameters(self) -> str:
+        return self.hyperparameters
 
     def _shared(self) -> bool:
         return True
@@ -212,6 +225,12 @@ class VariationalGP(GaussianProcess):
         found = self._likelihood()
         positive("learning_rate", self.learning_rate)
         whole("n_added", self.n_added, 1)
+        whole("n_subset", self.n_subset, 1)
+        if self._hyperparameters == "subset" and self.likelihood != "gaussian":
+            raise SettingError(
+                f"hyperparameters='subset' takes the evidence of a Gaussian likelihood, not of "
+                f"{self.likelihood!r}: choose 'bound'"
+            )
         whole("patience", self.patience, 1)
         whole("check_every", self.check_every, 1)
         if self._natural is not None:
@@ -286,6 +305,8 @@ class VariationalGP(GaussianProcess):
             free = ("progress", "max_iter")
             keeper = Snapshots(checkpoint, training.run_identity(self, sums, free))
         kept = keeper.read() if keeper else None
+        if kept is None and self._from_subset():
+            fit = self._with_hyperparameters(fit)
         run = Run.begin(self._parameters(fit)) if kept is None else Run.restore(Parameters, kept)
         if kept is not None:
             logger.info("continuing after %d steps", run.step)
@@ -388,6 +409,30 @@ class VariationalGP(GaussianProcess):
                 offset = found.offset(sums.mean[stage.rows.n_features :])
         return _Fit(stage, theta, found, offset, sums.rows)
 
+    def _from_subset(self) -> bool:
+        """Whether hyper-parameters are those of the evidence of some rows, and kept."""
+        return self.optimizer is not None and self._hyperparameters == "subset"
+
+    def _with_hyperparameters(self, fit: _Fit) -> _Fit:
+        """Hyper-parameters from the exact evidence of a random subset of rows."""
+        stage = dataclasses.replace(fit.stage.executor, show=False)
+        number, seed = min(self.n_subset, int(fit.rows)), (self._seed(), 12)
+        rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
+        drawn = rounds.draw(*rows, number, seed, stage)
+        exact = ExactGP(
+            fit.theta.kernel,
+            noise_variance=fit.theta.noise_variance,
+            mean="zero",
+            standardize=False,
+            max_iter=SUBSET_ITERATIONS,
+            device=self.device,
+            progress=self.progress,
+        ).fit(drawn.X, drawn.y)
+        noise = exact.noise_variance_
+        theta = dataclasses.replace(fit.theta, kernel=exact.kernel_, noise_variance=noise)
+        logger.info("hyper-parameters are those of %d rows: %r", number, exact.kernel_)
+        return fit._replace(theta=theta, likelihood=self._likelihood(noise))
+
     def _parameters(self, fit: _Fit) -> Parameters:
         d, p = fit.stage.rows.n_features, fit.stage.rows.n_targets
         found = empty(fit.theta.kernel.log_parameters, fit.likelihood.log_parameters, d, p)
@@ -426,11 +471,11 @@ class VariationalGP(GaussianProcess):
         )
 
     def _ascent(self, fit: _Fit, sums: scaling.Sums) -> Ascent:
-        learn = 0.0 if self.optimizer is None else 1.0
-        points = 1.0 if self.train_points else 0.0
+        learn = 0.0 if self.optimizer is None or self._from_subset() else 1.0
+        points, means = float(self.train_points), float(self._moves_mean)
         rates = {"kernel": learn, "likelihood": learn, "root": 1.0}
-        rates |= dict.fromkeys(("covariance_points", "mean_points"), points)
-        rates |= dict.fromkeys(("covariance_scales", "mean_scales"), points)
+        rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
+        rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
         rates |= dict.fromkeys(("weights", "shared_weights"), MEAN_PACE)
         kernel = training.bounds(self, fit.theta, sums, fit.stage.scaling)
         k = len(fit.theta.kernel.log_parameters)

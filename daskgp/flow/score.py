@@ -15,12 +15,16 @@ from daskgp.errors import InputError
 from daskgp.flow import io, predict, visible
 from daskgp.flow.cluster import Executor
 from daskgp.flow.solved import Solved, check_columns
+from daskgp.likelihoods import Bernoulli
 
 logger = logging.getLogger("daskgp")
 
 
 def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
     """What ``metrics.summary`` names, of predictions of new observations (noise included).
+
+    Scores of Gaussian densities are left out where y is not f and Gaussian noise; ``nlpd`` is that
+    of the likelihood then.
 
     Parameters
     ----------
@@ -55,7 +59,11 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     mean, variance = predict.lazy(solved, X, "variance", include_noise=True)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean), np.nan, y)
-    wanted = {**metrics.summary(known, mean, variance), "observed": (~da.isnan(y)).sum()}
+    if solved.likelihood is None:
+        found = metrics.summary(known, mean, variance)
+    else:
+        found = _of_likelihood(solved, X, known, mean)
+    wanted = {**found, "observed": (~da.isnan(y)).sum()}
     optimized = dask.optimize(wanted)[0]
     found = executor.compute(delayed(dict)(optimized))
     observed, n = int(found.pop("observed")), int(found.pop("n"))
@@ -66,3 +74,22 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     if n < observed:
         logger.warning("%d values are left out: their rows miss a feature", observed - n)
     return {**{name: float(value) for name, value in found.items()}, "n": n}
+
+
+def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:
+    """Scores of the mean of y (n,) or (n, p), and of its distribution given that of f."""
+    likelihood, unit = solved.likelihood, solved.scaling.y_scale
+    latent, variance = predict.lazy(solved, X, "variance", include_noise=False)
+    scale = unit[0] if y.ndim == 1 else unit
+    # a measured y is scaled where the likelihood is fitted, and a density is one of those units
+    density = metrics.nlpd(y / scale, latent / scale, variance / scale**2, likelihood)
+    found = {
+        "rmse": metrics.rmse(y, mean),
+        "mae": metrics.mae(y, mean),
+        "nlpd": density + float(np.mean(np.log(unit))),
+        "n": (~da.isnan(y)).sum(),
+    }
+    if isinstance(likelihood, Bernoulli):
+        right = da.where(da.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
+        found["accuracy"] = da.nanmean(right)
+    return found

@@ -134,11 +134,13 @@ class Stream:
         wide = self._pool_blocks(size)
         while True:
             order = np.random.default_rng([self.seed, 8, epoch]).permutation(len(self._blocks))
-            few = order[lane::lanes][pool * wide : (pool + 1) * wide]
-            if not len(few):
+            own = order[lane::lanes]
+            number = -(-len(own) // wide)
+            if pool >= number:
                 epoch, pool = epoch + 1, 0
                 continue
-            spans = tuple(self._blocks[i] for i in few)
+            # of about as many blocks each: rows of a small batch would count for many
+            spans = tuple(self._blocks[i] for i in np.array_split(own, number)[pool])
             given = spans, (self.seed, 9, epoch, lane, pool)
             (node,) = self.executor.persist(mapped(source.pool, [given], "batches"))
             if self.fetch:

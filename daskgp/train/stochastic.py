@@ -18,7 +18,6 @@ from daskgp.errors import NumericalError
 from daskgp.flow.cluster import ShowProgress
 from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
 
-
 PARTS = ("parameters", "first", "second", "ages")
 """Of a run: tuples with an array for each parameter."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import checkpoints, groups
+from daskgp.flow.io import checkpoints, groups, snapshots
 
 FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
@@ -48,11 +48,22 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
     try:
         yield group
     except Exception as error:
-        if not isinstance(error, InputError) and f"{CHECKPOINT}/{checkpoints.ROWS}" in group:
+        if not isinstance(error, InputError) and kept_of(group):
             error.add_note(GOES_ON)
         elif not resumed:  # an earlier run is not lost to a mistake in a later command
             groups.remove(url)
         raise
+
+
+def kept_of(group: zarr.Group) -> tuple[str, int] | None:
+    """What the checkpoint of an incomplete store counts, and how many of them it holds."""
+    rows = f"{CHECKPOINT}/{checkpoints.ROWS}"
+    if rows in group:
+        return "evaluations", int(groups.array_of(group, rows).shape[0])
+    there = [f"{CHECKPOINT}/{slot}" for slot in snapshots.SLOTS]
+    steps = [group[slot].attrs.get(snapshots.STEP) for slot in there if slot in group]
+    whole = [step for step in steps if isinstance(step, int)]
+    return ("steps", max(whole)) if whole else None
 
 
 def is_complete(url: str) -> bool:

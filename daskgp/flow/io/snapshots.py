@@ -12,7 +12,7 @@ from daskgp.errors import StoreError
 from daskgp.flow.io import groups
 
 FORMAT, STEP = "daskgp-snapshot", "step"
-SLOTS = 2
+SLOTS = ("slot-0", "slot-1")
 """The latest is whole while the next is written."""
 
 
@@ -34,8 +34,8 @@ class Snapshots:
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
         latest, found = -1, None
-        for slot in range(SLOTS):
-            url = self._slot(slot)
+        for slot in SLOTS:
+            url = f"{self.url}/{slot}"
             if not groups.exists(f"{url}/zarr.json"):
                 continue
             group = groups.open_group(url, "checkpoint")
@@ -53,8 +53,10 @@ class Snapshots:
 
     def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep the arrays of a step."""
-        url = self._slot(self._oldest())
+        url = f"{self.url}/{self._oldest()}"
         with groups.writing(self.url, "checkpoint"):
+            if not groups.exists(f"{self.url}/zarr.json"):
+                groups.create_group(self.url, {"format": FORMAT})
             groups.remove(url)
             group = groups.create_group(url, {"format": FORMAT, "identity": self.identity})
             for name, values in arrays.items():
@@ -65,15 +67,12 @@ class Snapshots:
         """Forget the run."""
         groups.remove(self.url)
 
-    def _slot(self, slot: int) -> str:
-        return f"{self.url}/slot-{slot}"
-
-    def _oldest(self) -> int:
+    def _oldest(self) -> str:
         """The slot that is not whole, or the one of the earlier step."""
         steps: list[int] = []
-        for slot in range(SLOTS):
-            there = groups.exists(f"{self._slot(slot)}/zarr.json")
-            group = groups.open_group(self._slot(slot), "checkpoint") if there else None
-            step = None if group is None else group.attrs.get(STEP)
+        for slot in SLOTS:
+            url = f"{self.url}/{slot}"
+            there = groups.exists(f"{url}/zarr.json")
+            step = groups.open_group(url, "checkpoint").attrs.get(STEP) if there else None
             steps.append(step if isinstance(step, int) else -1)
-        return int(np.argmin(steps))
+        return SLOTS[int(np.argmin(steps))]
