@@ -277,8 +277,8 @@ class SVGP(VariationalGP):
     hyperparameters : {"bound", "subset"}
         As in ``DecoupledGP``.
     kernel, batch_rows, likelihood, n_added, train_points, n_subset, noise_variance, mean, \
-standardize, optimizer, learning_rate, max_iter, validation, patience, check_every, gradients, block_rows, \
-dtype, device, store, random_state, progress
+standardize, optimizer, learning_rate, max_iter, validation, patience, check_every, gradients, \
+block_rows, dtype, device, store, random_state, progress
         As in ``DecoupledGP``.
 
     Attributes

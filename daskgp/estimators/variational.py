@@ -5,25 +5,27 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, ClassVar, NamedTuple, Self
 
 import dask.array as da
 import numpy as np
+import xarray as xr
 from dask import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Bases, Learning, Precondition
 from daskgp.estimators.settings import JITTER, check_settings, positive, share, whole
-from daskgp.flow import io, partition, rounds, visible
+from daskgp.flow import io, partition, rounds
 from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor, freed_memory_is_kept
+from daskgp.flow.cluster import Executor, freed_memory_is_kept, solve_threads
+from daskgp.flow.io import grids, reading
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
 from daskgp.flow.steps import Steps
@@ -44,6 +46,8 @@ VALIDATION_ROWS = 10_000
 SUBSET_ITERATIONS = 50
 SMOOTHED = 100
 """Steps whose bounds are averaged for ``objective_``."""
+POWERS = {"noise_variance": 1.0, "scale": 0.5}
+"""Of the variance of the targets, by which bounds of a likelihood's parameters grow."""
 STREAM = "stream"
 """Inducing inputs that come from batches, [DGP] Algorithm 1."""
 
@@ -155,7 +159,10 @@ class VariationalGP(GaussianProcess):
         return super().predict(X, return_std, return_cov, include_noise)
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of 0 and 1 at X, (n, 2), for a Bernoulli likelihood; lazy for dask X."""
+        """Probabilities of 0 and 1 at X, (n, 2), for a Bernoulli likelihood; lazy for dask X.
+
+        On the grid of an xarray object they are along a last dimension, ``class``.
+        """
         check_is_fitted(self, "solved_")
         if not self.likelihood.startswith("bernoulli"):
             raise SettingError(
@@ -165,6 +172,9 @@ class VariationalGP(GaussianProcess):
         if not self.solved_.vector_target:
             raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
         one = self.predict(X, include_noise=True)
+        if grids.is_xarray(one):
+            classes = xr.Variable("class", [0, 1])
+            return xr.concat([1.0 - one, one], classes).transpose(..., "class")
         stack = da.stack if isinstance(one, da.Array) else np.stack
         return stack([1.0 - one, one], axis=1)
 
@@ -173,10 +183,16 @@ class VariationalGP(GaussianProcess):
         if not likelihoods.by_name(self.likelihood).discrete:
             return super().score(X, y)
         mean = self.predict(X, include_noise=True)
+        if grids.is_xarray(mean):
+            mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
+        if isinstance(mean, da.Array):
+            y = da.asarray(y)
+        elif isinstance(y, np.ma.MaskedArray):
+            y = reading.unmasked(y)
         if self.likelihood.startswith("bernoulli"):
-            right = ((mean > 0.5) == (y > 0.5)).mean()
-            return float(right.compute() if isinstance(right, da.Array) else right)
-        error = metrics.nmse(da.asarray(y) if isinstance(mean, da.Array) else y, mean)
+            error = metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
+        else:
+            error = metrics.nmse(y, mean)
         return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
 
     # -- settings ----------------------------------------------------------------------------
@@ -298,6 +314,7 @@ class VariationalGP(GaussianProcess):
         keep: str,
     ) -> None:
         fit = self._begin(stage, theta, sums)
+        self._learned, self._sums = None, sums
         held, validation = self._held_out(fit)
         fit = fit._replace(rows=fit.rows - len(validation.X))
         keeper = None
@@ -329,7 +346,7 @@ class VariationalGP(GaussianProcess):
             problem = self._problem(fit, here, stream.take, stream.where, validation)
             if kept is not None:
                 problem.restore(kept)
-            with self._keeping_the_last(fit), freed_memory_is_kept:
+            with self._keeping_the_last(fit, sums.rows), freed_memory_is_kept:
                 run, self.history_ = ascend(
                     problem,
                     run,
@@ -358,11 +375,9 @@ class VariationalGP(GaussianProcess):
         """
         check_settings(self)
         self._check()
-        executor = dataclasses.replace(Executor.current(self.progress), show=False, here=True)
+        executor = Executor(None, False, here=True)
         rows = io.rows_of(X, y, None, True, self.block_rows)
         spans = self._spans(rows)
-        for array in (rows.X, rows.y):
-            visible.check(executor, array, "the training data", f"put it in {visible.HERE}")
         sums = rounds.describe(rows, spans, executor)
         first = not hasattr(self, "solved_")
         if first:
@@ -377,7 +392,7 @@ class VariationalGP(GaussianProcess):
         )
         if first:
             fit = self._begin(stage, training.start(self, stage, sums), sums)
-            run, self._sums = Run.begin(self._parameters(fit)), sums
+            run, self._sums, self._learned = Run.begin(self._parameters(fit)), sums, None
         else:
             fit, run = self._resumed(stage)
         fit = fit._replace(rows=before + sums.rows)
@@ -389,7 +404,7 @@ class VariationalGP(GaussianProcess):
         ascent = dataclasses.replace(
             self._ascent(fit, self._sums), steps=run.step + len(pieces), patience=None
         )
-        with self._keeping_the_last(fit):
+        with self._keeping_the_last(fit, fit.rows):
             run, self.history_ = ascend(
                 problem, run, ascent, self._describe(fit), ("kernel", "likelihood")
             )
@@ -477,9 +492,14 @@ class VariationalGP(GaussianProcess):
         rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
         rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
         rates |= dict.fromkeys(("weights", "shared_weights"), MEAN_PACE)
-        kernel = training.bounds(self, fit.theta, sums, fit.stage.scaling)
+        scale = fit.stage.scaling
+        unit = scaling.target_variance(sums, scale, self.mean)
+        if fit.likelihood.discrete:  # f has no unit
+            scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
+        kernel = training.bounds(self, fit.theta, sums, scale)
         k = len(fit.theta.kernel.log_parameters)
-        own = fit.likelihood.log_bounds
+        powers = [POWERS.get(name, 0.0) for name in fit.likelihood.parameter_names]
+        own = fit.likelihood.log_bounds + np.log(unit) * np.array(powers)[:, None]
         start = fit.likelihood.log_parameters
         limits = {
             "kernel": (kernel[:k, 0], kernel[:k, 1]),
@@ -537,32 +557,36 @@ class VariationalGP(GaussianProcess):
         found = self.likelihood_
         if found.discrete:
             _check_targets(stage, found)
-        fit = _Fit(stage, solved.theta, found, solved.state.offset, 0.0)
+        theta = Theta(solved.theta.kernel, float(self.noise_variance))
+        fit = _Fit(stage, theta, found, solved.state.offset, 0.0)
         if not hasattr(self, "_run"):  # read from a store
             run = Run.begin(solved.state.parameters(solved.theta.kernel))
-            run.step = len(self.history_)
-            self._run = run
-        if not hasattr(self, "_sums"):
+            names = [*theta.kernel.parameter_names, *found.parameter_names]
+            self._run = dataclasses.replace(run, **_retold(self.history_, names))
             self._sums = rounds.describe(stage.rows, stage.spans, stage.executor)
-        return fit, self._run
+        run = self._run
+        if run.best is not None:  # there is nothing more to compare it with
+            run = dataclasses.replace(Run.begin(run.best), step=run.step, history=run.history)
+        return fit, run
 
     @contextmanager
-    def _keeping_the_last(self, fit: _Fit) -> Iterator[None]:
+    def _keeping_the_last(self, fit: _Fit, rows: float) -> Iterator[None]:
         """Where training meets numbers that are not finite, keep the step before."""
         try:
             yield
         except Stopped as error:
-            self.history_ = []
             if len(error.run.parameters.root):
-                self._conclude(fit, error.run)
-                self.n_rows_ = int(fit.rows)
+                with suppress(NumericalError):  # of the very first there may be no posterior
+                    self._conclude(fit, error.run)
+                    self.history_, self.n_rows_ = error.history, int(rows)
             raise
 
     def _conclude(self, fit: _Fit, run: Run) -> None:
         """Remember what prediction needs of a run."""
         self._run = run
         parameters, model = run.result, self._model()
-        prepared = model.prepare(fit.theta.kernel, parameters, fit.offset)
+        with solve_threads(len(parameters.root)):
+            prepared = model.prepare(fit.theta.kernel, parameters, fit.offset)
         noise = float(np.exp(parameters.likelihood[0])) if self.likelihood == "gaussian" else 0.0
         theta = Theta(prepared.kernel, noise)
         bounds = [float(row[0]) for row in run.history[-SMOOTHED:]]
@@ -595,6 +619,16 @@ def _check_more(solved: Solved, rows: io.Rows, sums: scaling.Sums) -> None:
     if sums.infinite.any() or not sums.rows:
         # constant columns are no matter once units are known
         scaling.check(sums, rows.feature_names, rows.target_names)
+
+
+def _retold(history: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    """The rows of a run's history, and its step, from the entries that were made of them."""
+    rows = []
+    for entry in history:
+        told = entry["objective"], entry["gradient_norm"], entry["seconds"]
+        logs = np.log([entry[name] for name in names])
+        rows.append(np.array([*told, entry.get("validation", np.nan), *logs]))
+    return {"step": len(rows), "history": rows}
 
 
 def _none(rows: io.Rows) -> Block:

@@ -291,8 +291,9 @@ class Decoupled:
         own, functions = prepared.parameters, basis.make(self.basis, prepared.kernel)
         all_points, a = _union(own, self.form)
         points, a = _as(all_points, dtype), a.astype(dtype, copy=False)
-        few = Points(*(part[draw.columns] if len(part) else part for part in points))
-        column = -draw.column_weight * a[draw.columns]
+        columns = namespace(a).asarray(draw.columns)
+        few = Points(*(part[columns] if len(part) else part for part in points))
+        column = -draw.column_weight * a[columns]
         found = functions.among_vjp(points, a, few, column.T)
         assert found.weights is not None
         # by the left argument: all of the gradient by it, half of that by what both share

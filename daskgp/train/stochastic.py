@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +20,10 @@ from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
 
 PARTS = ("parameters", "first", "second", "ages")
 """Of a run: tuples with an array for each parameter."""
+REMEDY = (
+    "training stopped and the estimator holds the step before: lower learning_rate or natural, "
+    "raise noise_variance or standardize the data"
+)
 
 
 class Found(NamedTuple):
@@ -147,11 +151,11 @@ class Run:
 
 
 class Stopped(NumericalError):
-    """Training met numbers that are not finite; ``run`` is where it was before."""
+    """Training met numbers that are not finite; ``run`` is the last whose gradient was known."""
 
-    def __init__(self, message: str, run: Run) -> None:
+    def __init__(self, message: str, run: Run, history: list[dict[str, Any]]) -> None:
         super().__init__(message)
-        self.run = run
+        self.run, self.history = run, history
 
 
 def ascend(
@@ -188,15 +192,23 @@ def ascend(
     Raises
     ------
     Stopped
-        If a gradient is not finite; the message names the parameter.
+        If a gradient is not finite or cannot be had; the message names the parameter.
     """
     with keep_diary(describe, ascent.steps, ascent.progress) as diary:
         kept = run.history
         before = float(kept[-1][2]) if kept else 0.0
         for row in kept[:]:
             _note(diary, row)
+        last = run
         while run.step < ascent.steps and not _finished(run, ascent):
-            run = _step(problem, run, ascent, watched, diary, before)
+            try:
+                following = _step(problem, run, ascent, watched, diary, before)
+            except NumericalError as error:
+                count = len(run.history) - (run.step - last.step)
+                last = replace(last, history=run.history[:count])
+                text = f"step {run.step + 1}: {error}; {REMEDY}"
+                raise Stopped(text, last, diary.entries[:count]) from error
+            last, run = run, following
             if keeper is not None and run.step % ascent.keep_every == 0:
                 keeper.write(run.step, {**run.arrays(), **problem.arrays()})
     return run, diary.entries
@@ -211,7 +223,7 @@ def _step(
     before: float,
 ) -> Run:
     parameters, found = problem.advance(run.parameters, run.step)
-    _refuse_nan(found, run)
+    _refuse_nan(found)
     first, second = (_as_long(m, parameters) for m in (run.first, run.second))
     ages, rate = _as_long(run.ages, parameters), ascent.rate(run.step)
     names = {name for name, _ in _items(parameters)}
@@ -272,21 +284,15 @@ def _finished(run: Run, ascent: Ascent) -> bool:
     return ascent.patience is not None and run.stale >= ascent.patience
 
 
-def _refuse_nan(found: Found, run: Run) -> None:
+def _refuse_nan(found: Found) -> None:
     for name, part in _items(found.gradient):
         if not np.isfinite(part).all():
-            raise Stopped(
-                f"the gradient by {name} is not finite at step {run.step + 1}: training stopped "
-                "and the estimator holds the step before; lower learning_rate or natural, raise "
-                "noise_variance or standardize the data",
-                run,
-            )
+            raise NumericalError(f"the gradient by {name} is not finite")
+    for name, part in found.settled.items():
+        if not np.isfinite(part).all():
+            raise NumericalError(f"the natural step of {name} is not finite")
     if not math.isfinite(found.value):
-        raise Stopped(
-            f"the objective is not finite at step {run.step + 1}: training stopped and the "
-            "estimator holds the step before; lower learning_rate or natural",
-            run,
-        )
+        raise NumericalError("the objective is not finite")
 
 
 def _as_long(moments: Any, parameters: Any) -> Any:
