@@ -111,6 +111,14 @@ class Basis(ABC):
     def mixed(self, P: Points, weights: Array, X: Array) -> Array:
         """Values weights' C[P, f(X)] (t, n) for weights (m, t), the tile never kept."""
 
+    def spread(self, P: Points, X: Array, G: Array) -> Array:
+        """Products C[P, f(X)] G (m, t) for G (n, t): the gradient of ``mixed`` by weights alone."""
+        xp = namespace(X)
+        weights = xp.zeros((len(P.inputs), G.shape[1]), X.dtype)
+        found = self.mixed_vjp(P, weights, X, G.T).weights
+        assert found is not None
+        return found
+
     @abstractmethod
     def mixed_vjp(self, P: Points, weights: Array, X: Array, F_bar: Array) -> Through:
         """Gradient of sum(F_bar * mixed(P, weights, X)) with F_bar (t, n) held fixed."""
@@ -179,6 +187,9 @@ class KernelBasis(Basis):
     def mixed_vjp(self, P: Points, weights: Array, X: Array, F_bar: Array) -> Through:
         found = self._weighted_vjp(P, weights, X, F_bar)
         return Through(found.log_parameters, _at(found.points), None, found.weights)
+
+    def spread(self, P: Points, X: Array, G: Array) -> Array:
+        return self.kernel.weighted(X, Weights.dense(G), P.inputs).T
 
     def among(self, P: Points, weights: Array, Q: Points) -> Array:
         return self.mixed(P, weights, Q.inputs)

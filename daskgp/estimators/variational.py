@@ -113,6 +113,12 @@ class VariationalGP(GaussianProcess):
     def _hyperparameters(self) -> str:
         return self.hyperparameters
 
+    @property
+    def _frozen(self) -> bool:
+        """Whether steps leave the kernel and the mean's functions as they are."""
+        learns = self.optimizer is not None and self._hyperparameters != "subset"
+        return not learns and not self._moves_mean
+
     def _shared(self) -> bool:
         return True
 
@@ -209,6 +215,7 @@ class VariationalGP(GaussianProcess):
             self._basis,
             self.likelihood,
             self._natural is not None,
+            self._frozen,
             JITTER[self.dtype],
             self._n_mean(1 << 62),
             self._batch(1 << 62),
@@ -323,7 +330,7 @@ class VariationalGP(GaussianProcess):
             keeper = Snapshots(checkpoint, training.run_identity(self, sums, free))
         kept = keeper.read() if keeper else None
         if kept is None and self._from_subset():
-            fit = self._with_hyperparameters(fit)
+            fit = self._with_hyperparameters(fit, held, len(validation.X))
         run = Run.begin(self._parameters(fit)) if kept is None else Run.restore(Parameters, kept)
         if kept is not None:
             logger.info("continuing after %d steps", run.step)
@@ -350,7 +357,7 @@ class VariationalGP(GaussianProcess):
                 run, self.history_ = ascend(
                     problem,
                     run,
-                    self._ascent(fit, sums),
+                    self._ascent(fit, sums, learn=not self._from_subset()),
                     self._describe(fit),
                     ("kernel", "likelihood"),
                     keeper,
@@ -362,7 +369,8 @@ class VariationalGP(GaussianProcess):
 
         The first call sets units, hyper-parameters to start from and inducing inputs as ``fit``
         would from these rows; bases grow from rows of later calls until they are full.  The bound
-        is that of the rows seen so far.
+        is that of the rows seen so far, and hyper-parameters follow it, whatever the setting
+        ``hyperparameters``, unless ``optimizer`` is None.
 
         Parameters
         ----------
@@ -402,7 +410,9 @@ class VariationalGP(GaussianProcess):
         if self._learned is not None:
             problem.restore(self._learned)
         ascent = dataclasses.replace(
-            self._ascent(fit, self._sums), steps=run.step + len(pieces), patience=None
+            self._ascent(fit, self._sums, learn=True),
+            steps=run.step + len(pieces),
+            patience=None,
         )
         with self._keeping_the_last(fit, fit.rows):
             run, self.history_ = ascend(
@@ -428,12 +438,18 @@ class VariationalGP(GaussianProcess):
         """Whether hyper-parameters are those of the evidence of some rows, and kept."""
         return self.optimizer is not None and self._hyperparameters == "subset"
 
-    def _with_hyperparameters(self, fit: _Fit) -> _Fit:
-        """Hyper-parameters from the exact evidence of a random subset of rows."""
+    def _with_hyperparameters(self, fit: _Fit, held: HeldOut | None, n_held: int) -> _Fit:
+        """Hyper-parameters from the exact evidence of a random subset of rows that are trained on.
+
+        Rows that are held out have the smallest keys of their seed; those after them are taken.
+        """
         stage = dataclasses.replace(fit.stage.executor, show=False)
         number, seed = min(self.n_subset, int(fit.rows)), (self._seed(), 12)
         rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
-        drawn = rounds.draw(*rows, number, seed, stage)
+        drawn = rounds.draw(*rows, n_held + number, held.seed if held else seed, stage)
+        if held is not None:
+            trained = drawn.keys > held.highest
+            drawn = rounds.Drawn(*(part[trained] for part in drawn))
         exact = ExactGP(
             fit.theta.kernel,
             noise_variance=fit.theta.noise_variance,
@@ -485,10 +501,11 @@ class VariationalGP(GaussianProcess):
             validation,
         )
 
-    def _ascent(self, fit: _Fit, sums: scaling.Sums) -> Ascent:
-        learn = 0.0 if self.optimizer is None or self._from_subset() else 1.0
+    def _ascent(self, fit: _Fit, sums: scaling.Sums, learn: bool) -> Ascent:
+        """Settings of a run; ``learn`` says whether hyper-parameters may follow the bound."""
+        hyper = float(learn and self.optimizer is not None)
         points, means = float(self.train_points), float(self._moves_mean)
-        rates = {"kernel": learn, "likelihood": learn, "root": 1.0}
+        rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
         rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
         rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
         rates |= dict.fromkeys(("weights", "shared_weights"), MEAN_PACE)

@@ -144,6 +144,9 @@ class Decoupled:
         Name of the likelihood.
     natural : bool
         Whether q on Z is to be learned by natural gradients, which take sums of their own.
+    frozen : bool
+        Whether kernel and the mean's own functions stay as they are: the gradient by them is left
+        at zero, which saves most of the work on the mean.
     jitter : float
         Added to the diagonal of C[Z, Z], relative to its mean.
     n_mean, batch_rows : int
@@ -154,6 +157,7 @@ class Decoupled:
     basis: str = "kernel"
     likelihood: str = "gaussian"
     natural: bool = False
+    frozen: bool = False
     jitter: float = 1e-8
     n_mean: int = 0
     batch_rows: int = 1024
@@ -229,6 +233,10 @@ class Decoupled:
                 mean_scales=gradient.mean_scales + mixed.points.log_scales,
                 weights=gradient.weights + mixed.weights,
             )
+        if self.frozen:
+            zeros = (np.zeros_like(part) for part in (own.kernel, *own.residual))
+            still = zip(("kernel", "mean_points", "mean_scales"), zeros, strict=True)
+            kernel, gradient = np.zeros_like(kernel), gradient._replace(**dict(still))
         gradient = gradient._replace(
             kernel=gradient.kernel + kernel,
             covariance_points=gradient.covariance_points + points,
@@ -279,7 +287,9 @@ class Decoupled:
             covariance_points=_wide(by_Z.points.inputs),
             covariance_scales=_wide(by_Z.points.log_scales),
         )
-        if len(a):
+        if len(a) and self.frozen:
+            gradient = gradient._replace(weights=_wide(functions.spread(residual, X, g)))
+        elif len(a):
             gradient = _with_mean(gradient, functions.mixed_vjp(residual, a, X, g.T))
         projected, gram, root, adjoint, curvature = map(_wide, (*sums, curvature))
         none = gram[:0, :0]
@@ -294,7 +304,11 @@ class Decoupled:
         columns = namespace(a).asarray(draw.columns)
         few = Points(*(part[columns] if len(part) else part for part in points))
         column = -draw.column_weight * a[columns]
-        found = functions.among_vjp(points, a, few, column.T)
+        if self.frozen and len(a) == len(own.weights):  # none of Z, which may move, among them
+            products = functions.among(few, column, points).T
+            found = basis.Through(np.zeros(len(own.kernel)), _nothing(points), None, products)
+        else:
+            found = functions.among_vjp(points, a, few, column.T)
         assert found.weights is not None
         # by the left argument: all of the gradient by it, half of that by what both share
         kernel = 0.5 * found.log_parameters
@@ -463,6 +477,11 @@ def _positive(variance: Array) -> Array:
     """Variances that rounding may have left at or below zero."""
     xp = namespace(variance)
     return xp.maximum(variance, FLOOR)
+
+
+def _nothing(points: Points) -> Points:
+    xp = namespace(points.inputs)
+    return Points(*(xp.zeros_like(part) for part in points))
 
 
 def _plus(a: Any, b: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zarr
 
 from daskgp.errors import StoreError
 from daskgp.flow.io import groups
@@ -34,16 +35,14 @@ class Snapshots:
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
         latest, found = -1, None
+        if groups.exists(f"{self.url}/zarr.json"):
+            self._refuse_other(groups.open_group(self.url, "checkpoint"), {"format": FORMAT})
         for slot in SLOTS:
             url = f"{self.url}/{slot}"
             if not groups.exists(f"{url}/zarr.json"):
                 continue
             group = groups.open_group(url, "checkpoint")
-            if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
-                raise StoreError(
-                    f"checkpoint {self.url} belongs to other data or settings: remove it, or fit "
-                    "with the settings it was made with"
-                )
+            self._refuse_other(group, {"format": FORMAT, "identity": self.identity})
             step = group.attrs.get(STEP)
             if isinstance(step, int) and step > latest:
                 latest, found = step, group
@@ -66,6 +65,13 @@ class Snapshots:
     def remove(self) -> None:
         """Forget the run."""
         groups.remove(self.url)
+
+    def _refuse_other(self, group: zarr.Group, wanted: Mapping[str, Any]) -> None:
+        if any(group.attrs.get(name) != value for name, value in wanted.items()):
+            raise StoreError(
+                f"checkpoint {self.url} belongs to other data or settings: remove it, or fit "
+                "with the settings it was made with"
+            )
 
     def _oldest(self) -> str:
         """The slot that is not whole, or the one of the earlier step."""
