@@ -1,7 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
-    SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, load, metrics
 Before and around a fit

@@ -11,7 +11,7 @@ import pytest
 from docs_text import ROOT, check_commands, code_blocks
 
 import daskgp
-from daskgp import errors, kernels, metrics, plot
+from daskgp import errors, kernels, likelihoods, metrics, plot
 from daskgp.flow.partition import default_block_rows
 from daskgp.flow.plan import Plan
 
@@ -37,6 +37,13 @@ def test_every_public_name_is_in_the_reference():
 def test_every_name_of_a_module_is_in_the_reference(module):
     missing = set(module.__all__) - listed(module.__name__) - {"REGISTRY"}
     assert not missing
+
+
+def test_every_likelihood_is_in_the_reference():
+    found = {type(likelihoods.by_name(name)).__name__ for name in likelihoods.NAMES}
+    assert found <= listed("daskgp.likelihoods")
+    page = (DOCS / "models" / "decoupled.md").read_text()
+    assert all(f'`"{name}"`' in page for name in likelihoods.NAMES)
 
 
 def test_every_error_is_in_the_reference():

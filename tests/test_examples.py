@@ -111,6 +111,28 @@ def test_cagp_actions_near_the_eigenvectors_are_those_of_cg(tmp_path):
     assert (tmp_path / "actions.png").exists()
 
 
+def test_decoupled_toy_has_the_mean_of_many_and_the_band_of_few(tmp_path):
+    sizes = {"rows": 200, "few": 8, "many": 40, "steps": 300, "places": 121}
+    found = example("decoupled_toy").main(**sizes, path=tmp_path / "toy.png")
+    few, decoupled, many = found.values()
+    truth = np.sinc(np.linspace(-12, 12, 121))
+    inside = slice(10, -10)
+    error = [np.abs(of["mean"] - truth)[inside].mean() for of in (few, decoupled, many)]
+    assert error[1] < 0.8 * error[0]
+    assert decoupled["std"][inside].mean() > 2 * many["std"][inside].mean()
+    assert (tmp_path / "toy.png").exists()
+
+
+def test_decoupled_learning_has_a_curve_for_each_model(tmp_path):
+    sizes = {"rows": 1_500, "many": 300, "few": 16, "middle": 32, "marks": (5, 20, 60)}
+    curves = example("decoupled_learning").main(**sizes, path=tmp_path / "learning.png")
+    few, middle, _, decoupled = (error for error, _ in curves.values())
+    assert decoupled[-1] < middle[-1] < few[-1]
+    assert all(error[-1] < error[0] for error, _ in curves.values())
+    assert all((seconds > 0).all() for _, seconds in curves.values())
+    assert (tmp_path / "learning.png").exists()
+
+
 def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):

@@ -9,13 +9,19 @@ import sys
 import pytest
 
 import daskgp
-from daskgp import errors, kernels, metrics, testing
+from daskgp import errors, kernels, likelihoods, metrics, testing
 
 HIDDEN = ("cupy", "matplotlib")
 KERNELS = ("RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Linear")
 COMMON = {
     *("kernel", "noise_variance", "mean", "standardize", "optimizer", "max_iter", "tol"),
     *("block_rows", "dtype", "device", "store", "random_state", "progress"),
+}
+
+LACKING = {
+    daskgp.CGGP: {"optimizer", "tol"},  # not trained
+    daskgp.DecoupledGP: {"tol"},  # trained for so many steps
+    daskgp.SVGP: {"tol"},
 }
 
 
@@ -31,7 +37,7 @@ def public(module):
 
 
 def members():
-    for module in (daskgp, kernels, metrics, errors, testing):
+    for module in (daskgp, kernels, likelihoods, metrics, errors, testing):
         for name, value in public(module).items():
             if not callable(value):
                 continue
@@ -53,6 +59,8 @@ def test_the_exports_are_those_of_the_interface():
         "OptiComGP",
         "CaGP",
         "CGGP",
+        "DecoupledGP",
+        "SVGP",
         "SparseSpectrumGP",
         "ExactGP",
         "open_dataset",
@@ -93,6 +101,8 @@ def test_the_parts_of_the_interface_are_there():
         daskgp.OptiComGP,
         daskgp.CaGP,
         daskgp.CGGP,
+        daskgp.DecoupledGP,
+        daskgp.SVGP,
         daskgp.SparseSpectrumGP,
         daskgp.ExactGP,
     ):
@@ -101,9 +111,13 @@ def test_the_parts_of_the_interface_are_there():
         predict = list(inspect.signature(estimator.predict).parameters)
         assert predict[:5] == ["self", "X", "return_std", "return_cov", "include_noise"]
         assert predict[5:] == (["return_computational"] if estimator is daskgp.CaGP else [])
-        untrained = {"optimizer", "tol"} if estimator is daskgp.CGGP else set()
-        assert {*inspect.signature(estimator).parameters} >= COMMON - untrained
+        assert {*inspect.signature(estimator).parameters} >= COMMON - LACKING.get(estimator, set())
     assert {*inspect.signature(daskgp.SGPR).parameters} >= COMMON | {"n_inducing", "inducing"}
+    for estimator in (daskgp.DecoupledGP, daskgp.SVGP):
+        for name in ("partial_fit", "predict_proba"):
+            assert callable(getattr(estimator, name))
+        shared = {*inspect.signature(daskgp.SVGP).parameters} - {"n_inducing"}
+        assert {*inspect.signature(estimator).parameters} >= shared
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ MODELS = {
     "experts": daskgp.ExpertsGP,
     "opticom": daskgp.OptiComGP,
     "cagp": daskgp.CaGP,
+    "decoupled": daskgp.DecoupledGP,
+    "svgp": daskgp.SVGP,
     "ssgp": daskgp.SparseSpectrumGP,
     "exact": daskgp.ExactGP,
 }

@@ -50,7 +50,8 @@ def estimator_options(command: F) -> F:
         click.option(
             "--model",
             metavar="NAME",
-            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, ssgp or exact.",
+            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, decoupled, svgp, ssgp or "
+            "exact.",
         ),
     ):
         command = decorate(command)

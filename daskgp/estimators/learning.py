@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -127,6 +127,11 @@ class Learning:
         members = np.split(arrays["order"], np.cumsum(arrays["sizes"])[:-1])
         self._blocks = Blocks(members, []) if len(arrays["sizes"]) else None
 
+    def let_go(self) -> None:
+        """Take gradients by all parameters."""
+        model = replace(self.steps.model, frozen=False)
+        self.steps = replace(self.steps, model=model)
+
     # -- parts -------------------------------------------------------------------------------
 
     def _prepare(self, parameters: Parameters) -> Prepared:
@@ -135,7 +140,7 @@ class Learning:
 
     def _grown(self, parameters: Parameters, pieces: list[Piece]) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
-        bases, model = self.bases, self.steps.model
+        bases = self.bases
         covariance = min(bases.step, bases.covariance - len(parameters.root))
         mean = min(bases.step, bases.mean - len(parameters.weights))
         if covariance <= 0 and mean <= 0:
@@ -143,10 +148,22 @@ class Learning:
         rows = self.steps.first(pieces, max(covariance, 0) + max(mean, 0))
         if covariance > 0:
             few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
-            parameters = with_covariance(parameters, few, model.form, bases.scaled, bases.shared)
+            parameters = self._with_covariance(parameters, few)
         if mean > 0 and len(rows):
             parameters = with_mean(parameters, rows[:mean], bases.scaled)
         return parameters
+
+    def _with_covariance(self, parameters: Parameters, inputs: np.ndarray) -> Parameters:
+        """More functions of the covariance, none of which changes q in the hybrid form."""
+        model, bases, old = self.steps.model, self.bases, len(parameters.root)
+        grown = with_covariance(parameters, inputs, model.form, bases.scaled, bases.shared)
+        if model.form == "direct" or not len(parameters.weights):
+            return grown
+        # what the new ones explain of the mean's own functions is theirs from now on
+        explained = self._prepare(grown).factors.explained
+        return grown._replace(
+            shared_weights=np.concatenate([parameters.shared_weights, explained[old:]])
+        )
 
     def _jacobi(self, name: str, parameters: Parameters) -> Blocks:
         functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))

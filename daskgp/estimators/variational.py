@@ -114,10 +114,9 @@ class VariationalGP(GaussianProcess):
         return self.hyperparameters
 
     @property
-    def _frozen(self) -> bool:
-        """Whether steps leave the kernel and the mean's functions as they are."""
-        learns = self.optimizer is not None and self._hyperparameters != "subset"
-        return not learns and not self._moves_mean
+    def _learns(self) -> bool:
+        """Whether hyper-parameters follow the bound while ``fit`` goes on."""
+        return self.optimizer is not None and not self._from_subset()
 
     def _shared(self) -> bool:
         return True
@@ -215,7 +214,7 @@ class VariationalGP(GaussianProcess):
             self._basis,
             self.likelihood,
             self._natural is not None,
-            self._frozen,
+            not self._learns and not self._moves_mean,
             JITTER[self.dtype],
             self._n_mean(1 << 62),
             self._batch(1 << 62),
@@ -357,7 +356,7 @@ class VariationalGP(GaussianProcess):
                 run, self.history_ = ascend(
                     problem,
                     run,
-                    self._ascent(fit, sums, learn=not self._from_subset()),
+                    self._ascent(fit, sums, self._learns),
                     self._describe(fit),
                     ("kernel", "likelihood"),
                     keeper,
@@ -407,10 +406,12 @@ class VariationalGP(GaussianProcess):
         pieces = self._pieces(fit)
         problem = self._problem(fit, executor, lambda: pieces.pop(0), _nowhere, _none(rows))
         problem.bases = problem.bases._replace(covariance=self._n_inputs())
+        if self.optimizer is not None:
+            problem.let_go()
         if self._learned is not None:
             problem.restore(self._learned)
         ascent = dataclasses.replace(
-            self._ascent(fit, self._sums, learn=True),
+            self._ascent(fit, self._sums, self.optimizer is not None),
             steps=run.step + len(pieces),
             patience=None,
         )
@@ -503,12 +504,13 @@ class VariationalGP(GaussianProcess):
 
     def _ascent(self, fit: _Fit, sums: scaling.Sums, learn: bool) -> Ascent:
         """Settings of a run; ``learn`` says whether hyper-parameters may follow the bound."""
-        hyper = float(learn and self.optimizer is not None)
+        hyper = float(learn)
         points, means = float(self.train_points), float(self._moves_mean)
         rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
         rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
         rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
-        rates |= dict.fromkeys(("weights", "shared_weights"), MEAN_PACE)
+        shared = MEAN_PACE if self._form == "hybrid" else 1.0  # those on Z are not whitened
+        rates |= {"weights": MEAN_PACE, "shared_weights": shared}
         scale = fit.stage.scaling
         unit = scaling.target_variance(sums, scale, self.mean)
         if fit.likelihood.discrete:  # f has no unit

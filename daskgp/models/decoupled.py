@@ -389,8 +389,10 @@ def with_covariance(
 ) -> Parameters:
     """Parameters with more functions of the covariance, at inputs (k, d).
 
-    The hybrid q stays what it was: in the whitened basis a new function begins as the prior.  The
-    direct one begins with a little weight, since none would have no gradient.
+    The hybrid q stays what it was where the mean has no functions of its own: in the whitened
+    basis a new function begins as the prior.  Where it has, new rows of w must be what Z explains
+    of them, ``Factors.explained``.  The direct form begins with a little weight, since none would
+    have no gradient.
     """
     old, new = len(own.root), len(own.root) + len(inputs)
     root = np.zeros((new, new))

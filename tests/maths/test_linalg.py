@@ -254,3 +254,115 @@ def test_diagonal_inverses_of_a_singular_factor():
     L[150, 150] = 0
     with pytest.raises(NumericalError, match="the factor has a zero at diagonal entry 150"):
         linalg.diagonal_inverses(L)
+
+
+# -- products with triangles ---------------------------------------------------------------------
+
+EDGES = [0, 1, 255, 256, 257, 600]  # of the strips in which a triangle is multiplied
+LOWER, DENSE = "lower", "dense"
+PRODUCTS = {
+    "times_lower": (DENSE, LOWER, lambda A, L: A @ L),
+    "times_lower_t": (DENSE, LOWER, lambda A, L: A @ L.T),
+    "lower_times_lower": (LOWER, LOWER, lambda A, B: A @ B),
+    "lower_of_columns": (DENSE, DENSE, lambda A, B: np.tril(A.T @ B)),
+    "lower_t_times": (LOWER, "columns", lambda L, A: L.T @ A),
+}
+
+
+def factor_of(kind, m, n, rng):
+    """Entries of products of float32 are of size one."""
+    if kind == LOWER:
+        return np.tril(rng.normal(size=(m, m))) / np.sqrt(m or 1)
+    return rng.normal(size=(m, n) if kind == "columns" else (n, m))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("m", EDGES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_with_triangles(xp, rng, name, m, dtype):
+    first, second, formula = PRODUCTS[name]
+    for n, order in [(0, "C"), (1, "C"), (5, "C"), (5, "F")]:
+        A, B = (factor_of(kind, m, n, rng).astype(dtype, order=order) for kind in (first, second))
+        for part in (A, B):
+            part.flags.writeable = False
+        found = getattr(linalg, name)(*(xp.asarray(part) for part in (A, B)))
+        assert found.dtype == dtype
+        wanted = formula(*(part.astype(np.float64) for part in (A, B)))
+        tolerance = 1e-11 if dtype == np.float64 else 1e-4
+        np.testing.assert_allclose(to_host(found), wanted, atol=tolerance)
+        if name in ("lower_times_lower", "lower_of_columns"):
+            assert not np.triu(to_host(found), 1).any()
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_with_triangles_of_two_precisions(xp, rng, name):
+    first, second, formula = PRODUCTS[name]
+    A, B = factor_of(first, 7, 3, rng).astype(np.float32), factor_of(second, 7, 3, rng)
+    found = getattr(linalg, name)(xp.asarray(A), xp.asarray(B))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(to_host(found), formula(A.astype(np.float64), B), atol=1e-6)
+
+
+@pytest.mark.parametrize("m", EDGES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inverse_of_a_triangle(xp, rng, m, dtype):
+    L = (np.tril(rng.normal(size=(m, m)), -1) / max(m, 1) + 2 * np.eye(m)).astype(dtype)
+    given_L = xp.asarray(L.copy())
+    found = linalg.inverse_lower(given_L)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(to_host(given_L), L)
+    found, tolerance = to_host(found), 1e-11 if dtype == np.float64 else 1e-5
+    assert not np.triu(found, 1).any()
+    np.testing.assert_allclose(L @ found, np.eye(m), atol=tolerance)
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+def test_inverse_of_a_triangle_of_any_layout(rng, layout):
+    L = np.linalg.cholesky(positive_definite(20, np.float64, rng))
+    found = linalg.inverse_lower(lay_out(L, layout))
+    np.testing.assert_allclose(L @ found, np.eye(20), atol=1e-12)
+    assert found.flags.c_contiguous
+
+
+def test_singular_triangle_has_no_inverse():
+    with pytest.raises(NumericalError, match="zero at diagonal entry 1"):
+        linalg.inverse_lower(np.diag([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unwhiten_rows(xp, rng, m, dtype):
+    L = np.linalg.cholesky(positive_definite(m, np.float64, rng)).astype(dtype)
+    A = rng.normal(size=(5, m)).astype(dtype)
+    given_A = xp.asarray(A.copy())
+    found = linalg.unwhiten_rows(xp.asarray(L), given_A)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(to_host(found) @ L, A, atol=TOLERANCE[dtype])
+    np.testing.assert_array_equal(to_host(given_A), A)
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+def test_unwhiten_rows_of_any_layout(rng, layout):
+    L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
+    A = rng.normal(size=(5, 9))
+    found = linalg.unwhiten_rows(lay_out(L, layout), lay_out(A, layout), overwrite=True)
+    np.testing.assert_allclose(found @ L, A, atol=1e-12)
+
+
+def test_unwhiten_rows_undoes_what_the_transposed_factor_does(xp, rng):
+    L = xp.asarray(np.linalg.cholesky(positive_definite(300, np.float64, rng)))
+    A = rng.normal(size=(5, 300))
+    shared = linalg.diagonal_inverses(L)
+    found = linalg.unwhiten_rows(L, xp.asarray(A.copy()), overwrite=True, inverses=shared)
+    np.testing.assert_allclose(to_host(found) @ to_host(L), A, atol=1e-10)
+    with pytest.raises(InputError, match=r"A has shape .5, 300., the factor has 2 columns"):
+        linalg.unwhiten_rows(xp.asarray(np.eye(2)), xp.asarray(A))
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_between_inverses(xp, rng, m):
+    L, M = np.linalg.cholesky(positive_definite(m, np.float64, rng)), rng.normal(size=(m, m))
+    M = M + M.T
+    found = to_host(linalg.between_inverses(xp.asarray(L), xp.asarray(M)))
+    np.testing.assert_allclose(L.T @ found @ L, M, atol=1e-9)
+    np.testing.assert_array_equal(found, found.T)

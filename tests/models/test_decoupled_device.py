@@ -1,0 +1,196 @@
+"""Decoupled GPs on a device that refuses what a GPU refuses: the numbers of the host."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import special
+
+from daskgp import backend, kernels, likelihoods
+from daskgp.flow.cluster import Executor
+from daskgp.flow.steps import Steps
+from daskgp.flow.stream import Piece
+from daskgp.model import Block, Theta, move
+from daskgp.models.decoupled import Decoupled, Draw, Parameters
+from tests.maths import fakearray
+
+RBF = kernels.RBF(lengthscale=(0.7, 1.3), variance=1.2)
+COMPOSITE = (
+    kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
+    + 0.3 * kernels.Linear(variance=0.3)
+    + kernels.RBF(0.9) * kernels.Periodic(period=1.3, active_dims=[0])
+)
+KERNELS = {**{name: kind() for name, kind in kernels.REGISTRY.items()}, "composite": COMPOSITE}
+FUNCTIONS = ["erfcx", "expit", "gammaln", "log_ndtr", "ndtr"]
+N, B, M = 17, 4, 6
+
+forms = pytest.mark.parametrize("form", ["hybrid", "direct", "shared"])
+both_bases = pytest.mark.parametrize("kind", ["kernel", "generalized"])
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    """device="gpu" is a fake one."""
+    xp = fakearray.module("device")
+    xp.special = SimpleNamespace(
+        **{name: fakearray._call(getattr(special, name), xp) for name in FUNCTIONS}
+    )
+    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
+    monkeypatch.setitem(sys.modules, "cupy", xp)
+    return xp
+
+
+def problem(form, kind="kernel", likelihood="gaussian", kernel=RBF, b=B, m=M, **kind_of_step):
+    """A model, any parameters, rows, and constants of the latent functions."""
+    rng, d, p = np.random.default_rng(0), 2, 2
+    X, y = rng.uniform(0, 1, (N, d)), rng.standard_normal((N, p))
+    if likelihood.startswith("bernoulli"):
+        y = (y > 0).astype(float)
+    if likelihood == "poisson":
+        y = rng.poisson(2.0, (N, p)).astype(float)
+
+    def scales(count):
+        wide = kind == "generalized"
+        return 0.3 * rng.standard_normal((count, d)) if wide else np.zeros((0, d))
+
+    own = Parameters(
+        kernel=kernel.log_parameters,
+        likelihood=likelihoods.by_name(likelihood).log_parameters,
+        covariance_points=rng.standard_normal((b, d)),
+        covariance_scales=scales(b),
+        mean_points=rng.standard_normal((m, d)),
+        mean_scales=scales(m),
+        weights=rng.standard_normal((m, p)),
+        shared_weights=rng.standard_normal((0 if form == "direct" else b, p)),
+        root=np.tril(0.3 * rng.standard_normal((b, b))) + np.eye(b),
+    )
+    form = "direct" if form == "shared" else form
+    model = Decoupled(form, kind, likelihood, jitter=1e-6, **kind_of_step)
+    return model, model.prepare(kernel, own, np.array([0.2, -0.1])), Block(X, y)
+
+
+def assert_close(found, wanted, rtol=1e-9):
+    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
+    if isinstance(wanted, tuple | list):
+        for f, w in zip(found, wanted, strict=True):
+            assert_close(f, w, rtol)
+    elif wanted is None:
+        assert found is None
+    else:
+        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
+
+
+def on(device, model, prepared, rows, columns, dtype="float64", parts=1):
+    """Sums, the bound of them, and moments; what is solved is solved on the host."""
+    there, arrays = move(prepared, device), []
+    cut = np.array_split(np.arange(len(rows.X)), parts), np.array_split(columns, parts)
+    total = None
+    for few, drawn in zip(*cut, strict=True):
+        block = move(Block(*(part[few].astype(dtype) for part in rows)), device)
+        sums = model.local(there, block, Draw(3.0, drawn, 2.0))
+        arrays += [*sums[2:], *sums.gradient[2:]]
+        sums = move(sums, "cpu")
+        total = sums if total is None else model.combine(total, sums)
+    state = move(model.solve(prepared), device)
+    X = move(np.random.default_rng(2).uniform(0, 1, (6, 2)).astype(dtype), device)
+    moments = []
+    for want in ("mean", "variance", "covariance"):
+        few = model.predict(Theta(prepared.kernel, 1.0), state, X, None, want)
+        moments.append(move(few, "cpu"))
+        arrays += [m for m in few[:3] if m is not None]
+    return arrays, (tuple(total), tuple(model.bound(prepared, total)), tuple(moments))
+
+
+def assert_same(gpu, given, columns=None, rtol=1e-7, **cut):
+    columns = np.arange(0, M, 2) if columns is None else columns
+    _, wanted = on("cpu", *given, columns, **cut)
+    arrays, found = on("gpu", *given, columns, **cut)
+    assert [type(array) for array in arrays] == [gpu.ndarray] * len(arrays)
+    assert_close(found, wanted, rtol)
+
+
+@forms
+@both_bases
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
+def test_sums_bound_and_predictions(gpu, form, kind, likelihood):
+    assert_same(gpu, problem(form, kind, likelihood))
+
+
+@pytest.mark.parametrize("likelihood", likelihoods.NAMES)
+@pytest.mark.parametrize("natural", [False, True])
+def test_every_likelihood_and_natural_gradients(gpu, likelihood, natural):
+    given = problem("hybrid", "kernel", likelihood, natural=natural)
+    assert_same(gpu, given)
+    if natural:
+        model, prepared, rows = given
+        own, columns = prepared.parameters, np.arange(M)
+        found, wanted = (
+            model.natural_step(own, model.combine(sums, sums), 0.5)
+            for sums in (
+                move(
+                    model.local(move(prepared, at), move(rows, at), Draw(1.0, columns, 1.0)), "cpu"
+                )
+                for at in ("gpu", "cpu")
+            )
+        )
+        assert_close(found, wanted)
+
+
+@forms
+@both_bases
+def test_a_frozen_mean(gpu, form, kind):
+    assert_same(gpu, problem(form, kind, frozen=True))
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("form", ["hybrid", "shared"])
+def test_every_kernel(gpu, kernel, form):
+    assert_same(gpu, problem(form, kernel=kernel))
+
+
+@forms
+def test_parts_without_rows_or_columns(gpu, form):
+    given = problem(form, "generalized")
+    assert_same(gpu, given, columns=np.zeros(0, int))
+    assert_same(gpu, given, columns=np.array([1]), parts=3)
+    model, prepared, rows = given
+    none = move(Block(rows.X[:0], rows.y[:0]), "gpu")
+    found = model.local(move(prepared, "gpu"), none, Draw(1.0, np.arange(M), 1.0))
+    assert {type(array) for array in (*found[2:], *found.gradient[2:])} == {gpu.ndarray}
+
+
+@pytest.mark.parametrize(("form", "b"), [("hybrid", B), ("shared", B), ("direct", 0)])
+@pytest.mark.parametrize("m", [0, M])
+def test_one_kind_of_functions_alone(gpu, form, b, m):
+    assert_same(gpu, problem(form, b=b, m=m), columns=np.arange(min(m, 2)))
+
+
+@forms
+@both_bases
+def test_float32(gpu, form, kind):
+    given = problem(form, kind)
+    (*_, moments), columns = on("cpu", *given, np.arange(M))[1], np.arange(M)
+    arrays, (_, bound, found) = on("gpu", *given, columns, dtype="float32")
+    assert [type(array) for array in arrays] == [gpu.ndarray] * len(arrays)
+    wanted = on("cpu", *given, columns)[1][1]
+    assert bound[0] == pytest.approx(wanted[0], rel=1e-5)
+    for f, w in zip(bound[1], wanted[1], strict=True):
+        assert np.linalg.norm(f - w) <= 1e-3 * np.linalg.norm(w)
+    np.testing.assert_allclose(found[2].covariance, moments[2].covariance, atol=1e-4)
+
+
+# --- the steps that Dask runs
+
+
+@forms
+def test_steps(form):
+    model, prepared, rows = problem(form, "generalized", "bernoulli")
+    pieces = [Piece(rows, slice(0, 7)), Piece(rows, slice(7, N))]
+    wanted, found = (
+        Steps(model, 100.0, 3, 5, Executor(None, False), "float64", device)
+        for device in ("cpu", "gpu")
+    )
+    assert_close(tuple(found.sums(prepared, pieces, 2)), tuple(wanted.sums(prepared, pieces, 2)))
+    density = found.density(prepared, rows)
+    assert density == pytest.approx(wanted.density(prepared, rows), rel=1e-9)
