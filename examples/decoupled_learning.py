@@ -88,7 +88,7 @@ def draw(marks, curves, path):
     axes[0].set_xticks(marks, [str(mark) for mark in marks])
     axes[0].set_xticks([], minor=True)
     axes[0].set_ylabel("nMSE of f")
-    axes[0].legend(frameon=False)
+    axes[1].legend(frameon=False, loc="lower left")
     fig.savefig(path)
 
 

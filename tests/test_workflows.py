@@ -142,3 +142,34 @@ def test_experts_benchmark_shares_one_training(tmp_path, monkeypatch):
     row = json.loads(run(tmp_path, "benchmarks/experts.py", *only, "--quick").splitlines()[0])
     assert row["optimal"]["rmse"] < row["trivial"]["rmse"]
     assert row["paper"]["rmse"] == row["paper linear"]["rmse"]
+
+
+DECOUPLED = ("--stations", 15, "--years", 1, "--limit", 500, "--batch-rows", 100, "--chunk", 200)
+
+
+def test_decoupled_benchmark_scores(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    only = ("--only", "data,likelihoods", "--sets", "ghcn", "--contenders", "decoupled,gpr")
+    targets = ("--targets", "poisson", "--methods", "decoupled,glm")
+    steps = ("--steps", 40, "--curve", "--curve-every", 20)
+    printed = run(tmp_path, "benchmarks/decoupled.py", *only, *targets, *steps, *DECOUPLED)
+    ours, exact, counts, glm = map(json.loads, filter(lambda s: s[0] == "{", printed.splitlines()))
+    assert max(ours["nmse"], exact["nmse"]) < 0.5
+    assert [point[0] for point in ours["curve"]] == [20, 40]
+    assert ours["curve"][-1][2] == ours["nmse"]
+    assert glm["density"] < counts["density"] < counts["truth"]
+
+
+def test_decoupled_benchmark_measures_steps(tmp_path):
+    only = ("--only", "speed,growth,reading", "--stepped", "daskgp", "--dtypes", "float32")
+    speed = ("--rows", 2_000, "--inducing", 60, "--gemm", 256, "--repeats", 1, "--measured", 3)
+    growth = ("--sizes", "200,400", "--growth-rows", 2_000, "--n-covariance", 40)
+    reading = ("--store-rows", 1_000, "--reading-steps", 5, "--features", 3)
+    printed = run(tmp_path, "benchmarks/decoupled.py", *only, *speed, *growth, *reading, *DECOUPLED)
+    rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert [row["n_mean"] for row in rows if "n_mean" in row] == [200, 400]
+    read = [row["objective"] for row in rows if "where" in row]
+    assert read[0] == read[1]  # from memory and from the store
+    assert read[2] == read[3]
+    assert "floor" in printed
+    assert "slope" in printed

@@ -39,7 +39,7 @@ class DecoupledGP(VariationalGP):
     n_covariance : int
         Functions of the covariance.
     batch_rows : int, optional
-        Most rows of a step; default 1,024 or all.
+        Rows of a step; default 1,024 or all.
     likelihood : {"gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"}
         Of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson" the log
         link and takes counts.  Targets of the last three are not standardised.
@@ -76,7 +76,8 @@ class DecoupledGP(VariationalGP):
     n_subset : int
         Rows for "subset"; an evaluation costs of order n_subset³.
     noise_variance : float
-        Initial noise variance of a Gaussian likelihood, in units of the standardised y.
+        Initial noise variance of a Gaussian likelihood, squared scale of a Student-t, in units of
+        the standardised y.
     optimizer : {"adam", None}
         None keeps hyper-parameters as they are; q is learned all the same.
     learning_rate : float
@@ -255,8 +256,11 @@ class DecoupledGP(VariationalGP):
 
     def _refuse_few_rows(self, n: int) -> None:
         super()._refuse_few_rows(n)
-        if self.n_mean is not None and self.n_mean > n:
-            raise InputError(f"n_mean={self.n_mean} for {n} usable rows: choose at most {n}")
+        left = n - self._n_validation(n)
+        if self.n_mean is not None and self.n_mean > left:
+            raise InputError(
+                f"n_mean={self.n_mean} for {left} rows to train on: choose at most {left}"
+            )
 
 
 class SVGP(VariationalGP):

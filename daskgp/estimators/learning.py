@@ -35,7 +35,8 @@ SAMPLE = 8_192
 class Bases(NamedTuple):
     """How large the bases are to be: functions of the covariance, of the mean beyond, and a step's.
 
-    ``scaled`` functions have lengthscales of their own.
+    ``scaled`` functions have lengthscales of their own.  After ``most`` steps they grow no more:
+    the data may have fewer distinct rows.
     """
 
     covariance: int
@@ -43,6 +44,7 @@ class Bases(NamedTuple):
     step: int
     scaled: bool
     shared: bool
+    most: int | None
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Learning:
     def advance(self, parameters: Parameters, step: int) -> tuple[Parameters, Found]:
         """Add functions, then estimate the bound and its gradient from the next batch."""
         pieces = self.take()
-        parameters = self._grown(parameters, pieces)
+        parameters = self._grown(parameters, pieces, step)
         model = self.steps.model
         prepared = self._prepare(parameters)
         total = self.steps.sums(prepared, pieces, step)
@@ -104,7 +106,10 @@ class Learning:
 
     def conditioner(self, name: str, parameters: Parameters, step: int) -> Conditioner | None:
         """Coordinates of the mean's weights, and of the root of a direct covariance."""
-        if self.precondition == "jacobi" and name in ("weights", "shared_weights", "root"):
+        direct = self.steps.model.form == "direct"  # the hybrid's others are whitened
+        if self.precondition == "jacobi" and (
+            name == "weights" or (direct and name in ("shared_weights", "root"))
+        ):
             return self._jacobi(name, parameters)
         if self.precondition != "blocks" or name != "weights":
             return None
@@ -120,7 +125,8 @@ class Learning:
         members = self._blocks.members if self._blocks else []
         order = np.concatenate([*members, np.zeros(0, np.int64)]).astype(np.int64)
         sizes = np.array([len(few) for few in members], np.int64)
-        return {"where": self.place(), "order": order, "sizes": sizes}
+        seed = np.array(self.steps.seed)
+        return {"where": self.place(), "order": order, "sizes": sizes, "seed": seed}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take groups up again; their factors are made at the next step."""
@@ -138,14 +144,14 @@ class Learning:
         with single_blas_thread():
             return self.steps.model.prepare(self.kernel, parameters, self.offset)
 
-    def _grown(self, parameters: Parameters, pieces: list[Piece]) -> Parameters:
+    def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
         bases = self.bases
         covariance = min(bases.step, bases.covariance - len(parameters.root))
         mean = min(bases.step, bases.mean - len(parameters.weights))
-        if covariance <= 0 and mean <= 0:
+        if (covariance <= 0 and mean <= 0) or (bases.most is not None and step >= bases.most):
             return parameters
-        rows = self.steps.first(pieces, max(covariance, 0) + max(mean, 0))
+        rows = _unseen(self.steps.inputs(pieces), parameters)
         if covariance > 0:
             few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
             parameters = self._with_covariance(parameters, few)
@@ -175,7 +181,8 @@ class Learning:
         """Groups of functions and their factors, of which only those that changed are made."""
         old, count = self._blocks or Blocks([], []), len(parameters.weights)
         known = sum(map(len, old.members))
-        if count > known and count >= self.bases.mean:  # all are there: put neighbours together
+        full = count > known and count >= self.bases.mean
+        if full or step == self.bases.most:  # all are there: put neighbours together
             members = groups(self.kernel, parameters, GROUP)
             return Blocks(members, self._factors(parameters, members), fresh=True)
         stale = step % REFRESH == 0 or len(old.factors) < len(old.members)
@@ -199,6 +206,14 @@ class Learning:
             A, own = whiten_rows(L, C[b:, :b]), C[b:, b:]
             found.append(conditioning.root(own - A @ A.T, float(own.trace()) / len(own)))
         return found
+
+
+def _unseen(rows: np.ndarray, parameters: Parameters) -> np.ndarray:
+    """Distinct rows, in their order, where there is no function yet."""
+    there = np.concatenate([parameters.covariance_points, parameters.mean_points])
+    _, first = np.unique(np.concatenate([there, rows]), axis=0, return_index=True)
+    new = np.sort(first[first >= len(there)])
+    return rows[new - len(there)]
 
 
 def _some(points: Points, few: np.ndarray) -> Points:

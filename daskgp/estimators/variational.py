@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -12,17 +12,17 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 from dask import delayed
+from distributed.system import MEMORY_LIMIT
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.estimators import training
+from daskgp.estimators import subset, training
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Bases, Learning, Precondition
 from daskgp.estimators.settings import JITTER, check_settings, positive, share, whole
-from daskgp.flow import io, partition, rounds
+from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, freed_memory_is_kept, solve_threads
 from daskgp.flow.io import grids, reading
@@ -43,7 +43,6 @@ MEAN_PACE = 10.0
 """What the mean's weights move by beside other parameters: their coordinates are of size one."""
 VALIDATION_ROWS = 10_000
 """Most rows that are held out."""
-SUBSET_ITERATIONS = 50
 SMOOTHED = 100
 """Steps whose bounds are averaged for ``objective_``."""
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
@@ -60,6 +59,7 @@ class _Fit(NamedTuple):
     likelihood: Likelihood
     offset: np.ndarray
     rows: float
+    seed: int
 
 
 class VariationalGP(GaussianProcess):
@@ -204,9 +204,12 @@ class VariationalGP(GaussianProcess):
 
     def _likelihood(self, noise_variance: float | None = None) -> Likelihood:
         found = likelihoods.by_name(self.likelihood)
-        if noise_variance is not None and self.likelihood == "gaussian":
-            return found.with_log_parameters(np.log([noise_variance]))
-        return found
+        if noise_variance is None or found.discrete:
+            return found
+        powers = [POWERS.get(name, 0.0) for name in found.parameter_names]
+        scales = np.array([power * np.log(noise_variance) for power in powers])
+        start = np.where(np.array(powers) > 0, scales, found.log_parameters)
+        return found.with_log_parameters(start)
 
     def _model(self) -> Any:
         return Decoupled(
@@ -283,13 +286,19 @@ class VariationalGP(GaussianProcess):
 
     def _refuse_few_rows(self, n: int) -> None:
         super()._refuse_few_rows(n)
-        if self._batch(n) > n:
+        left = n - self._n_validation(n)
+        if left < 1:
+            raise InputError(f"{n} usable rows: too few to hold some out, leave validation out")
+        if self._batch(left) > left:
             raise InputError(
-                f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"
+                f"batch_rows={self.batch_rows} for {left} rows to train on: choose at most {left}"
             )
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
         self._check()
+        if self._from_subset():
+            few, d, p = min(self.n_subset, len(rows)), rows.n_features, rows.n_targets
+            subset.refuse_large(few, d, p, self._kernel().tiles, MEMORY_LIMIT)
         super()._refuse(rows, executor)
 
     def _plan(self, rows: io.Rows) -> planning.Plan:
@@ -311,6 +320,16 @@ class VariationalGP(GaussianProcess):
         p = rows.n_targets
         return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
 
+    def _fit_rows(
+        self, rows: io.Rows, executor: Executor, checkpoint: str | None, keep: str | None = None
+    ) -> None:
+        if self._likelihood().discrete:
+            remedy = f"put it in {visible.HERE}, with store= where fit writes it"
+            for array in (rows.X, rows.y):
+                visible.check(executor, array, "the training data", remedy)
+            _check_targets(rows, self._spans(rows), executor, self._likelihood())
+        super()._fit_rows(rows, executor, checkpoint, keep)
+
     def _learn(
         self,
         stage: rounds.Rounds,
@@ -319,17 +338,17 @@ class VariationalGP(GaussianProcess):
         checkpoint: str | None,
         keep: str,
     ) -> None:
-        fit = self._begin(stage, theta, sums)
-        self._learned, self._sums = None, sums
-        held, validation = self._held_out(fit)
-        fit = fit._replace(rows=fit.rows - len(validation.X))
         keeper = None
         if checkpoint is not None:
             free = ("progress", "max_iter")
             keeper = Snapshots(checkpoint, training.run_identity(self, sums, free))
         kept = keeper.read() if keeper else None
+        seed = self._seed() if kept is None else int(kept["seed"])
+        fit = self._begin(stage, theta, sums, seed)
+        held, validation = self._held_out(fit)
+        fit = fit._replace(rows=fit.rows - len(validation.X))
         if kept is None and self._from_subset():
-            fit = self._with_hyperparameters(fit, held, len(validation.X))
+            fit = self._with_hyperparameters(fit, sums, held, len(validation.X))
         run = Run.begin(self._parameters(fit)) if kept is None else Run.restore(Parameters, kept)
         if kept is not None:
             logger.info("continuing after %d steps", run.step)
@@ -343,7 +362,7 @@ class VariationalGP(GaussianProcess):
                 dataclasses.replace(stage.executor, show=False),
                 stage.dtype,
                 batch,
-                self._seed(),
+                seed,
                 held,
                 None if kept is None else kept["where"],
                 fetch=here.here,
@@ -361,7 +380,10 @@ class VariationalGP(GaussianProcess):
                     ("kernel", "likelihood"),
                     keeper,
                 )
+        self._learned, self._sums = None, sums
         self._conclude(fit, run)
+        assert self.objective_ is not None
+        self.objective_ *= sums.rows / fit.rows  # as if those held out were trained on too
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on learning from more rows, in one pass over them.
@@ -385,6 +407,8 @@ class VariationalGP(GaussianProcess):
         executor = Executor(None, False, here=True)
         rows = io.rows_of(X, y, None, True, self.block_rows)
         spans = self._spans(rows)
+        if self._likelihood().discrete:
+            _check_targets(rows, spans, executor, self._likelihood())
         sums = rounds.describe(rows, spans, executor)
         first = not hasattr(self, "solved_")
         if first:
@@ -398,14 +422,14 @@ class VariationalGP(GaussianProcess):
             self._model(), rows, windows, scale, executor, self.dtype, self.device
         )
         if first:
-            fit = self._begin(stage, training.start(self, stage, sums), sums)
+            fit = self._begin(stage, training.start(self, stage, sums), sums, self._seed())
             run, self._sums, self._learned = Run.begin(self._parameters(fit)), sums, None
         else:
             fit, run = self._resumed(stage)
         fit = fit._replace(rows=before + sums.rows)
         pieces = self._pieces(fit)
         problem = self._problem(fit, executor, lambda: pieces.pop(0), _nowhere, _none(rows))
-        problem.bases = problem.bases._replace(covariance=self._n_inputs())
+        problem.bases = problem.bases._replace(covariance=self._n_inputs(), most=None)
         if self.optimizer is not None:
             problem.let_go()
         if self._learned is not None:
@@ -426,43 +450,38 @@ class VariationalGP(GaussianProcess):
 
     # -- parts of a fit ----------------------------------------------------------------------
 
-    def _begin(self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> _Fit:
+    def _begin(self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int) -> _Fit:
         found = self._likelihood(theta.noise_variance)
         offset = np.zeros(stage.rows.n_targets)
-        if found.discrete:
-            _check_targets(stage, found)
-            if self.mean == "constant":
-                offset = found.offset(sums.mean[stage.rows.n_features :])
-        return _Fit(stage, theta, found, offset, sums.rows)
+        if found.discrete and self.mean == "constant":
+            offset = found.offset(sums.mean[stage.rows.n_features :])
+        return _Fit(stage, theta, found, offset, sums.rows, seed)
 
     def _from_subset(self) -> bool:
         """Whether hyper-parameters are those of the evidence of some rows, and kept."""
         return self.optimizer is not None and self._hyperparameters == "subset"
 
-    def _with_hyperparameters(self, fit: _Fit, held: HeldOut | None, n_held: int) -> _Fit:
+    def _with_hyperparameters(
+        self, fit: _Fit, sums: scaling.Sums, held: HeldOut | None, n_held: int
+    ) -> _Fit:
         """Hyper-parameters from the exact evidence of a random subset of rows that are trained on.
 
         Rows that are held out have the smallest keys of their seed; those after them are taken.
         """
         stage = dataclasses.replace(fit.stage.executor, show=False)
-        number, seed = min(self.n_subset, int(fit.rows)), (self._seed(), 12)
+        number, seed = min(self.n_subset, int(fit.rows)), (fit.seed, 12)
         rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
         drawn = rounds.draw(*rows, n_held + number, held.seed if held else seed, stage)
         if held is not None:
             trained = drawn.keys > held.highest
             drawn = rounds.Drawn(*(part[trained] for part in drawn))
-        exact = ExactGP(
-            fit.theta.kernel,
-            noise_variance=fit.theta.noise_variance,
-            mean="zero",
-            standardize=False,
-            max_iter=SUBSET_ITERATIONS,
-            device=self.device,
-            progress=self.progress,
-        ).fit(drawn.X, drawn.y)
-        noise = exact.noise_variance_
-        theta = dataclasses.replace(fit.theta, kernel=exact.kernel_, noise_variance=noise)
-        logger.info("hyper-parameters are those of %d rows: %r", number, exact.kernel_)
+        k = len(fit.theta.kernel.log_parameters)
+        theta = dataclasses.replace(fit.theta, inputs=None)
+        bounds = training.bounds(self, theta, sums, fit.stage.scaling)[: k + 1]
+        found = subset.trained_on(theta, Block(drawn.X, drawn.y), bounds, self.progress)
+        noise = found.noise_variance
+        theta = dataclasses.replace(fit.theta, kernel=found.kernel, noise_variance=noise)
+        logger.info("hyper-parameters are those of %d rows: %r", number, found.kernel)
         return fit._replace(theta=theta, likelihood=self._likelihood(noise))
 
     def _parameters(self, fit: _Fit) -> Parameters:
@@ -479,13 +498,15 @@ class VariationalGP(GaussianProcess):
         n, stage = int(fit.rows), fit.stage
         covariance = self._n_inputs() if fit.theta.inputs is None else len(fit.theta.inputs)
         scaled, shared = self._basis == "generalized", self._shared()
-        bases = Bases(covariance, self._n_mean(n), self.n_added, scaled, shared)
+        mean, batch = self._n_mean(n), self._batch(n)
+        most = 2 * -(-mean // self.n_added) + 2 * -(-n // batch)
+        bases = Bases(covariance, mean, self.n_added, scaled, shared, most)
         quiet = dataclasses.replace(executor, show=False)
         steps = Steps(
             self._model(),
             fit.rows,
-            self.n_columns or self._batch(n),
-            self._seed(),
+            self.n_columns or batch,
+            fit.seed,
             quiet,
             stage.dtype,
             stage.device,
@@ -547,10 +568,15 @@ class VariationalGP(GaussianProcess):
         stage = fit.stage
         if self.validation is None:
             return None, _none(stage.rows)
-        number = max(1, min(VALIDATION_ROWS, round(self.validation * fit.rows)))
-        seed = self._seed(), 11
+        number = self._n_validation(int(fit.rows))
+        seed = fit.seed, 11
         drawn = rounds.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
         return HeldOut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
+
+    def _n_validation(self, n: int) -> int:
+        if self.validation is None:
+            return 0
+        return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
 
     def _here(self, executor: Executor) -> Executor:
         """Where gradients are computed."""
@@ -567,17 +593,15 @@ class VariationalGP(GaussianProcess):
         found = []
         for span in partition.parts(0, n, batch):
             lanes = partition.parts(*span, LANE_ROWS)
-            found.append([Piece(node, slice(*lane)) for lane in lanes])
+            found.append([Piece((node,), (slice(*lane),)) for lane in lanes])
         return found
 
     def _resumed(self, stage: rounds.Rounds) -> tuple[_Fit, Run]:
         """The fit and run so far, on other rows."""
         solved = self.solved_
         found = self.likelihood_
-        if found.discrete:
-            _check_targets(stage, found)
         theta = Theta(solved.theta.kernel, float(self.noise_variance))
-        fit = _Fit(stage, theta, found, solved.state.offset, 0.0)
+        fit = _Fit(stage, theta, found, solved.state.offset, 0.0, self._seed())
         if not hasattr(self, "_run"):  # read from a store
             run = Run.begin(solved.state.parameters(solved.theta.kernel))
             names = [*theta.kernel.parameter_names, *found.parameter_names]
@@ -614,16 +638,17 @@ class VariationalGP(GaussianProcess):
         self._remember(stage, theta, model.solve(prepared), None)
 
 
-def _check_targets(stage: rounds.Rounds, likelihood: Likelihood) -> None:
-    """Raise InputError for targets outside the support of a likelihood."""
-    rows = stage.rows
+def _check_targets(
+    rows: io.Rows, spans: Sequence[partition.Span], executor: Executor, likelihood: Likelihood
+) -> None:
+    """Raise InputError for targets of complete rows outside the support of a likelihood."""
 
-    def first(span: partition.Span) -> list[np.ndarray]:
-        y = rows.read(*span)[1]
-        wrong = ~likelihood.supports(y) & ~np.isnan(y)
-        return [y[wrong.any(axis=1)][:1]]
+    def wrong(span: partition.Span) -> list[np.ndarray]:
+        X, y = rows.read(*span)
+        y = y[scaling.complete_rows(X, y)]
+        return [y[(~likelihood.supports(y)).any(axis=1)]]
 
-    found = rounds.map_all(first, stage.spans, stage.executor, "targets")
+    found = rounds.map_all(wrong, spans, executor, "targets")
     likelihood.check(np.concatenate(found), rows.target_names)
 
 

@@ -149,6 +149,8 @@ TRIM, MMAP, GIVEN_BACK = -1, -3, 64 << 20
 
 def _keep_freed() -> Callable[[], None]:
     """What MALLOC says, for this process; C libraries without it have their own ways."""
+    if os.name != "posix" or any(name in os.environ for name in MALLOC):
+        return lambda: None
     libc: Any = ctypes.CDLL(None)
     if not (hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim")):
         return lambda: None

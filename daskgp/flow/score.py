@@ -83,10 +83,11 @@ def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> 
     scale = unit[0] if y.ndim == 1 else unit
     # a measured y is scaled where the likelihood is fitted, and a density is one of those units
     density = metrics.nlpd(y / scale, latent / scale, variance / scale**2, likelihood)
+    known = (~da.isnan(y)).sum(axis=0)
     found = {
         "rmse": metrics.rmse(y, mean),
         "mae": metrics.mae(y, mean),
-        "nlpd": density + float(np.mean(np.log(unit))),
+        "nlpd": density + (known * np.log(unit)).sum() / known.sum(),
         "n": (~da.isnan(y)).sum(),
     }
     if isinstance(likelihood, Bernoulli):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ class Steps:
         shared, task = node("prepared", prepared), _Task(self.model, self.device)
         shares = np.array_split(drawn, len(pieces))
         arguments = [
-            (piece.pool, piece.rows, Draw(self.count / total, few, weight), shared)
+            (piece.rows, Draw(self.count / total, few, weight), shared, *piece.pools)
             for piece, few in zip(pieces, shares, strict=True)
         ]
         label = f"{self.model.name}-step"
@@ -57,14 +58,9 @@ class Steps:
         found: Sums = tree_sum(nodes, self.model.combine, self.executor, label, in_place=False)
         return found
 
-    def first(self, pieces: list[Piece], number: int) -> np.ndarray:
-        """Inputs (number, d) of rows of a batch, as many from each piece."""
-        shares = np.array_split(np.arange(number), len(pieces))
-        arguments = [
-            (piece.pool, slice(piece.rows.start, min(piece.rows.start + len(few), piece.rows.stop)))
-            for piece, few in zip(pieces, shares, strict=True)
-        ]
-        nodes = mapped(_inputs, arguments, "functions")
+    def inputs(self, pieces: list[Piece]) -> np.ndarray:
+        """Inputs (n, d) of the rows of a batch."""
+        nodes = mapped(_inputs, [(piece.rows, *piece.pools) for piece in pieces], "functions")
         return np.concatenate(self.executor.compute_all(nodes))
 
     def density(self, prepared: Prepared, rows: Block) -> float:
@@ -96,8 +92,14 @@ def _plus(a: float, b: float) -> float:
     return a + b
 
 
-def _inputs(pool: Block, rows: slice) -> np.ndarray:
-    return np.asarray(pool.X[rows], np.float64)
+def _inputs(rows: Sequence[slice], *pools: Block) -> np.ndarray:
+    return np.asarray(_joined(rows, pools).X, np.float64)
+
+
+def _joined(rows: Sequence[slice], pools: Sequence[Block]) -> Block:
+    """Parts of pools as one block."""
+    parts = [(pool.X[few], pool.y[few]) for few, pool in zip(rows, pools, strict=True)]
+    return Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +109,10 @@ class _Task:
     model: Decoupled
     device: str
 
-    def local(self, pool: Block, rows: slice, draw: Draw, prepared: Prepared) -> Sums:
+    def local(self, rows: Sequence[slice], draw: Draw, prepared: Prepared, *pools: Block) -> Sums:
         with single_blas_thread():
             device = resolve_device(self.device)
-            block = move(Block(pool.X[rows], pool.y[rows]), device)
+            block = move(_joined(rows, pools), device)
             sums: Sums = move(self.model.local(move(prepared, device), block, draw), "cpu")
             return sums
 

@@ -20,6 +20,7 @@ from dask import delayed
 from dask.delayed import Delayed
 
 from daskgp import scaling
+from daskgp.errors import RunError
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span, parts
@@ -32,20 +33,26 @@ POOL_BATCHES, POOL_BLOCKS = 16, 8
 """Batches, and blocks, that are shuffled together at least, if memory allows."""
 POOL_BYTES = 128 << 20
 """Most bytes of rows that a lane shuffles at a time; one block at least."""
+EPOCHS = 100
+"""Epochs in which a lane is dealt blocks with rows at least once."""
 LEAST_BLOCKS = 4
 """Blocks of a lane in an epoch: fewer are cut."""
 
 
 class Piece(NamedTuple):
-    """Rows of a batch that one task works on: part of a pool, a node of a graph."""
+    """Rows of a batch that one task works on: parts of pools, which are nodes of a graph.
 
-    pool: Delayed
-    rows: slice
+    ``epochs`` are those that the parts belong to.
+    """
+
+    pools: tuple[Delayed, ...]
+    rows: tuple[slice, ...]
+    epochs: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         """Number of rows."""
-        return self.rows.stop - self.rows.start
+        return sum(few.stop - few.start for few in self.rows)
 
 
 class HeldOut(NamedTuple):
@@ -73,7 +80,7 @@ class Stream:
     rows, spans, scaling, executor, dtype
         As of ``Rounds``.
     batch_rows : int
-        Most rows of a batch.
+        Rows of a batch.
     seed : int
         Of the order of blocks and rows.
     held_out : HeldOut, optional
@@ -81,7 +88,7 @@ class Stream:
     fetch : bool
         Whether rows that workers read come to this process, which trains.
     places : ndarray (lanes, 3) of int, optional
-        Epoch, pool and batch where each lane goes on; default the beginning.
+        Epoch, pool and its row where each lane goes on; default the beginning.
     """
 
     rows: Rows
@@ -118,6 +125,7 @@ class Stream:
     def close(self) -> None:
         """Read no further."""
         self._reader.shutdown(wait=True, cancel_futures=True)
+        self._lanes = []  # pools live as long as anything names them
 
     def __enter__(self) -> Stream:
         return self
@@ -131,8 +139,8 @@ class Stream:
 
     def _read(self, epoch: int, lane: int, lanes: int, pool: int, size: int) -> _Pool:
         source = _Source(self.rows, self.scaling, self.dtype, self.held_out)
-        wide = self._pool_blocks(size)
-        while True:
+        wide, begun = self._pool_blocks(size), epoch
+        while epoch < begun + EPOCHS:
             order = np.random.default_rng([self.seed, 8, epoch]).permutation(len(self._blocks))
             own = order[lane::lanes]
             number = -(-len(own) // wide)
@@ -151,6 +159,7 @@ class Stream:
             if count:
                 return _Pool(node, count, epoch, pool)
             pool += 1
+        raise RunError(f"no usable rows were found in {EPOCHS} passes: has the data changed?")
 
     def _pool_blocks(self, size: int) -> int:
         largest = max(span.rows for span in self._blocks)
@@ -173,31 +182,38 @@ class _Lane:
     """One of the tasks' sources of rows."""
 
     def __init__(
-        self, stream: Stream, number: int, lanes: int, size: int, epoch: int, pool: int, batch: int
+        self, stream: Stream, number: int, lanes: int, size: int, epoch: int, pool: int, offset: int
     ) -> None:
         self._stream, self._number, self._lanes, self._size = stream, number, lanes, size
-        self._epoch, self._pool, self._batch = epoch, pool, batch
+        self._epoch, self._pool, self._offset = epoch, pool, offset
         self._current: _Pool | None = None
         self._coming = self._begin(epoch, pool)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Epoch, pool and batch of the next piece."""
-        return self._epoch, self._pool, self._batch
+        """Epoch, pool and its row from which the next piece comes."""
+        return self._epoch, self._pool, self._offset
 
     def take(self) -> Piece:
+        """The next rows, from as many pools as they take: every batch has as many."""
+        pools, rows, epochs, left = [], [], [], self._size
+        while left:
+            pool = self._pool_to_take_from()
+            few = slice(self._offset, min(self._offset + left, pool.size))
+            pools.append(pool.node)
+            rows.append(few)
+            epochs.append(pool.epoch)
+            left, self._offset = left - (few.stop - few.start), few.stop
+            if few.stop == pool.size:
+                self._current, self._pool, self._offset = None, self._pool + 1, 0
+        return Piece(tuple(pools), tuple(rows), tuple(epochs))
+
+    def _pool_to_take_from(self) -> _Pool:
         if self._current is None:
             self._current = self._coming.result()
             self._epoch, self._pool = self._current.epoch, self._current.number
             self._coming = self._begin(self._epoch, self._pool + 1)
-        count = self._current.size
-        number = -(-count // self._size)
-        edges = np.linspace(0, count, number + 1).astype(int)
-        piece = Piece(self._current.node, slice(*map(int, edges[self._batch : self._batch + 2])))
-        self._batch += 1
-        if self._batch >= number:
-            self._current, self._pool, self._batch = None, self._pool + 1, 0
-        return piece
+        return self._current
 
     def _begin(self, epoch: int, pool: int) -> Future[_Pool]:
         return self._stream.read(epoch, self._number, self._lanes, pool, self._size)

@@ -186,7 +186,7 @@ def test_float32(gpu, form, kind):
 @forms
 def test_steps(form):
     model, prepared, rows = problem(form, "generalized", "bernoulli")
-    pieces = [Piece(rows, slice(0, 7)), Piece(rows, slice(7, N))]
+    pieces = [Piece((rows,), (slice(0, 7),)), Piece((rows,), (slice(7, N),))]
     wanted, found = (
         Steps(model, 100.0, 3, 5, Executor(None, False), "float64", device)
         for device in ("cpu", "gpu")

@@ -60,7 +60,6 @@ import numpy as np
 import scipy.stats
 import spatial
 from cagp import collect, read_split, table_of
-from dask.system import CPU_COUNT
 from rich.console import Console
 from rich.table import Table
 from sgpr import problem
@@ -181,7 +180,6 @@ class Gpytorch:
         import gpytorch
         import torch
 
-        torch.set_num_threads(CPU_COUNT)
         self.dtype: Any = getattr(torch, dtype)
         self.X, self.y = (torch.tensor(part, dtype=self.dtype) for part in (X, y))
         covariance = _in_gpytorch(kernel)
