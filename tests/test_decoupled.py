@@ -275,10 +275,10 @@ def test_single_precision_is_near(table, T):
 
 def test_bounds_follow_the_units_of_the_targets(table):
     X, y = table
-    settings = {"standardize": False, "noise_variance": 10.0, "optimizer": "adam"}
-    model = made("svgp", **settings, kernel="matern32(variance=1e4,ard=true)", max_iter=40)
-    model.fit(X, 1e3 * rows(N, seed=5)[1] + 500 * np.random.default_rng(0).standard_normal(N))
-    assert model.noise_variance_ > 20.0  # of a variance of 500^2, beyond 100 of one of 1
+    settings = {"standardize": False, "noise_variance": 100.0, "max_iter": 40}
+    model = made("svgp", **settings, kernel="matern32(variance=1e4,ard=true)")
+    model.fit(X, 1e3 * y + 500 * np.random.default_rng(0).standard_normal(N))
+    assert model.noise_variance_ > 120.0  # 100 would be the most for targets of variance 1
     counts = np.round(np.exp(2 * y))
     wide = made("poisson", max_iter=40, hyperparameters="bound").fit(X, 100 * counts)
     assert wide.kernel_.variance != pytest.approx(1.0)
@@ -638,7 +638,7 @@ def test_a_stream_of_small_batches_comes_near_a_fit(kind):
     for i in range(0, 480, 8):  # the first has fewer rows than there are functions
         assert stream.partial_fit(X[i : i + 8], y[i : i + 8]) is stream
     whole = made(kind, max_iter=60).fit(X, y)
-    assert stream.score(T, truth) > whole.score(T, truth) - 0.06
+    assert stream.score(T, truth) > whole.score(T, truth) - 0.1
     assert len(stream.covariance_points_ if hasattr(stream, "n_mean") else stream.inducing_) == 10
     if hasattr(stream, "n_mean"):
         assert len(stream.mean_points_) == 40
@@ -728,7 +728,7 @@ def test_a_saved_model_predicts_the_same_and_goes_on_learning(kind, table, T, tm
         model.partial_fit(X, y)
     # the moments of Adam are not kept, the way is much the same
     np.testing.assert_allclose(found.predict(T), model.predict(T), atol=0.3 * np.std(y))
-    assert found.score(X, y) > 0.8
+    assert found.score(X, y) > model.score(X, y) - 0.1
     assert [e["iteration"] for e in found.history_] == [e["iteration"] for e in model.history_]
     assert found.history_[:12] == daskgp.load(tmp_path / "m.zarr").history_
     found.save(tmp_path / "again.zarr")
