@@ -118,9 +118,10 @@ class Likelihood(ABC):
             return
         column = int(np.argmax(bad.any(axis=0)))
         value, count = y[bad[:, column], column][0], bad[:, column].sum()
+        others = f" and {count - 1} more such values" if count > 1 else ""
         raise InputError(
-            f"target {names[column]!r} holds {float(value):g} ({count} of {len(y)} values), "
-            f"but the {self.name} likelihood takes {self._takes}"
+            f"target {names[column]!r} holds {float(value):g}{others}, but the {self.name} "
+            f"likelihood takes {self._takes}"
         )
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:

@@ -118,9 +118,9 @@ def _model(url: str, group: Any) -> None:
 
 def _model_table(url: str, estimator: GaussianProcess) -> Table:
     from daskgp.estimators import CaGP, ExpertsGP
+    from daskgp.estimators.variational import VariationalGP
 
-    solved, scaling = estimator.solved_, estimator.solved_.scaling
-    noise = estimator.noise_variance_
+    solved = estimator.solved_
     table = _table(f"model {url}")
     table.add_row("model", estimator.model_name)
     table.add_row("rows", f"{estimator.n_rows_:,}")
@@ -141,10 +141,10 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     elif solved.kept:
         for what, said in solved.kept.describe().items():
             table.add_row(what, said)
+    if isinstance(estimator, VariationalGP):
+        _add_functions(table, solved.state)
     table.add_row("kernel", _kernel_text(estimator.kernel_))
-    table.add_row("noise variance", f"{noise:.6g} (standardised)")
-    stds = np.sqrt(noise) * scaling.y_scale
-    table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
+    _add_noise(table, estimator)
     if estimator.objective_ is not None:
         table.add_row("objective", f"{estimator.objective_:.8g}")
         table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
@@ -153,6 +153,23 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
     return table
+
+
+def _add_functions(table: Table, state: Any) -> None:
+    """How many functions a variational GP has."""
+    table.add_row("functions of the covariance", f"{len(state.root):,}")
+    table.add_row("functions of the mean", f"{len(state.weights) + len(state.shared_weights):,}")
+
+
+def _add_noise(table: Table, estimator: GaussianProcess) -> None:
+    """What y is given f."""
+    solved, noise = estimator.solved_, estimator.noise_variance_
+    if solved.likelihood is not None:
+        table.add_row("likelihood", f"{solved.likelihood!r}")
+        return
+    table.add_row("noise variance", f"{noise:.6g} (standardised)")
+    stds = np.sqrt(noise) * solved.scaling.y_scale
+    table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
 
 
 def _lengthscale_table(estimator: GaussianProcess) -> Table:

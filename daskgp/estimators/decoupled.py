@@ -99,7 +99,8 @@ class DecoupledGP(VariationalGP):
     kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
     mean_points_, covariance_points_ : ndarray (m, d), in the units of X
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
-        over the last 100 steps
+        over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
+        the units of y
     history_ : list of dict, one a step; ``objective`` is the estimate of its batch
     n_features_in_, feature_names_in_, n_rows_
 
@@ -247,6 +248,11 @@ class DecoupledGP(VariationalGP):
                 f"basis={self.basis!r} needs an RBF kernel, not {type(self._kernel()).__name__}: "
                 "choose kernel='rbf(ard=true)' or basis='kernel'"
             )
+        if not self.share and self.parametrization == "hybrid":
+            raise SettingError(
+                "share=False is for parametrization='direct': the hybrid form's mean always has "
+                "the covariance's functions"
+            )
         number = self._n_inputs()
         if self.n_mean is not None and self._shared() and number > self.n_mean:
             raise SettingError(
@@ -290,7 +296,8 @@ block_rows, dtype, device, store, random_state, progress
     kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
     inducing_ : ndarray (m, d), in the units of X
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
-        over the last 100 steps
+        over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
+        the units of y
     history_ : list of dict, one a step; ``objective`` is the estimate of its batch
     n_features_in_, feature_names_in_, n_rows_
 

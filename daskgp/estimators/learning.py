@@ -182,7 +182,8 @@ class Learning:
         old, count = self._blocks or Blocks([], []), len(parameters.weights)
         known = sum(map(len, old.members))
         full = count > known and count >= self.bases.mean
-        if full or step == self.bases.most:  # all are there: put neighbours together
+        short = step == self.bases.most and count < self.bases.mean
+        if full or short:  # all are there: put neighbours together
             members = groups(self.kernel, parameters, GROUP)
             return Blocks(members, self._factors(parameters, members), fresh=True)
         stale = step % REFRESH == 0 or len(old.factors) < len(old.members)

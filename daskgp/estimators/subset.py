@@ -15,10 +15,15 @@ from daskgp.models.exact import Exact
 ITERATIONS = 50
 
 
+def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
+    """Bytes that an evaluation of the evidence of so many rows takes."""
+    shape = Shape(number, features, targets, number, 0, 8, tiles, number)
+    return Exact().footprint(shape).solve
+
+
 def refuse_large(number: int, features: int, targets: int, tiles: int, memory: int) -> None:
     """Raise PlanError where the kernel matrices of so many rows do not fit."""
-    shape = Shape(number, features, targets, number, 0, 8, tiles, number)
-    needed = Exact().footprint(shape).solve
+    needed = solve_bytes(number, features, targets, tiles)
     if needed > SHARE * memory:
         raise PlanError(
             f"n_subset={number} needs {needed / 2**30:.2f} GiB for its kernel matrices, this "

@@ -44,7 +44,7 @@ MEAN_PACE = 10.0
 VALIDATION_ROWS = 10_000
 """Most rows that are held out."""
 SMOOTHED = 100
-"""Steps whose bounds are averaged for ``objective_``."""
+"""Most steps whose bounds are averaged for ``objective_``: the last tenth of all."""
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Of the variance of the targets, by which bounds of a likelihood's parameters grow."""
 STREAM = "stream"
@@ -81,6 +81,8 @@ class VariationalGP(GaussianProcess):
 
     _learned: Mapping[str, np.ndarray] | None = None
     """Beside the run, what another call of ``partial_fit`` goes on from."""
+    _streamed: bool = False
+    """Whether ``partial_fit`` has begun the model."""
     tol: float | None = 1.0
     ard_reach: ClassVar[float] = 100.0
     _inducing: ClassVar[tuple[str, str]]
@@ -273,6 +275,11 @@ class VariationalGP(GaussianProcess):
                 raise SettingError(
                     f"validation={self.validation!r}: hold out at most half of the rows, 0.5"
                 )
+            if self.check_every > self.max_iter:
+                raise SettingError(
+                    f"check_every={self.check_every} exceeds max_iter={self.max_iter}: held-out "
+                    "rows would never be scored; choose fewer, or leave validation out"
+                )
         if self.optimizer == "l-bfgs":
             raise SettingError(
                 "optimizer='l-bfgs' needs all rows at every step: choose 'adam', or None to keep "
@@ -307,8 +314,15 @@ class VariationalGP(GaussianProcess):
         lanes = -(-self._batch(n) // LANE_ROWS)
         size = 8 * n * (rows.n_features + rows.n_targets)
         pools = 2 * min(POOL_BYTES * lanes, size)
+        client = found.bytes_client
+        if self._from_subset():
+            few, d, p = min(self.n_subset, n), rows.n_features, rows.n_targets
+            client = max(client, subset.solve_bytes(few, d, p, self._kernel().tiles))
         return dataclasses.replace(
-            found, tasks=lanes, bytes_per_worker=found.bytes_per_worker + pools
+            found,
+            tasks=lanes,
+            bytes_per_worker=found.bytes_per_worker + pools,
+            bytes_client=client,
         )
 
     # -- stages ------------------------------------------------------------------------------
@@ -371,7 +385,7 @@ class VariationalGP(GaussianProcess):
             problem = self._problem(fit, here, stream.take, stream.where, validation)
             if kept is not None:
                 problem.restore(kept)
-            with self._keeping_the_last(fit, sums.rows), freed_memory_is_kept:
+            with self._keeping_the_last(fit, sums), freed_memory_is_kept:
                 run, self.history_ = ascend(
                     problem,
                     run,
@@ -380,18 +394,17 @@ class VariationalGP(GaussianProcess):
                     ("kernel", "likelihood"),
                     keeper,
                 )
-        self._learned, self._sums = None, sums
-        self._conclude(fit, run)
-        assert self.objective_ is not None
-        self.objective_ *= sums.rows / fit.rows  # as if those held out were trained on too
+        self._learned, self._sums, self._streamed = None, sums, False
+        self._conclude(fit, run, sums.rows)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on learning from more rows, in one pass over them.
 
         The first call sets units, hyper-parameters to start from and inducing inputs as ``fit``
         would from these rows; bases grow from rows of later calls until they are full.  The bound
-        is that of the rows seen so far, and hyper-parameters follow it, whatever the setting
-        ``hyperparameters``, unless ``optimizer`` is None.
+        is that of the rows seen so far.  Hyper-parameters follow it unless ``optimizer`` is None,
+        or ``fit`` has taken them from a subset.  A model read from a store has lost what Adam
+        remembers, so its first steps are as long as those of a new one.
 
         Parameters
         ----------
@@ -406,6 +419,8 @@ class VariationalGP(GaussianProcess):
         self._check()
         executor = Executor(None, False, here=True)
         rows = io.rows_of(X, y, None, True, self.block_rows)
+        if not len(rows):
+            raise InputError("no rows: there is nothing to learn from")
         spans = self._spans(rows)
         if self._likelihood().discrete:
             _check_targets(rows, spans, executor, self._likelihood())
@@ -424,28 +439,30 @@ class VariationalGP(GaussianProcess):
         if first:
             fit = self._begin(stage, training.start(self, stage, sums), sums, self._seed())
             run, self._sums, self._learned = Run.begin(self._parameters(fit)), sums, None
+            self._streamed = True
         else:
             fit, run = self._resumed(stage)
         fit = fit._replace(rows=before + sums.rows)
         pieces = self._pieces(fit)
         problem = self._problem(fit, executor, lambda: pieces.pop(0), _nowhere, _none(rows))
         problem.bases = problem.bases._replace(covariance=self._n_inputs(), most=None)
-        if self.optimizer is not None:
+        # a model that fit has begun keeps to its setting
+        learn = self._learns or (self._streamed and self.optimizer is not None)
+        if learn:
             problem.let_go()
         if self._learned is not None:
             problem.restore(self._learned)
         ascent = dataclasses.replace(
-            self._ascent(fit, self._sums, self.optimizer is not None),
+            self._ascent(fit, self._sums, learn),
             steps=run.step + len(pieces),
             patience=None,
         )
-        with self._keeping_the_last(fit, fit.rows):
+        with self._keeping_the_last(fit, None):
             run, self.history_ = ascend(
                 problem, run, ascent, self._describe(fit), ("kernel", "likelihood")
             )
         self._learned = problem.arrays()
-        self._conclude(fit, run)
-        self.n_rows_ = int(fit.rows)
+        self._conclude(fit, run, fit.rows)
         return self
 
     # -- parts of a fit ----------------------------------------------------------------------
@@ -613,27 +630,34 @@ class VariationalGP(GaussianProcess):
         return fit, run
 
     @contextmanager
-    def _keeping_the_last(self, fit: _Fit, rows: float) -> Iterator[None]:
-        """Where training meets numbers that are not finite, keep the step before."""
+    def _keeping_the_last(self, fit: _Fit, sums: scaling.Sums | None) -> Iterator[None]:
+        """Where training meets numbers that are not finite, keep the step before.
+
+        ``sums`` are those of the rows of a fit, None for a stream.
+        """
         try:
             yield
         except Stopped as error:
             if len(error.run.parameters.root):
                 with suppress(NumericalError):  # of the very first there may be no posterior
-                    self._conclude(fit, error.run)
-                    self.history_, self.n_rows_ = error.history, int(rows)
+                    self._conclude(fit, error.run, fit.rows if sums is None else sums.rows)
+                    self.history_ = error.history
+                    if sums is not None:
+                        self._learned, self._sums = None, sums
             raise
 
-    def _conclude(self, fit: _Fit, run: Run) -> None:
-        """Remember what prediction needs of a run."""
-        self._run = run
+    def _conclude(self, fit: _Fit, run: Run, rows: float) -> None:
+        """Remember what prediction needs of a run, and so many rows that were given."""
         parameters, model = run.result, self._model()
         with solve_threads(len(parameters.root)):
             prepared = model.prepare(fit.theta.kernel, parameters, fit.offset)
         noise = float(np.exp(parameters.likelihood[0])) if self.likelihood == "gaussian" else 0.0
         theta = Theta(prepared.kernel, noise)
-        bounds = [float(row[0]) for row in run.history[-SMOOTHED:]]
-        self.objective_ = float(np.mean(bounds)) if bounds else None
+        last = max(1, min(SMOOTHED, len(run.history) // 10))
+        bounds = [float(row[0]) for row in run.history[-last:]]
+        # as if those held out were trained on too
+        self.objective_ = float(np.mean(bounds)) * rows / fit.rows if bounds else None
+        self._run, self.n_rows_ = run, int(rows)
         stage = dataclasses.replace(fit.stage, model=model)
         self._remember(stage, theta, model.solve(prepared), None)
 

@@ -11,7 +11,8 @@ Fits by mini-batches make ``--steps`` steps of ``--batch-rows`` rows.  [DGP] = C
 training rows are left out), whose rows are in memory, and
 ``spatial/ghcn_hcn_daily_2008_2017.npz`` (see ``million.py``): latitude, longitude, elevation and
 day of a million daily maxima drawn at random, which are read from a Zarr store, and of 100,000
-others to predict.  Without, the set ``ghcn`` is a generated network.
+others to predict.  ``--waves`` adds the waves of the year, without which a kernel that starts from
+long lengthscales may not find the seasons.  Without the folder ``ghcn`` is a generated network.
 
 - ``decoupled``, ``svgp``: ``DecoupledGP`` with 16,384 and 128 functions, ``SVGP`` with 1,024.  On
   request ``decoupled-bound`` and ``svgp-subset``, which exchange where their hyper-parameters come
@@ -72,6 +73,7 @@ from daskgp.flow import io
 PARTS = ("data", "speed", "growth", "reading", "likelihoods")
 SETS = ("kin40k", "protein", "keggdirected", "ghcn")
 GHCN_ROWS, TEST_SHARE = 1_000_000, 0.1
+PLACE = ("lon", "lat", "elevation", "day")
 STEPPED = ("daskgp", "daskgp adam", "gpytorch")
 """Contenders of ``speed``; their natural gradients are those of the first alone."""
 TARGETS = ("bernoulli", "poisson")
@@ -322,13 +324,12 @@ def prepare_ghcn(folder: Path, options: dict[str, Any]) -> None:
     drawn = np.random.default_rng(0).permutation(len(day))[: int((1 + TEST_SHARE) * rows)]
     station, day = station[drawn], day[drawn]
     columns = network.features()
-    X = np.column_stack(
-        [columns[key][1][station] for key in ("lon", "lat", "elevation")] + [day.astype(float)]
-    )
+    names = [name for name in columns if options["waves"] or name in PLACE]
+    at = {"station": station, "day": day}
+    X = np.column_stack([values[at[along]] for along, values in map(columns.get, names)])
     y = network.values[station, day]
     y = (y - y[:rows].mean()) / y[:rows].std()
     order = np.argsort(day[:rows], kind="stable") if options["by_day"] else np.arange(rows)
-    names = ("lon", "lat", "elevation", "day")
     store, chunk = str(folder / "train.zarr"), options["chunk"]
     with io.dataset_writer(store, names, ("tmax",), chunk) as writer:
         for start in range(0, rows, chunk):
@@ -996,6 +997,7 @@ def _count(option: str, default: int | None, text: str) -> Any:
 @_count("--curve-every", 100, "Steps; runs go on from checkpoints where it is a multiple of 100.")
 @_count("--limit", None, "Rows to train on, of data and likelihoods.")
 @click.option("--by-day", is_flag=True, help="Put the rows of ghcn in the order of days.")
+@click.option("--waves", is_flag=True, help="Add the waves of the year to ghcn.")
 @click.option("--years", type=click.IntRange(1, 10), default=10, show_default=True, help="Of ghcn.")
 @_count("--stations", million.STATIONS, "Stations of a generated network.")
 @_count("--rows", 36_000, "Of speed.")
