@@ -145,10 +145,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
         _add_functions(table, solved.state)
     table.add_row("kernel", _kernel_text(estimator.kernel_))
     _add_noise(table, estimator)
-    if estimator.objective_ is not None:
-        table.add_row("objective", f"{estimator.objective_:.8g}")
-        table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
-        table.add_row("iterations", f"{len(estimator.history_)}")
+    _add_objective(table, estimator)
     table.add_row("dtype", solved.dtype)
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
@@ -170,6 +167,14 @@ def _add_noise(table: Table, estimator: GaussianProcess) -> None:
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * solved.scaling.y_scale
     table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
+
+
+def _add_objective(table: Table, estimator: GaussianProcess) -> None:
+    if estimator.objective_ is None:
+        return
+    table.add_row("objective", f"{estimator.objective_:.8g}")
+    table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
+    table.add_row("iterations", f"{len(estimator.history_)}")
 
 
 def _lengthscale_table(estimator: GaussianProcess) -> Table:
