@@ -530,3 +530,149 @@ def test_masked_entries_are_missing():
         np.testing.assert_allclose(model.objective_, plain.objective_, rtol=1e-9)
         found = np.asarray(plain.predict(given[0]))
         np.testing.assert_array_equal(np.isnan(found), holes.any(axis=1))
+
+
+# -- variational GPs -------------------------------------------------------------------------
+
+LABELS = (Y > 2.0).astype(float)
+DECOUPLED = {"n_mean": 30, "n_covariance": 20, "max_iter": 2, "batch_rows": 50, "n_subset": 40}
+COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"batch_rows": 301}, "batch_rows=301 for 300 rows to train on: choose at most 300"),
+        ({"batch_rows": 0}, "batch_rows=0: a whole number from 1 is needed"),
+        (
+            {"batch_rows": 280, "validation": 0.1, "check_every": 1},
+            "batch_rows=280 for 270 rows to train on: choose at most 270",
+        ),
+        ({"n_covariance": 31}, "n_covariance=31 exceeds n_mean=30, which counts those of the"),
+        (
+            {"n_covariance": 31, "parametrization": "direct"},
+            "n_covariance=31 exceeds n_mean=30, which counts those of the",
+        ),
+        ({"n_mean": 301}, "n_mean=301 for 300 rows to train on: choose at most 300"),
+        ({"n_mean": 400, "n_covariance": 301}, "301 functions of the covariance for 300 usable"),
+        ({"n_mean": 2.5}, "n_mean=2.5: a whole number from 1 is needed"),
+        ({"n_mean": "many"}, "n_mean='many': a whole number from 1 is needed"),
+        ({"n_covariance": 0}, "n_covariance=0: a whole number from 1 is needed"),
+        ({"likelihood": "gamma"}, "likelihood='gamma': choose one of 'gaussian', 'student-t', 'be"),
+        ({"basis": "fourier"}, "basis='fourier': choose one of 'kernel', 'se-ard', 'generalized'"),
+        ({"parametrization": "coupled"}, "parametrization='coupled': choose one of 'hybrid', 'di"),
+        ({"parametrization": None}, "parametrization=None: choose one of 'hybrid', 'direct'"),
+        ({"share": False}, "share=False is for parametrization='direct': the hybrid form's mean"),
+        (
+            {"basis": "generalized", "kernel": "matern32"},
+            "basis='generalized' needs an RBF kernel, not Matern32: choose kernel='rbf(ard=true)'",
+        ),
+        ({"basis": "se-ard", "kernel": "matern52"}, "basis='se-ard' needs an RBF kernel, not Mat"),
+        (
+            {"natural": 0.1, "parametrization": "direct"},
+            "natural=0.1 is for parametrization='hybrid': choose that, or natural=None",
+        ),
+        ({"natural": 2}, "natural=2: it must be greater than 0 and at most 1"),
+        ({"natural": 0}, "natural=0: it must be greater than 0 and at most 1"),
+        ({"natural": "fast"}, "natural='fast': a number is needed"),
+        ({"validation": 0.9}, "validation=0.9: hold out at most half of the rows, 0.5"),
+        ({"validation": 0}, "validation=0: it must be greater than 0 and at most 1"),
+        ({"validation": 0.2}, "check_every=50 exceeds max_iter=2: held-out rows would never be"),
+        ({"check_every": 0}, "check_every=0: a whole number from 1 is needed"),
+        ({"patience": 0}, "patience=0: a whole number from 1 is needed"),
+        ({"optimizer": "l-bfgs"}, "optimizer='l-bfgs' needs all rows at every step: choose 'adam"),
+        ({"optimizer": "sgd"}, "optimizer='sgd': choose one of"),
+        (
+            {"mean": "linear", "likelihood": "poisson"},
+            "mean='linear' is least squares of measured targets: with likelihood='poisson'",
+        ),
+        ({"precondition": "full"}, "precondition='full': choose one of 'blocks', 'jacobi', None"),
+        ({"n_columns": 0}, "n_columns=0: a whole number from 1 is needed"),
+        ({"n_added": 0}, "n_added=0: a whole number from 1 is needed"),
+        ({"n_subset": 0}, "n_subset=0: a whole number from 1 is needed"),
+        (
+            {"hyperparameters": "subset", "likelihood": "student-t"},
+            "hyperparameters='subset' takes the evidence of a Gaussian likelihood, not of 'student",
+        ),
+        ({"hyperparameters": "evidence"}, "hyperparameters='evidence': choose one of"),
+        ({"gradients": "gpu"}, "gradients='gpu': choose one of 'workers', 'client'"),
+        ({"learning_rate": 0}, "learning_rate=0: it must be greater than 0"),
+        ({"inducing": "best"}, "unknown selection 'best'"),
+        ({"inducing": X[:9, :1]}, "inducing has shape (9, 1)"),
+    ],
+)
+def test_decoupled_settings_that_cannot_be_used(settings, says):
+    model = daskgp.DecoupledGP(**{**DECOUPLED, **settings})
+    for act in (model.fit, model.plan):
+        if act == model.plan and "inducing" in settings:
+            continue  # found out at the data
+        with pytest.raises(ValueError, match=r".") as error:
+            act(X, np.round(np.abs(Y)))
+        assert says in str(error.value)
+        assert "\n" not in str(error.value)
+    assert not hasattr(model, "solved_")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (("batch_rows=301",), "batch_rows=301 for 300 rows to train on: choose at most 300"),
+        (("n_inducing=301",), "301 inducing inputs for 300 usable rows: choose at most 300"),
+        (("likelihood=gamma",), "setting likelihood='gamma': one of 'gaussian', 'student-t', 'be"),
+        (("likelihod=poisson",), "unknown setting 'likelihod' of model 'svgp': did you mean 'like"),
+        (("natural=2",), "natural=2.0: it must be greater than 0 and at most 1"),
+        (("natural=auto",), "setting natural='auto': a number or none is needed"),
+        (("validation=0.9",), "validation=0.9: hold out at most half of the rows"),
+        (("optimizer=l-bfgs",), "optimizer='l-bfgs' needs all rows at every step"),
+        (("likelihood=poisson", "mean=linear"), "mean='linear' is least squares of measured"),
+        (("likelihood=bernoulli",), "takes only 0 and 1: code the two classes so"),
+        (("likelihood=poisson",), "takes whole numbers from 0 on: give counts, or take another"),
+    ],
+)
+def test_svgp_settings_that_the_command_refuses(settings, says, data, tmp_path, scheduler):
+    chosen = ("n_inducing=20", "max_iter=2", "batch_rows=50", *settings)
+    options = ("--model", "svgp", *(part for text in chosen for part in ("--set", text)))
+    assert says in refuse_fit(data, tmp_path, *options, "--scheduler", scheduler)
+
+
+@pytest.mark.parametrize("where", ["numpy", "zarr", "dask"])
+@pytest.mark.parametrize(
+    ("likelihood", "y", "says"),
+    [
+        ("bernoulli", 2 * LABELS, "target 'y' holds 2 and"),
+        ("bernoulli-logit", np.where(np.arange(300) == 299, -1.0, LABELS), "'y' holds -1, but"),
+        ("poisson", np.where(np.arange(300) == 150, -1.0, LABELS), "target 'y' holds -1, but"),
+        ("poisson", LABELS + np.eye(300)[7] * 0.5, "target 'y' holds"),
+    ],
+)
+def test_labels_outside_the_support_of_a_likelihood(likelihood, y, says, where, tmp_path):
+    given, kept = (X, y), tmp_path / "kept"
+    if where == "zarr":
+        given = daskgp.open_dataset(dataset(tmp_path / "t.zarr", X, y))
+    if where == "dask":
+        given = da.from_array(X, chunks=(50, 2)) * 1.0, da.from_array(y, chunks=50) * 1.0
+    for model in (
+        daskgp.SVGP(**COUPLED, likelihood=likelihood, store=str(kept)),
+        daskgp.DecoupledGP(**DECOUPLED, likelihood=likelihood, store=str(kept)),
+    ):
+        with pytest.raises(ValueError, match="likelihood takes") as error:
+            model.fit(*given, checkpoint=str(tmp_path / "checkpoint"))
+        assert says in str(error.value)
+        assert "\n" not in str(error.value)
+        assert not hasattr(model, "solved_")
+        assert not kept.exists() or os.listdir(kept) == []
+        assert not (tmp_path / "checkpoint").exists()
+
+
+def test_labels_of_rows_that_are_left_out_may_be_anything():
+    holed, y = X.copy(), LABELS.copy()
+    holed[5, 0], y[5], y[9] = np.nan, 7.0, np.nan
+    model = daskgp.SVGP(**COUPLED, likelihood="bernoulli").fit(holed, y)
+    assert model.n_rows_ == 298
+
+
+def test_classes_of_what_has_none():
+    model = daskgp.SVGP(**COUPLED).fit(X, Y)
+    with pytest.raises(ValueError, match="likelihood='gaussian' has no classes") as error:
+        model.predict_proba(X)
+    assert "\n" not in str(error.value)

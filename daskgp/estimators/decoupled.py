@@ -254,7 +254,8 @@ class DecoupledGP(VariationalGP):
                 "the covariance's functions"
             )
         number = self._n_inputs()
-        if self.n_mean is not None and self._shared() and number > self.n_mean:
+        most = number if self.n_mean is None else whole("n_mean", self.n_mean, 1)
+        if self._shared() and number > most:
             raise SettingError(
                 f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts those of the "
                 "covariance too: raise n_mean, or choose parametrization='direct' and share=False"

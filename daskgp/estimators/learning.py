@@ -13,12 +13,12 @@ from daskgp import conditioning, ordering
 from daskgp.basis import Points, make
 from daskgp.conditioning import Blocks
 from daskgp.flow.cluster import single_blas_thread
-from daskgp.flow.steps import Steps
+from daskgp.flow.steps import Steps, diverging
 from daskgp.flow.stream import Piece
 from daskgp.kernels import Kernel
 from daskgp.linalg import whiten_rows
 from daskgp.model import Block
-from daskgp.models.decoupled import Parameters, Prepared, with_covariance, with_mean
+from daskgp.models.decoupled import Parameters, Prepared, Sums, with_covariance, with_mean
 from daskgp.selection import correlation_lengths
 from daskgp.train.stochastic import Conditioner, Found
 
@@ -92,12 +92,12 @@ class Learning:
         prepared = self._prepare(parameters)
         total = self.steps.sums(prepared, pieces, step)
         settled: dict[str, np.ndarray] = {}
-        with single_blas_thread():
+        with single_blas_thread(), diverging():
             if self.natural is None:
                 bound = model.bound(prepared, total)
             else:  # side by side: more threads of BLAS bring less
                 with ThreadPoolExecutor(1) as beside:
-                    step_of = beside.submit(model.natural_step, parameters, total, self.natural)
+                    step_of = beside.submit(self._natural_step, parameters, total)
                     bound = model.bound(prepared, total)
                     w, root = step_of.result()
                 settled = {"shared_weights": w, "root": root}
@@ -140,8 +140,13 @@ class Learning:
 
     # -- parts -------------------------------------------------------------------------------
 
+    def _natural_step(self, parameters: Parameters, total: Sums) -> tuple[np.ndarray, np.ndarray]:
+        assert self.natural is not None
+        with diverging():
+            return self.steps.model.natural_step(parameters, total, self.natural)
+
     def _prepare(self, parameters: Parameters) -> Prepared:
-        with single_blas_thread():
+        with single_blas_thread(), diverging():
             return self.steps.model.prepare(self.kernel, parameters, self.offset)
 
     def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
@@ -151,7 +156,7 @@ class Learning:
         mean = min(bases.step, bases.mean - len(parameters.weights))
         if (covariance <= 0 and mean <= 0) or (bases.most is not None and step >= bases.most):
             return parameters
-        rows = _unseen(self.steps.inputs(pieces), parameters)
+        rows = _unseen(self.steps.inputs(pieces), parameters, self.steps.dtype)
         if covariance > 0:
             few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
             parameters = self._with_covariance(parameters, few)
@@ -209,9 +214,10 @@ class Learning:
         return found
 
 
-def _unseen(rows: np.ndarray, parameters: Parameters) -> np.ndarray:
-    """Distinct rows, in their order, where there is no function yet."""
+def _unseen(rows: np.ndarray, parameters: Parameters, dtype: str) -> np.ndarray:
+    """Distinct rows of a precision, in their order, where there is no function yet."""
     there = np.concatenate([parameters.covariance_points, parameters.mean_points])
+    there = there.astype(dtype).astype(rows.dtype)
     _, first = np.unique(np.concatenate([there, rows]), axis=0, return_index=True)
     new = np.sort(first[first >= len(there)])
     return rows[new - len(there)]

@@ -643,7 +643,7 @@ class VariationalGP(GaussianProcess):
                     self._conclude(fit, error.run, fit.rows if sums is None else sums.rows)
                     self.history_ = error.history
                     if sums is not None:
-                        self._learned, self._sums = None, sums
+                        self._learned, self._sums, self._streamed = None, sums, False
             raise
 
     def _conclude(self, fit: _Fit, run: Run, rows: float) -> None:

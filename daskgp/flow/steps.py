@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,11 @@ from daskgp.models.decoupled import Decoupled, Draw, Parameters, Prepared, Sums
 
 VALIDATION_ROWS = 2_048
 """Rows of a task that validates."""
+
+
+def diverging() -> AbstractContextManager[Any]:
+    """Numbers that are not finite are an error of the step, which needs no warnings before it."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +116,14 @@ class _Task:
     device: str
 
     def local(self, rows: Sequence[slice], draw: Draw, prepared: Prepared, *pools: Block) -> Sums:
-        with single_blas_thread():
+        with single_blas_thread(), diverging():
             device = resolve_device(self.device)
             block = move(_joined(rows, pools), device)
             sums: Sums = move(self.model.local(move(prepared, device), block, draw), "cpu")
             return sums
 
     def density(self, rows: Block, prepared: Prepared, state: Any) -> float:
-        with single_blas_thread():
+        with single_blas_thread(), diverging():
             device = resolve_device(self.device)
             theta, X = Theta(prepared.kernel, 1.0), move(rows, device).X
             found: Moments = self.model.predict(theta, move(state, device), X, None, "variance")

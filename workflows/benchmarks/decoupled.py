@@ -326,7 +326,7 @@ def prepare_ghcn(folder: Path, options: dict[str, Any]) -> None:
     columns = network.features()
     names = [name for name in columns if options["waves"] or name in PLACE]
     at = {"station": station, "day": day}
-    X = np.column_stack([values[at[along]] for along, values in map(columns.get, names)])
+    X = np.column_stack([values[at[along]] for along, values in map(columns.__getitem__, names)])
     y = network.values[station, day]
     y = (y - y[:rows].mean()) / y[:rows].std()
     order = np.argsort(day[:rows], kind="stable") if options["by_day"] else np.arange(rows)
@@ -368,11 +368,12 @@ def fit_daskgp(
         model.fit(X, y, checkpoint=checkpoint)
         return model, time.perf_counter() - began
 
+    curve: list[tuple[int, float, float]] = []
+    setup: float | None = None
     if every is None:
         model, fit_s = fit(steps, None)
-        curve, setup = [], fit_s - marks_of(model)[-1]
+        setup = fit_s - marks_of(model)[-1]
     else:
-        curve, setup = [], None
         with tempfile.TemporaryDirectory() as kept:
             for number in points_of(steps, every):
                 model, seconds = fit(number, str(Path(kept, "run")))
@@ -402,7 +403,7 @@ def fit_gpytorch(data: Data, options: dict[str, Any], every: int | None) -> dict
     from linear_operator.utils.errors import NanError, NotPSDError
 
     jitter = {"float32": 1e-4, "float64": 1e-6}[options["dtype"]]
-    remark = {}
+    remark: dict[str, str] = {}
     while True:
         try:
             return _fit_gpytorch(data, options, every, jitter) | remark
@@ -831,7 +832,7 @@ def measure_target(path: str, target: str, method: str, options: dict[str, Any])
     began = time.perf_counter()
     if method == "glm":
         density = glm_density(X, y, X_test, y_test, target)
-        found = {"iterations": None}
+        found: dict[str, Any] = {}
         fit_s = time.perf_counter() - began
     else:
         kind = METHODS[method].kind
