@@ -22,6 +22,7 @@ from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
 from daskgp.errors import InputError, RunError, SettingError, StoreError
 from daskgp.estimators import learning, subset
 from daskgp.estimators.variational import VariationalGP
+from daskgp.flow import stream
 from daskgp.flow.io import snapshots
 from daskgp.flow.steps import Steps
 from daskgp.train.stochastic import Stopped
@@ -86,6 +87,12 @@ def T():
     return rows(15, seed=1)[0]
 
 
+@pytest.fixture
+def lanes(monkeypatch):
+    """Batches that two tasks work on."""
+    monkeypatch.setattr(stream, "LANE_ROWS", 16)
+
+
 def wiggles(n=600, seed=0):
     """A function of one input that many functions are needed for."""
     rng = np.random.default_rng(seed)
@@ -130,8 +137,8 @@ def test_svgp_comes_near_the_bound_of_sgpr():
 def test_many_functions_of_the_mean_say_more_than_few_of_the_covariance():
     X, y = wiggles()
     T, truth = wiggles(200, seed=1)
-    few = SVGP(n_inducing=12, batch_rows=200, max_iter=150).fit(X, y)
-    many = DecoupledGP(n_mean=150, n_covariance=12, batch_rows=200, max_iter=150).fit(X, y)
+    few = SVGP(n_inducing=12, batch_rows=200, max_iter=80).fit(X, y)
+    many = DecoupledGP(n_mean=150, n_covariance=12, batch_rows=200, max_iter=80).fit(X, y)
     errors = [metrics.nmse(truth, model.predict(T)) for model in (few, many)]
     assert errors[1] < 0.1 * errors[0]
     assert errors[1] < 0.02
@@ -290,7 +297,7 @@ def test_bounds_follow_the_units_of_the_targets(table):
 # -- rows of any kind ------------------------------------------------------------------------
 
 
-@most
+@pytest.mark.parametrize("kind", ["decoupled", "poisson"])
 def test_the_kind_of_rows_does_not_matter(kind, table, T, tmp_path):
     X, y = table[0], targets(kind, table[1])
     wanted = made(kind).fit(X, y)
@@ -328,11 +335,11 @@ def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, T, 
     assert np.isnan(model.predict(holes)).tolist() == [i == 3 for i in range(len(T))]
 
 
-@most
+@pytest.mark.parametrize("kind", ["decoupled", "svgp"])
 def test_chunks_of_one_row_and_one_of_all_do_as_well(kind, table):
     X, y = table[0], targets(kind, table[1])
-    for block_rows in (1, 7, 500):
-        model = made(kind, block_rows=block_rows, max_iter=40).fit(X, y)
+    for block_rows in (1, 500):
+        model = made(kind, block_rows=block_rows, max_iter=30).fit(X, y)
         assert model.score(X, y) > 0.9
 
 
@@ -417,7 +424,7 @@ def test_scores_of_rows_of_any_kind(kind, table, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["decoupled", "svgp"])
-def test_the_same_bits_for_any_workers(kind, table, T, tmp_path, scheduler):
+def test_the_same_bits_for_any_workers(kind, lanes, table, T, tmp_path, scheduler):
     X, y = table
     model = made(kind, validation=0.2, check_every=4, max_iter=8)
     given = daskgp.open_dataset(dataset(tmp_path / "t.zarr", X, y, step=STEP))
@@ -444,9 +451,9 @@ def test_rows_in_memory_reach_workers(table, T, scheduler):
         )
 
 
-def test_workers_killed_in_training_change_nothing(table, T, tmp_path, monkeypatch):
+def test_workers_killed_in_training_change_nothing(lanes, table, T, tmp_path, monkeypatch):
     given = daskgp.open_dataset(dataset(tmp_path / "t.zarr", *table, step=STEP))
-    wanted = outcome(made("decoupled").fit(*given), T)
+    wanted = outcome(made("decoupled", max_iter=8).fit(*given), T)
     sums, killed = Steps.sums, []
     with (
         LocalCluster(
@@ -456,14 +463,14 @@ def test_workers_killed_in_training_change_nothing(table, T, tmp_path, monkeypat
     ):
 
         def deadly(self, prepared, pieces, step):
-            if step in (3, 7):
+            if step == 3 and not killed:
                 killed.append(min(client.run(os.getpid).values()))
                 os.kill(killed[-1], signal.SIGKILL)
             return sums(self, prepared, pieces, step)
 
         monkeypatch.setattr(Steps, "sums", deadly)
-        found = outcome(made("decoupled").fit(*given), T)
-    assert len(set(killed)) == 2
+        found = outcome(made("decoupled", max_iter=8).fit(*given), T)
+    assert killed
     assert found == wanted
 
 
@@ -550,7 +557,7 @@ def test_a_student_t_is_not_swayed_by_outliers():
     rng = np.random.default_rng(0)
     wild = rng.uniform(size=400) < 0.1
     dirty = np.where(wild, y + 8 * rng.standard_normal(400), y)
-    settings = {"n_inducing": 20, "batch_rows": 200, "max_iter": 150, "learning_rate": 0.05}
+    settings = {"n_inducing": 20, "batch_rows": 200, "max_iter": 100, "learning_rate": 0.05}
     scores = {}
     for likelihood in ("gaussian", "student-t"):
         model = SVGP(**settings, likelihood=likelihood).fit(X, dirty)
@@ -568,7 +575,7 @@ def test_probabilities_are_calibrated(link):
     X = rng.uniform(0, 3, (2_000, 1))
     truth = 0.5 + 0.45 * np.sin(2 * X[:, 0])
     y = (rng.uniform(size=2_000) < truth).astype(float)
-    model = SVGP(n_inducing=15, likelihood=link, batch_rows=500, max_iter=120)
+    model = SVGP(n_inducing=15, likelihood=link, batch_rows=500, max_iter=80)
     model.fit(X[:1_000], y[:1_000])
     proba = model.predict_proba(X)
     assert proba.shape == (2_000, 2)
@@ -602,8 +609,8 @@ def test_the_response_of_a_poisson_is_the_rate():
     rate = np.exp(1.5 + np.sin(2 * X[:, 0]))
     y = rng.poisson(rate).astype(float)
     for model in (
-        SVGP(n_inducing=15, likelihood="poisson", batch_rows=400, max_iter=120),
-        DecoupledGP(n_mean=60, n_covariance=15, likelihood="poisson", batch_rows=400, max_iter=120),
+        SVGP(n_inducing=15, likelihood="poisson", batch_rows=400, max_iter=80),
+        DecoupledGP(n_mean=60, n_covariance=15, likelihood="poisson", batch_rows=400, max_iter=80),
     ):
         mean, std = model.fit(X, y).predict(X, return_std=True, include_noise=True)
         assert np.mean(np.abs(mean / rate - 1)) < 0.1
@@ -633,23 +640,23 @@ def test_labels_may_be_truth_values_and_whole_numbers(table, T):
 
 @pytest.mark.parametrize("kind", ["decoupled", "stream", "direct", "svgp", "poisson", "bernoulli"])
 def test_a_stream_of_small_batches_comes_near_a_fit(kind):
-    X, y = rows(480, seed=5)
+    X, y = rows(320, seed=5)
     y = targets(kind, y)
     T, truth = rows(100, seed=6)
     truth = targets(kind, truth)
-    stream = made(kind)
-    for i in range(0, 480, 8):  # the first has fewer rows than there are functions
-        assert stream.partial_fit(X[i : i + 8], y[i : i + 8]) is stream
-    whole = made(kind, max_iter=60).fit(X, y)
-    assert stream.score(T, truth) > whole.score(T, truth) - 0.1
-    assert len(stream.covariance_points_ if hasattr(stream, "n_mean") else stream.inducing_) == 10
-    if hasattr(stream, "n_mean"):
-        assert len(stream.mean_points_) == 40
-    assert stream.n_rows_ == 480
-    assert [e["iteration"] for e in stream.history_] == [*range(1, 61)]
-    names = stream.kernel_.parameter_names
-    assert len({entry[names[0]] for entry in stream.history_}) > 30  # hyper-parameters follow
-    assert stream.log_marginal_likelihood() > -np.inf
+    model = made(kind)
+    for i in range(0, 320, 8):  # the first has fewer rows than there are functions
+        assert model.partial_fit(X[i : i + 8], y[i : i + 8]) is model
+    whole = made(kind, max_iter=40).fit(X, y)
+    assert model.score(T, truth) > whole.score(T, truth) - 0.1
+    assert len(model.covariance_points_ if hasattr(model, "n_mean") else model.inducing_) == 10
+    if hasattr(model, "n_mean"):
+        assert len(model.mean_points_) == 40
+    assert model.n_rows_ == 320
+    assert [e["iteration"] for e in model.history_] == [*range(1, 41)]
+    names = model.kernel_.parameter_names
+    assert len({entry[names[0]] for entry in model.history_}) > 20  # hyper-parameters follow
+    assert model.log_marginal_likelihood() > -np.inf
 
 
 def test_one_pass_is_made_over_the_rows_of_a_call(table):
@@ -712,7 +719,10 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
 # -- stores ----------------------------------------------------------------------------------
 
 
-@every
+@pytest.mark.parametrize(
+    "kind",
+    ["decoupled", "generalized", "apart", "student-t", "poisson", "svgp stream", "bernoulli"],
+)
 def test_a_saved_model_predicts_the_same_and_goes_on_learning(kind, table, T, tmp_path):
     X, y = table[0], targets(kind, table[1])
     model = made(kind).fit(X, y)
@@ -726,7 +736,7 @@ def test_a_saved_model_predicts_the_same_and_goes_on_learning(kind, table, T, tm
         wanted = model.predict(T, return_std=True, include_noise=noise)
         same_bits(found.predict(T, return_std=True, include_noise=noise), wanted)
     same_bits([found.predict(T, return_cov=True)[1]], [model.predict(T, return_cov=True)[1]])
-    for _ in range(3):
+    for _ in range(2):
         found.partial_fit(X, y)
         model.partial_fit(X, y)
     # the moments of Adam are not kept, the way is much the same
@@ -781,10 +791,7 @@ RUNS = {
     "growing": ("decoupled", {"n_added": 3}),  # for ten steps
     "groups": ("decoupled", {"max_iter": 18}),
     "validated": ("decoupled", {"validation": 0.2, "check_every": 2, "patience": 20}),
-    "generalized": ("generalized", {}),
-    "jacobi": ("jacobi", {}),
-    "direct": ("direct", {"n_added": 5}),
-    "svgp": ("svgp", {}),
+    "direct": ("direct", {"n_added": 5, "precondition": "jacobi"}),
     "svgp stream": ("svgp stream", {"n_added": 2}),
     "bernoulli": ("bernoulli", {}),
 }
@@ -792,14 +799,14 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
-    name, table, T, tmp_path, calls, monkeypatch
+    name, lanes, table, T, tmp_path, calls, monkeypatch
 ):
     kind, settings = RUNS[name]
     monkeypatch.setattr(learning, "GROUP", 8)
     X, y = table[0], targets(kind, table[1])
     whole = made(kind, **settings).fit(X, y)
     wanted = calls["made"]
-    for stop in (3, 7, wanted - 1):
+    for stop in (7, wanted - 1):
         url = str(tmp_path / f"checkpoint-{stop}")
         calls.update(made=0, stop=stop)
         with pytest.raises(Halted):
@@ -818,6 +825,15 @@ def test_more_steps_go_on_where_fewer_ended(table, T, tmp_path, calls):
     longer = made("decoupled", max_iter=23).fit(*table, checkpoint=url)
     assert calls["made"] == 13
     assert outcome(longer, T) == outcome(made("decoupled", max_iter=23).fit(*table), T)
+
+
+def test_a_run_of_any_seed_goes_on_with_its_own(table, T, tmp_path, calls):
+    url = str(tmp_path / "checkpoint")
+    settings = {"random_state": None, "validation": 0.2, "check_every": 2}
+    whole = made("svgp", **settings).fit(*table, checkpoint=url)
+    resumed = made("svgp", **settings).fit(*table, checkpoint=url)
+    assert calls["made"] == 12 + 2
+    assert outcome(resumed, T) == outcome(whole, T)
 
 
 def test_a_slot_that_was_half_written_is_passed_over(table, T, tmp_path, calls):
@@ -866,8 +882,7 @@ def test_a_checkpoint_of_another_method_is_refused(table, tmp_path):
 # -- numbers that are not finite -------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("kind", ["bound", "svgp", "adam", "poisson"])
+@pytest.mark.parametrize("kind", ["bound", "direct", "svgp", "adam", "poisson", "student-t"])
 def test_steps_that_are_far_too_long_leave_the_last_good_one(kind, table, T):
     X, y = table[0], targets(kind, table[1])
     model = made(kind, learning_rate=1e200)
@@ -973,13 +988,11 @@ def test_the_command_fits_predicts_scores_and_describes(
     assert succeed("plan", data, *chosen, "--json")["fits"] is True
 
 
-@pytest.mark.parametrize("model", ["svgp", "decoupled"])
 def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
-    model, data, T, tmp_path, scheduler, monkeypatch
+    data, T, tmp_path, scheduler, monkeypatch
 ):
-    functions = ("n_inducing=10",) if model == "svgp" else (*DECOUPLED, "inducing=stream")
-    settings = (*functions, "max_iter=230", "gradients=client")
-    chosen = (*options(model, *settings), "--scheduler", scheduler)
+    settings = ("n_inducing=10", "inducing=stream", "max_iter=130", "gradients=client")
+    chosen = (*options("svgp", *settings), "--scheduler", scheduler)
     killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
 
     def kept():
@@ -1004,8 +1017,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
 
     monkeypatch.setattr(Steps, "sums", counted)
     resumed = succeed("fit", data, killed, *chosen, "--resume")
-    assert steps[0] in (100, 200)
-    assert steps[-1] == 229
+    assert steps == [*range(100, 130)]
     undisturbed = succeed("fit", data, whole, *chosen)
     assert resumed["objective"] == undisturbed["objective"]
     checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (killed, whole)}

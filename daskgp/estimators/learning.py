@@ -92,7 +92,7 @@ class Learning:
         prepared = self._prepare(parameters)
         total = self.steps.sums(prepared, pieces, step)
         settled: dict[str, np.ndarray] = {}
-        with single_blas_thread(), diverging():
+        with single_blas_thread():
             if self.natural is None:
                 bound = model.bound(prepared, total)
             else:  # side by side: more threads of BLAS bring less
@@ -146,7 +146,7 @@ class Learning:
             return self.steps.model.natural_step(parameters, total, self.natural)
 
     def _prepare(self, parameters: Parameters) -> Prepared:
-        with single_blas_thread(), diverging():
+        with single_blas_thread():
             return self.steps.model.prepare(self.kernel, parameters, self.offset)
 
     def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:

@@ -21,7 +21,7 @@ VALIDATION_ROWS = 2_048
 
 
 def diverging() -> AbstractContextManager[Any]:
-    """Numbers that are not finite are an error of the step, which needs no warnings before it."""
+    """For tasks: a step of numbers that are not finite is an error, and needs no warnings."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

@@ -202,7 +202,8 @@ def ascend(
         last = run
         while run.step < ascent.steps and not _finished(run, ascent):
             try:
-                following = _step(problem, run, ascent, watched, diary, before)
+                with np.errstate(over="ignore", invalid="ignore"):  # it is an error soon enough
+                    following = _step(problem, run, ascent, watched, diary, before)
             except NumericalError as error:
                 count = len(run.history) - (run.step - last.step)
                 last = replace(last, history=run.history[:count])

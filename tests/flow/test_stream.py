@@ -306,9 +306,9 @@ def test_pools_are_bounded_and_two_of_a_lane_are_held(monkeypatch):
     monkeypatch.setattr(stream, "POOL_BLOCKS", 100)
     most = 0
     with stream_of(in_memory(400), 16) as batches:
-        for i in range(40):
+        for i in range(24):
             numbers(batches)
-            if i % 3 == 0:
+            if i % 4 == 0:
                 gc.collect()
             most = max(most, sum(array() is not None for array in alive))
     assert max(sizes) == 3 * CHUNK
