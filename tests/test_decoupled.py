@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import pickle
 import signal
 
 import dask
@@ -25,7 +26,7 @@ from daskgp.estimators.variational import VariationalGP
 from daskgp.flow import stream
 from daskgp.flow.io import snapshots
 from daskgp.flow.steps import Steps
-from daskgp.train.stochastic import Stopped
+from daskgp.train.stochastic import Ascent, Stopped
 
 N, STEP = 120, 30
 SMALL = {"batch_rows": 32, "n_added": 12, "max_iter": 12, "block_rows": STEP, "progress": False}
@@ -239,6 +240,24 @@ def test_functions_come_from_batches_until_there_are_enough(kind, table):
     assert len(np.unique(np.round(points, 9), axis=0)) > 0.9 * len(points)
 
 
+@pytest.mark.parametrize("kind", ["decoupled", "stream", "direct", "svgp stream"])
+def test_rows_that_lie_on_one_another_are_one_function(kind, table):
+    X, y = (np.repeat(a[:15], 8, axis=0) for a in table)
+    model = made(kind, train_points=False, max_iter=30).fit(X, y)
+    points = model.inducing_ if kind == "svgp stream" else model.mean_points_
+    assert len(points) == len(np.unique(np.round(points, 9), axis=0)) == 15
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_a_few_rows_are_enough(n, table):
+    X, y = table
+    for model in (SVGP(n_inducing=1, max_iter=3), DecoupledGP(n_covariance=1, max_iter=3)):
+        mean, std = model.fit(X[:n], y[:n]).predict(X[:3], return_std=True)
+        assert np.isfinite(mean).all()
+        assert (std > 0).all()
+
+
 @pytest.mark.parametrize("kind", ["decoupled", "poisson", "bernoulli"])
 def test_the_mean_function(kind, table):
     X, y = table
@@ -356,6 +375,7 @@ def test_arrays_and_settings_are_left_as_they_are(kind, table):
     assert model.get_params() == before
     assert not [name for name in vars(clone(model)) if name.endswith("_")]
     assert repr(model) == repr(made(kind))
+    same_bits([pickle.loads(pickle.dumps(model)).predict(X)], [model.predict(X)])
 
 
 def test_lazy_predictions_compute_nothing_and_are_the_eager_ones(table, T):
@@ -816,6 +836,11 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
         assert calls["made"] == wanted - 5 * (stop // 5)
         assert outcome(resumed, T) == outcome(whole, T)
         assert resumed.n_rows_ == whole.n_rows_
+
+
+def test_runs_are_kept_where_coordinates_are_made_anew():
+    (every,) = (f.default for f in dataclasses.fields(Ascent) if f.name == "keep_every")
+    assert every % learning.REFRESH == 0  # they are made of what is kept
 
 
 def test_more_steps_go_on_where_fewer_ended(table, T, tmp_path, calls):

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import dask.array as da
 import numpy as np
-import xarray as xr
 from dask import delayed
 from distributed.system import MEMORY_LIMIT
 from sklearn.utils.validation import check_is_fitted
@@ -180,8 +179,7 @@ class VariationalGP(GaussianProcess):
             raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
         one = self.predict(X, include_noise=True)
         if grids.is_xarray(one):
-            classes = xr.Variable("class", [0, 1])
-            return xr.concat([1.0 - one, one], classes).transpose(..., "class")
+            return grids.of_classes(one)
         stack = da.stack if isinstance(one, da.Array) else np.stack
         return stack([1.0 - one, one], axis=1)
 

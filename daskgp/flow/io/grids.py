@@ -227,6 +227,12 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     return X_rows, y_rows, (names, target)
 
 
+def of_classes(one: xr.DataArray) -> xr.DataArray:
+    """Probabilities of 0 and 1 along a last dimension, ``class``, from those of 1."""
+    classes = xr.Variable("class", [0, 1])
+    return xr.concat([1.0 - one, one], classes).transpose(..., "class")
+
+
 def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
     """Predictions and targets on one grid or table as arrays (n,) or (n, p) in one row order.
 
