@@ -135,6 +135,7 @@ def test_svgp_comes_near_the_bound_of_sgpr():
     assert untrained.objective_ + 0.5 * gap < model.objective_ < wanted.objective_
 
 
+@pytest.mark.slow
 def test_many_functions_of_the_mean_say_more_than_few_of_the_covariance():
     X, y = wiggles()
     T, truth = wiggles(200, seed=1)

@@ -147,6 +147,7 @@ def test_experts_benchmark_shares_one_training(tmp_path, monkeypatch):
 DECOUPLED = ("--stations", 15, "--years", 1, "--limit", 500, "--batch-rows", 100, "--chunk", 200)
 
 
+@pytest.mark.slow
 def test_decoupled_benchmark_scores(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     only = ("--only", "data,likelihoods", "--sets", "ghcn", "--contenders", "decoupled,gpr")

@@ -234,7 +234,7 @@ def test_lazy_scores_of_bad_input_are_nan():
 
 def test_impossible_values_have_no_score():
     y, zeros = np.array([0.0, 1.0, 2.0, np.nan]), np.zeros(4)
-    with pytest.raises(InputError, match=r"'y_true' holds 2 .*only 0 and 1"):
+    with pytest.raises(InputError, match=r"'y_true' holds 2, .*only 0 and 1"):
         metrics.nlpd(y, zeros, zeros, Bernoulli())
     lazy = da.from_array(y, chunks=3)
     assert np.isnan(metrics.nlpd(lazy, zeros, zeros, Bernoulli()).compute())
