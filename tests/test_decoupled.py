@@ -1066,3 +1066,17 @@ def test_a_command_that_fails_says_how_to_go_on(data, tmp_path, scheduler, monke
     assert "--resume goes on" in refused("fit", data, tmp_path / "m.zarr", *chosen, code=1)
     monkeypatch.undo()
     assert succeed("fit", data, tmp_path / "m.zarr", *chosen, "--resume")["iterations"] == 130
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_refused_before_any_step(table, tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    for model in (made("svgp"), SGPR(n_inducing=5, max_iter=2)):
+        with pytest.raises(StoreError, match=r"notes.txt is a file: choose another path"):
+            model.fit(*table, checkpoint=str(file))
+    assert file.read_text() == "mine"
+
+
+def test_an_unknown_choice_of_functions_lists_all(table):
+    with pytest.raises(SettingError, match="'greedy', 'kmeans', 'random', 'stream'"):
+        made("svgp", inducing="foo").fit(*table)

@@ -20,7 +20,7 @@ from daskgp.estimators import subset, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Bases, Learning, Precondition
-from daskgp.estimators.settings import JITTER, check_settings, positive, share, whole
+from daskgp.estimators.settings import JITTER, check_settings, choice, positive, share, whole
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, freed_memory_is_kept, solve_threads
@@ -226,8 +226,11 @@ class VariationalGP(GaussianProcess):
     @property
     def _chosen(self) -> ChosenInputs | None:
         how, number = self._inducing
-        if isinstance(getattr(self, how), str) and getattr(self, how) == STREAM:
-            return None
+        given = getattr(self, how)
+        if isinstance(given, str):
+            choice(how, given, ("greedy", "kmeans", "random", STREAM))
+            if given == STREAM:
+                return None
         return ChosenInputs(self, how, number, self.inputs_label)
 
     def _batch(self, n: int) -> int:

@@ -31,6 +31,7 @@ class Checkpoint:
 
     def read(self) -> np.ndarray:
         """The evaluations kept so far (count, 2 k + 1)."""
+        groups.refuse_file(self.url, "checkpoint")
         nothing = np.empty((0, 1))
         if not groups.exists(f"{self.url}/zarr.json"):  # or killed while it was made
             return nothing

@@ -92,6 +92,13 @@ def refuse_other(url: str, kind: str) -> None:
         )
 
 
+def refuse_file(url: str, what: str) -> None:
+    """Raise StoreError where a file is in the place of a group to be read or made."""
+    fs, path = _filesystem(url)
+    if fs.isfile(path):
+        raise StoreError(f"{what} {url} is a file: choose another path")
+
+
 def _found(url: str) -> str:
     """What is at a path that exists."""
     try:

@@ -34,6 +34,7 @@ class Snapshots:
 
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
+        groups.refuse_file(self.url, "checkpoint")
         latest, found = -1, None
         if groups.exists(f"{self.url}/zarr.json"):
             self._refuse_other(groups.open_group(self.url, "checkpoint"), {"format": FORMAT})
