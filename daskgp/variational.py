@@ -151,26 +151,25 @@ def hybrid_kl(f: Factors, weights: Array) -> float:
 
 
 def natural(
-    weights: Array, root: Array, projected: Array, curvature: Array, rate: float
+    weights: Array, precision: Array, projected: Array, curvature: Array, rate: float
 ) -> tuple[Array, Array]:
     """The w and T after a natural-gradient step of length ``rate`` up the bound.
 
     In natural parameters, S^-1 w and S^-1, a step goes towards those that the gradient by the
     mean parameters asks for (Hensman et al. 2013; mirror ascent of Cheng & Boots 2016 is the
     same); ``rate=1`` is the optimum of a full batch with a Gaussian likelihood.  ``curvature``
-    is A diag(s) A' with no positive s, so that S^-1 stays positive definite.
+    is A diag(s) A' with no positive s, so that S^-1 stays positive definite.  The memory of
+    ``precision``, S^-1, is used.
     """
-    xp, p = namespace(root), weights.shape[1]
+    xp, p = namespace(precision), weights.shape[1]
     linear = projected - (2 / p) * (curvature @ weights)
-    inverse = linalg.inverse_from_factor(root)  # S^-1
-    shift = (1 - rate) * (inverse @ weights) + rate * linear
-    inverse *= 1 - rate
-    inverse -= (2 * rate / p) * curvature
-    inverse[xp.arange(len(root)), xp.arange(len(root))] += rate
+    shift = (1 - rate) * (precision @ weights) + rate * linear
+    precision *= 1 - rate
+    precision -= (2 * rate / p) * curvature
+    precision[xp.arange(len(precision)), xp.arange(len(precision))] += rate
     # the lower root of an inverse comes from factoring from the last row to the first
-    flipped = xp.ascontiguousarray(inverse[::-1, ::-1])
-    factor, _ = linalg.cholesky(flipped, jitter=0.0, overwrite=True)
-    root = xp.ascontiguousarray(linalg.inverse_lower(factor).T[::-1, ::-1])
+    factor, _ = linalg.cholesky(_turned(precision), jitter=0.0, overwrite=True)
+    root = xp.ascontiguousarray(_turned(linalg.inverse_lower(factor)).T)
     return root @ (root.T @ shift), root
 
 
@@ -237,6 +236,11 @@ def _lower(A: Array) -> Array:
         corner = A[i : i + STRIP, i : i + STRIP]
         corner[...] = xp.tril(corner)
     return A
+
+
+def _turned(A: Array) -> Array:
+    """Rows and columns of a square matrix from the last to the first."""
+    return namespace(A).ascontiguousarray(A.ravel()[::-1]).reshape(A.shape)
 
 
 def _wide(A: Array) -> Array:

@@ -16,7 +16,7 @@ from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.steps import Steps, diverging
 from daskgp.flow.stream import Piece
 from daskgp.kernels import Kernel
-from daskgp.linalg import whiten_rows
+from daskgp.linalg import inverse_from_factor, whiten_rows
 from daskgp.model import Block
 from daskgp.models.decoupled import Parameters, Prepared, Sums, with_covariance, with_mean
 from daskgp.selection import correlation_lengths
@@ -88,19 +88,14 @@ class Learning:
         """Add functions, then estimate the bound and its gradient from the next batch."""
         pieces = self.take()
         parameters = self._grown(parameters, pieces, step)
-        model = self.steps.model
-        prepared = self._prepare(parameters)
-        total = self.steps.sums(prepared, pieces, step)
-        settled: dict[str, np.ndarray] = {}
-        with single_blas_thread():
-            if self.natural is None:
-                bound = model.bound(prepared, total)
-            else:  # side by side: more threads of BLAS bring less
-                with ThreadPoolExecutor(1) as beside:
-                    step_of = beside.submit(self._natural_step, parameters, total)
-                    bound = model.bound(prepared, total)
-                    w, root = step_of.result()
-                settled = {"shared_weights": w, "root": root}
+        # small solves side by side: more threads of BLAS bring less
+        with single_blas_thread(), ThreadPoolExecutor(1) as beside:
+            precision = beside.submit(self._precision, parameters)
+            prepared = self._prepare(parameters)
+            total = self.steps.sums(prepared, pieces, step)
+            following = beside.submit(self._natural_step, parameters, total, precision.result())
+            bound = self.steps.model.bound(prepared, total)
+            settled = following.result()
         self._prepared = prepared
         return parameters, Found(bound.value, bound.gradient, settled)
 
@@ -140,14 +135,27 @@ class Learning:
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _natural_step(self, parameters: Parameters, total: Sums) -> tuple[np.ndarray, np.ndarray]:
-        assert self.natural is not None
+    def _precision(self, parameters: Parameters) -> np.ndarray | None:
+        """S^-1, which natural gradients start from."""
+        if self.natural is None:
+            return None
         with diverging():
-            return self.steps.model.natural_step(parameters, total, self.natural)
+            return inverse_from_factor(parameters.root)
+
+    def _natural_step(
+        self, parameters: Parameters, total: Sums, precision: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if self.natural is None or precision is None:
+            return {}
+        with diverging():
+            w, root = self.steps.model.natural_step(parameters, total, self.natural, precision)
+        return {"shared_weights": w, "root": root}
 
     def _prepare(self, parameters: Parameters) -> Prepared:
         with single_blas_thread():
-            return self.steps.model.prepare(self.kernel, parameters, self.offset)
+            return self.steps.model.prepare(
+                self.kernel, parameters, self.offset, self.steps.dtype
+            )
 
     def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""

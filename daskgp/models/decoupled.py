@@ -60,7 +60,10 @@ class Parameters(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Parameters, what they describe, and the factors that all rows share."""
+    """Parameters, what they describe, and the factors that all rows share.
+
+    ``rounded`` are the factors in the precision of the rows.
+    """
 
     parameters: Parameters
     kernel: Kernel
@@ -69,6 +72,7 @@ class Prepared(NamedTuple):
     factors: variational.Factors
     jitter: float
     kl: float
+    rounded: variational.Factors
 
 
 class Draw(NamedTuple):
@@ -168,8 +172,13 @@ class Decoupled:
 
     # -- a step ------------------------------------------------------------------------------
 
-    def prepare(self, kernel: Kernel, parameters: Parameters, offset: Array) -> Prepared:
-        """Factors of the covariance's functions; ``kernel`` says of which kind, (p,) offset."""
+    def prepare(
+        self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
+    ) -> Prepared:
+        """Factors of the covariance's functions; ``kernel`` says of which kind, (p,) offset.
+
+        Rows will come in ``dtype``.
+        """
         parameters = Parameters(*(np.asarray(part, np.float64) for part in parameters))
         kernel = kernel.with_log_parameters(parameters.kernel)
         likelihood = likelihoods.by_name(self.likelihood, parameters.likelihood)
@@ -180,12 +189,14 @@ class Decoupled:
         if self.form == "direct":
             factors = variational.direct(gram, T, w)
             kl = variational.direct_kl(factors, parameters.weights.shape[1])
-            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl)
+            few = _as(factors, dtype)
+            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl, few)
         factor, jitter = linalg.cholesky(gram, self.jitter, overwrite=True)
         mixed = functions.among(parameters.residual, parameters.weights, Z).T
         factors = variational.hybrid(factor, T, w, mixed)
         kl = variational.hybrid_kl(factors, w)
-        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl)
+        few = _as(factors, dtype)
+        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl, few)
 
     def local(self, prepared: Prepared, block: Block, draw: Draw) -> Sums:
         """Expected log-likelihood of rows, quadratic form of columns, and their gradients."""
@@ -246,16 +257,23 @@ class Decoupled:
         )
         return Bound(total.value - prepared.kl, gradient)
 
-    def natural_step(self, parameters: Parameters, total: Sums, rate: float) -> tuple[Array, Array]:
-        """The hybrid form's w and T after a natural-gradient step."""
+    def natural_step(
+        self, parameters: Parameters, total: Sums, rate: float, precision: Array | None = None
+    ) -> tuple[Array, Array]:
+        """The hybrid form's w and T after a natural-gradient step.
+
+        The memory of ``precision``, S^-1 where it is known already, is used.
+        """
         curvature = total.curvature if total.curvature.size else total.gram
-        w, T = parameters.shared_weights, parameters.root
-        return variational.natural(w, T, total.projected, curvature, rate)
+        w = parameters.shared_weights
+        if precision is None:
+            precision = linalg.inverse_from_factor(parameters.root)
+        return variational.natural(w, precision, total.projected, curvature, rate)
 
     # -- parts of a step ---------------------------------------------------------------------
 
     def _rows(self, prepared: Prepared, block: Block, weight: float) -> Sums:
-        own, f, X = prepared.parameters, _as(prepared.factors, block.X.dtype), block.X
+        own, f, X = prepared.parameters, _as(prepared.rounded, block.X.dtype), block.X
         hybrid = self.form == "hybrid"
         functions = basis.make(self.basis, prepared.kernel)
         inverses = linalg.diagonal_inverses(f.factor) if hybrid else []
@@ -291,10 +309,10 @@ class Decoupled:
             gradient = gradient._replace(weights=_wide(functions.spread(residual, X, g)))
         elif len(a):
             gradient = _with_mean(gradient, functions.mixed_vjp(residual, a, X, g.T))
-        projected, gram, root, adjoint, curvature = map(_wide, (*sums, curvature))
-        none = gram[:0, :0]
-        value = weight * found.value
-        return Sums(value, gradient, projected, gram, root, adjoint, curvature, none)
+        # matrices stay in the precision of the rows until the small solve
+        none, value = sums.gram[:0, :0], weight * found.value
+        sums = sums._replace(projected=_wide(sums.projected))
+        return Sums(value, gradient, *sums, curvature, none)
 
     def _columns(self, prepared: Prepared, dtype: Any, draw: Draw) -> Sums:
         """Minus the mean's quadratic form a' C a / 2 by some of its columns."""
