@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import grids, groups, reading, writers
+from daskgp.flow.io import grids, groups, reading, remote, writers
 from daskgp.flow.partition import default_block_rows
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
@@ -100,9 +100,9 @@ def open_inputs(url: str) -> da.Array:
 
 def _as_dask(array: zarr.Array) -> da.Array:
     """A dask array in the chunks of a store; rewritten in place, a store gets another name."""
-    parent = array.path.rpartition("/")[0]
-    identity = zarr.open_group(array.store, path=parent, mode="r").attrs.asdict()
-    token = dask.base.tokenize(str(array.store_path), array.metadata.to_dict(), identity)
+    group = groups.parent_of(array)
+    identity = {} if group is None else group.attrs.asdict()
+    token = dask.base.tokenize(remote.address(array), array.metadata.to_dict(), identity)
     chunks = (row_step(array), *array.shape[1:])
     return da.from_array(array, chunks=chunks, name=f"dataset-{token}")
 
@@ -255,13 +255,9 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return (str(X.name),)
     array = behind(X)
     if isinstance(array, zarr.Array) and array.path:
-        parent, _, leaf = array.path.rpartition("/")
-        key = {"X": "feature_names", "y": "target_names"}.get(leaf)
-        try:
-            attributes = zarr.open_group(array.store, path=parent, mode="r").attrs
-        except FileNotFoundError:
-            return None
-        found = attributes.get(key, None) if key else None
+        key = {"X": "feature_names", "y": "target_names"}.get(array.path.rpartition("/")[2])
+        group = groups.parent_of(array) if key else None
+        found = None if group is None else group.attrs.get(str(key))
         return tuple(str(name) for name in found) if isinstance(found, list) else None
     return None
 

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import checkpoints, groups, snapshots
+from daskgp.flow.io import checkpoints, groups, remote, snapshots
 
 FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
@@ -106,7 +106,7 @@ def rows_url(url: str) -> str:
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     """Write a model into an open group; ``notes`` are attributes outside the checksum."""
-    with groups.writing(str(group.store_path), "model store"):
+    with groups.writing(remote.address(group), "model store"):
         for name, values in stored.arrays.items():
             groups.write_array(group, name, values)
         for name in list(group.keys()):
