@@ -6,6 +6,7 @@ rows never are the output of a task.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,9 @@ from daskgp.flow.partition import default_block_rows
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Ends of the names of files that ``daskgp convert`` reads."""
+
+MOST_CHUNKS = 1_000_000
+"""Most chunks of a dataset, which are tasks of a graph."""
 
 MIN_CHUNK_BYTES = 1 << 20
 """Chunks of X that are written are no smaller, unless smaller blocks are wanted."""
@@ -144,7 +148,8 @@ def inputs_checksum(X: da.Array) -> str:
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
     """The checked Zarr arrays X and y of a dataset store."""
     group = _open_complete(url, " --target NAME")
-    if "X" in group and "y" not in group:
+    names = groups.names_in(url)
+    if "X" in names and "y" not in names:
         raise StoreError(
             f"dataset {url} has no y, it holds X alone for predictions: convert its source with "
             "--target NAME"
@@ -185,21 +190,34 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     try:
         array = group[name]
     except KeyError as error:
-        there = ", ".join(sorted(group.array_keys())) or "no arrays"
+        there = ", ".join(sorted(groups.names_in(url))) or "no arrays"
         raise StoreError(f"dataset {url} has no array {name!r}: it holds {there}") from error
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # each kind of damage has its own type
         reason = groups.first_line(error)
         raise StoreError(f"dataset {url}: cannot read array {name!r}: {reason}") from error
     if not isinstance(array, zarr.Array):
         raise StoreError(f"dataset {url}: {name!r} is a group, an array is needed")
-    if np.dtype(array.dtype).kind not in "fiub":
+    if np.dtype(array.dtype).kind not in groups.NUMERIC:
         raise StoreError(
             f"dataset {url}: array {name!r} has type {array.dtype}, numbers are needed"
         )
     if array.ndim not in ndim:
         wanted = " or ".join(str(k) for k in ndim)
         raise StoreError(f"dataset {url}: array {name!r} has {array.ndim} dimensions, not {wanted}")
+    _check_chunks(array, f"dataset {url}: array {name!r}")
     return array
+
+
+def _check_chunks(array: zarr.Array, what: str) -> None:
+    """Raise StoreError where there are more chunks, or larger ones, than can be worked through."""
+    rows, step = array.shape[0], row_step(array)
+    if step < 1 or rows // step > MOST_CHUNKS:
+        raise StoreError(
+            f"{what} has {rows} rows in chunks of {step}: rewrite it with at most "
+            f"{MOST_CHUNKS:,} chunks"
+        )
+    at_once = math.prod((min(rows, step), *array.shape[1:])) * array.dtype.itemsize
+    groups.refuse_larger(at_once, f"{what} has too large chunks")
 
 
 def rows_of(

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import psutil
 import zarr
 
 from daskgp.errors import StoreError
 from daskgp.flow.io import remote
 from daskgp.flow.io.remote import exists as exists
+from daskgp.flow.io.remote import filesystem as filesystem
 from daskgp.flow.io.remote import first_line as first_line
 
 Attributes = Mapping[str, Any]
@@ -28,13 +30,16 @@ SETTLE = (0.0, 0.2, 0.6)
 CHUNK_BYTES = 64 << 20
 """Most bytes of a chunk of a model's arrays."""
 
+NUMERIC = "fiub"
+"""Kinds of types that are read as numbers."""
+
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
 
 
 def remove(url: str) -> None:
     """Remove a store and all below it; nothing happens where nothing is."""
-    fs, path = remote.filesystem(url)
+    fs, path = filesystem(url)
     for attempt in range(1, REMOVE_ATTEMPTS + 1):
         if not exists(url):
             return
@@ -55,7 +60,9 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
         if not exists(url):
             raise StoreError(f"no {what} at {url}: the path does not exist") from error
         raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
-    except (ValueError, TypeError, ImportError) as error:
+    except StoreError:
+        raise
+    except Exception as error:  # each kind of damage has its own type
         raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
 
 
@@ -67,6 +74,18 @@ def _opened(url: str, mode: str) -> zarr.Group:
             return zarr.open_group(remote.location(url), zarr_format=3, **how)
         except FileNotFoundError:
             return zarr.open_group(remote.location(url), **how)
+
+
+def names_in(url: str) -> set[str]:
+    """Names of the folders in a group, readable or not."""
+    fs, path = filesystem(url)
+    with remote.plainly(url, "the store"):
+        found = fs.ls(path, detail=True)
+    return {entry["name"].rstrip("/").rpartition("/")[2] for entry in found if _is_folder(entry)}
+
+
+def _is_folder(entry: Attributes) -> bool:
+    return entry["type"] == "directory"
 
 
 def parent_of(array: zarr.Array) -> zarr.Group | None:
@@ -96,7 +115,7 @@ def refuse_other(url: str, kind: str) -> None:
 
 def refuse_file(url: str, what: str) -> None:
     """Raise StoreError where a file is in the place of a group to be read or made."""
-    fs, path = remote.filesystem(url)
+    fs, path = filesystem(url)
     with remote.plainly(url, what):
         is_file = fs.isfile(path)
     if is_file:
@@ -106,10 +125,10 @@ def refuse_file(url: str, what: str) -> None:
 def _found(url: str) -> str:
     """What is at a path that exists."""
     try:
-        group = _opened(url, "r")
-        attributes, members = group.attrs.asdict(), set(group.keys())
-    except (OSError, KeyError, ValueError, TypeError):  # no group, or none that can be read
-        fs, path = remote.filesystem(url)
+        group = open_group(url, "store")
+        attributes, members = group.attrs.asdict(), names_in(url)
+    except StoreError:  # no group, or none that can be read
+        fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"
     kind = KINDS.get(str(attributes.get("format")))
     if kind is not None:
@@ -166,10 +185,43 @@ def _reason(error: OSError) -> str:
 
 def array_of(group: zarr.Group, name: str) -> zarr.Array:
     """A member of a group that must be an array; StoreError otherwise."""
-    found = group.get(name)
+    try:
+        found = group.get(name)
+    except Exception as error:  # each kind of damage has its own type
+        raise StoreError(
+            f"{remote.address(group)} is damaged: array {name!r}: {first_line(error)}"
+        ) from error
     if not isinstance(found, zarr.Array):
         raise StoreError(f"{remote.address(group)} is damaged: it has no array {name!r}")
     return found
+
+
+def values_of(array: zarr.Array) -> np.ndarray:
+    """All values of a small array of numbers.
+
+    Raises
+    ------
+    StoreError
+        If they are no numbers, are declared to be more than memory holds, or cannot be decoded.
+    """
+    where = f"{remote.address(array)} is damaged"
+    if np.dtype(array.dtype).kind not in NUMERIC:
+        raise StoreError(f"{where}: it has type {array.dtype}, numbers are needed")
+    refuse_larger(array.nbytes, where)
+    try:
+        return np.asarray(array[...])
+    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+        raise StoreError(f"{where}: {first_line(error)}") from error
+
+
+def refuse_larger(size: int, what: str) -> None:
+    """Raise StoreError where a store declares more bytes than this machine has."""
+    memory = psutil.virtual_memory().total
+    if not 0 <= size <= memory:
+        raise StoreError(
+            f"{what}: it declares {size:.3g} bytes to be read at once, this machine has "
+            f"{memory:.3g}"
+        )
 
 
 def reopened(array: zarr.Array) -> zarr.Array:

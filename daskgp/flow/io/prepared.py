@@ -178,7 +178,7 @@ def blocks_behind(X: Any) -> Blocks | None:
             f"dataset {url} has blocks of format version {found.get('version')}, this daskgp reads "
             f"version {VERSION}: run daskgp.prepare again"
         )
-    cuts, centroids = (np.asarray(groups.array_of(group, n)[...]) for n in (CUTS, CENTROIDS))
+    cuts, centroids = (groups.values_of(groups.array_of(group, n)) for n in (CUTS, CENTROIDS))
     names = attributes.get("feature_names")
     features = tuple(str(name) for name in names) if isinstance(names, list) else ()
     return Blocks(url, found, features, cuts, centroids)
