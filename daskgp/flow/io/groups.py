@@ -204,7 +204,7 @@ def values_of(array: zarr.Array) -> np.ndarray:
     StoreError
         If they are no numbers, are declared to be more than memory holds, or cannot be decoded.
     """
-    where = f"{remote.address(array)} is damaged"
+    where = f"{remote.address(array)} cannot be read"
     if np.dtype(array.dtype).kind not in NUMERIC:
         raise StoreError(f"{where}: it has type {array.dtype}, numbers are needed")
     refuse_larger(array.nbytes, where)

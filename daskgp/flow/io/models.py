@@ -151,7 +151,10 @@ def read(url: str) -> Stored:
     model = attributes.get("model")
     if not isinstance(model, dict):
         raise StoreError(f"model store {url} is damaged: its description is missing")
-    arrays = _arrays(group, url)
+    try:
+        arrays = _arrays(group, url)
+    except StoreError as error:
+        raise StoreError(f"model store {url} is damaged: {error}") from error
     try:
         digest = groups.checksum(arrays, model)
     except (TypeError, RecursionError) as error:
@@ -167,5 +170,5 @@ def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
     names = sorted(groups.names_in(url) - {ROWS})
     arrays = {name: groups.array_of(group, name) for name in names}
     size = sum(array.nbytes for array in arrays.values())
-    groups.refuse_larger(size, f"model store {url} is damaged")
+    groups.refuse_larger(size, "all arrays")
     return {name: groups.values_of(array) for name, array in arrays.items()}
