@@ -8,12 +8,10 @@ import ast
 import json
 import resource
 import shutil
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from commands import dataset, files, refused, rows
 from damage import damaged_files, damaged_models, deep
 from hypothesis import HealthCheck, given, settings
@@ -24,10 +22,15 @@ from daskgp import kernels
 from daskgp.errors import DaskgpError, SettingError, StoreError
 from daskgp.flow.io import groups, models
 
+# damaged numbers may overflow, and damaged arrays may hold text
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning", "ignore::zarr.errors.UnstableSpecificationWarning"
+)
+
 X, Y = rows(120)
 MEMORY = 16 << 30
 QUICK = settings(
-    max_examples=25, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+    max_examples=20, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 THOROUGH = settings(QUICK, max_examples=600)
 KERNEL = kernels.RBF() + 0.5 * kernels.Linear()
@@ -42,13 +45,10 @@ ESTIMATORS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def bounded_memory():
-    """What would be allocated by the terabyte fails, and damaged numbers may overflow."""
+    """What would be allocated by the terabyte fails."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, before[1]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
-        yield
+    yield
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
