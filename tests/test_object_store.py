@@ -85,18 +85,22 @@ def values(url):
     return {name: group[name][...] for name in ("mean", "variance", "done")}
 
 
-def test_a_run_on_s3_gives_the_bits_of_one_on_disk(server, cluster, tmp_path):
+@pytest.mark.parametrize("method", ["sgpr", pytest.param("lma", marks=pytest.mark.slow)])
+def test_a_run_on_s3_gives_the_bits_of_one_on_disk(method, server, cluster, tmp_path):
     source, on = tmp_path / "t.csv", ("--scheduler", cluster)
     both = np.column_stack([X, Y])
     np.savetxt(source, both, delimiter=",", header="a,b,y", comments="")
-    places = {"disk": str(tmp_path), "s3": "s3://bucket/run"}
+    places = {"disk": str(tmp_path), "s3": f"s3://bucket/run-{method}"}
     found = {}
     for name, base in places.items():
         data, blocks, model = (f"{base}/{what}.zarr" for what in ("data", "blocks", "model"))
         succeed("convert", source, data, "--target", "y", "--block-rows", 100)
-        succeed("prepare", data, blocks, "--block-rows", 50, *on)
-        lma = ("--model", "lma", "--set", "n_support=10", "--set", "max_iter=2")
-        succeed("fit", blocks, model, *lma, *on)
+        if method == "lma":
+            succeed("prepare", data, blocks, "--block-rows", 50, *on)
+            fit = ("--model", "lma", "--set", "n_support=10", "--set", "max_iter=2")
+        else:
+            blocks, fit = data, FIT
+        succeed("fit", blocks, model, *fit, *on)
         succeed("predict", model, data, f"{base}/p.zarr", *on)
         scores = succeed("score", model, data, *on)
         scores.pop("seconds")
@@ -215,7 +219,10 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize("case", UNUSABLE)
+WAITS = pytest.param("no answer", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", [WAITS if case == "no answer" else case for case in UNUSABLE])
 def test_a_place_that_cannot_be_used_is_said_in_one_line_and_soon(
     case, server, tmp_path, monkeypatch
 ):
@@ -247,14 +254,15 @@ def test_a_bucket_that_cannot_be_written_is_found_out_before_the_work(server, da
         assert time.monotonic() - began < 30
 
 
-def test_a_command_on_s3_says_nothing_but_its_result(server, data):
-    process = start("fit", data, "s3://bucket/quiet.zarr", *FIT, "--workers", 1)
+def test_a_command_on_s3_says_nothing_but_its_result(server, data, model):
+    process = start("score", model, data, "--workers", 1)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
     assert len(stdout.splitlines()) == 1
     assert stderr == ""
 
 
+@pytest.mark.slow
 def test_the_folder_of_temporary_rows_may_be_on_s3(server, cluster, tmp_path):
     with daskgp.connect(cluster):
         settings = {"n_support": 8, "max_iter": 1, "block_rows": 50}
