@@ -32,10 +32,10 @@ def describe(url: str) -> None:
         _model(url, group)
     elif kind == predictions.FORMAT:
         _predictions(url, group)
-    elif "X" in group:
+    elif "X" in groups.names_in(url):
         _dataset(url, group)
     else:
-        there = ", ".join(sorted(group.keys())) or "nothing"
+        there = ", ".join(sorted(groups.names_in(url))) or "nothing"
         raise StoreError(
             f"{url} is no dataset, model or prediction store of daskgp: it holds {there}"
         )
@@ -63,7 +63,7 @@ def _dataset(url: str, group: Any) -> None:
     table = _table(f"dataset {url}")
     table.add_row("rows", f"{len(X):,}")
     table.add_row("features", f"{X.shape[1]}: {_listed(names.get('feature_names'))}")
-    if "y" in group:
+    if "y" in groups.names_in(url):
         _, y = io.open_dataset(url)
         columns = 1 if y.ndim == 1 else y.shape[1]
         table.add_row("targets", f"{columns}: {_listed(names.get('target_names'))}")
@@ -81,10 +81,12 @@ def _dataset(url: str, group: Any) -> None:
 
 def _predictions(url: str, group: Any) -> None:
     names = group.attrs.asdict()
+    there = groups.names_in(url)
     for name in ("mean", "variance", "done"):
-        if name not in group:
+        if name not in there:
             raise StoreError(f"predictions {url} are incomplete: {name!r} is missing, run it again")
-    mean, done = group["mean"], np.asarray(group["done"][...])
+    mean = groups.array_of(group, "mean")
+    done = groups.values_of(groups.array_of(group, "done"))
     chunks = f"{int(done.sum()):,} of {len(done):,}, of {mean.chunks[0]:,} rows"
     table = _table(f"predictions {url}")
     table.add_row("rows", f"{mean.shape[0]:,}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskgp import kernels
-from daskgp.errors import DaskgpError, SettingError, StoreError
+from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
@@ -28,13 +30,15 @@ from daskgp.flow.nearby import Nearby, open_nearby
 from daskgp.flow.solved import Solved
 from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
-from daskgp.model import Theta
-from daskgp.models import by_name
+from daskgp.model import Theta, Want
+from daskgp.models import by_name, cggp
 from daskgp.scaling import Scaling
 from daskgp.typing import Device
 
 if TYPE_CHECKING:
     import zarr
+
+logger = logging.getLogger("daskgp")
 
 ESTIMATORS: dict[str, type[GaussianProcess]] = {
     estimator.model_name: estimator
@@ -99,11 +103,54 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
         )
     found = stores.read(str(url))
     try:
-        return _restored(found, device, str(url))
+        estimator = _restored(found, device, str(url))
+        _try_out(estimator.solved_)
     except DaskgpError as error:
-        raise StoreError(f"model store {url}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"model store {url} is damaged: {error!r}") from error
+        raise StoreError(f"model store {url}: {_short(error)}") from error
+    except Exception as error:  # what does not fit together fails anywhere, each with its own type
+        what = type(error).__name__
+        raise StoreError(f"model store {url} is damaged: {what}: {_short(error)}") from error
+    return estimator
+
+
+def _short(error: BaseException) -> str:
+    """One line of what may repeat much of a store."""
+    return textwrap.shorten(str(error), 300)
+
+
+def _try_out(solved: Solved) -> None:
+    """Predict at one place, so that what does not belong together is found out now."""
+    _check_scaling(solved)
+    if isinstance(solved.kept, Members):  # a prediction asks all experts for their rows
+        solved.kept.check(solved.state.starts)
+        return
+    place = solved.scaling.x_shift[None]
+    if isinstance(solved.kept, Nearby):  # at a training row, which is near others
+        place = solved.kept.rows.read(0, 1)[0]
+    want: Want = "mean" if isinstance(solved.model, cggp.CGGP) else "variance"
+    try:
+        with np.errstate(all="ignore"):
+            found = dataclasses.replace(solved, device="cpu").moments(place, want)
+    except NumericalError:  # of this place alone, and said where it is predicted
+        logger.debug("no variance at the place where a model is tried out", exc_info=True)
+        return
+    if found.mean.shape != (1, solved.n_targets) or not np.isfinite(found.mean).all():
+        raise StoreError("its predictions are no finite numbers: fit again")
+
+
+def _check_scaling(solved: Solved) -> None:
+    d, p = solved.n_features, solved.n_targets
+    shapes = {"x_shift": (d,), "x_scale": (d,), "intercept": (p,), "slope": (d, p), "y_scale": (p,)}
+    for name, shape in shapes.items():
+        values = getattr(solved.scaling, name)
+        if values.shape != shape or not np.isfinite(values).all():
+            raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
+
+
+def _names(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise StoreError(f"names of columns are no list of text: {found!r:.60}")
+    return tuple(found)
 
 
 def _stored(estimator: GaussianProcess) -> stores.Stored:
@@ -180,8 +227,8 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         theta,
         state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
         Scaling(**{f.name: arrays[f"scaling_{f.name}"] for f in dataclasses.fields(Scaling)}),
-        tuple(attributes["feature_names"]),
-        tuple(attributes["target_names"]),
+        _names(attributes["feature_names"]),
+        _names(attributes["target_names"]),
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
         settings["device"],

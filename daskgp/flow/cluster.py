@@ -30,6 +30,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from threadpoolctl import ThreadpoolController
 
 from daskgp.errors import InputError, RunError
+from daskgp.flow import tls
 from daskgp.flow.held import Held
 
 logger = logging.getLogger("daskgp")
@@ -94,6 +95,7 @@ def _refuse_unusable(address: str, timeout: float) -> None:
 
     Tried with a client that is not Dask's default, which a failed one would stay.
     """
+    tls.refuse_unprepared(address)
     try:
         with Client(address, timeout=timeout, set_as_default=False) as client:
             client.wait_for_workers(1, timeout=timeout)
@@ -106,8 +108,9 @@ def _refuse_unusable(address: str, timeout: float) -> None:
         silent, cause = True, error
     if silent:
         raise InputError(
-            f"no Dask scheduler answers at {address}: check the address or leave it out to start a "
-            "local cluster"
+            f"no Dask scheduler answers at {address}"
+            f"{tls.UNTRUSTED if tls.encrypted(address) else ''}: check the address or leave it out "
+            "to start a local cluster"
         ) from cause
     raise InputError(
         f"the Dask scheduler at {address} has no workers after {timeout:g} s: start some with "

@@ -52,6 +52,18 @@ class Members:
             ends[name] = np.concatenate([X, y], axis=1).astype(np.float64)
         return groups.checksum({"starts": self.starts, **ends}, {})
 
+    def check(self, usable: np.ndarray) -> None:
+        """Raise StoreError unless rows of experts follow one another and end with the last.
+
+        ``usable`` (M + 1,) counts those without missing values.
+        """
+        for starts in (self.starts, usable):
+            whole = starts.ndim == 1 and starts.dtype.kind in "iu" and starts.size == len(self) + 1
+            if not whole or len(self) < 1 or starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+                raise StoreError("where the rows of experts begin is garbled: fit again")
+        if self.starts[-1] != len(self.rows):
+            raise StoreError("training rows that the model reads back are gone: fit again")
+
     def arrays(self) -> dict[str, np.ndarray]:
         """What a model store keeps beside the rows."""
         return {"starts": self.starts}

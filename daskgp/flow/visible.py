@@ -40,7 +40,7 @@ def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
     for worker, (seen, reason) in executor.client.run(_try_to_look, array).items():
         if seen != mine:
             raise InputError(
-                f"worker {worker} does not see {what} {array.store_path} ({reason}): {remedy}"
+                f"worker {worker} does not see {what} {io.address(array)} ({reason}): {remedy}"
             )
 
 

@@ -5,6 +5,7 @@ The registry names every kernel that text and stores may use.
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from daskgp.errors import SettingError
@@ -35,6 +36,9 @@ __all__ = [
     "from_dict",
     "parse",
 ]
+
+DEEPEST = 100
+"""Most levels of sums and products in a description."""
 
 REGISTRY: dict[str, type[Kernel]] = {
     RBF.name: RBF,
@@ -80,8 +84,15 @@ def from_dict(description: dict[str, Any]) -> Kernel:
     >>> from_dict(Matern32(2.0).to_dict()) == Matern32(2.0)
     True
     """
+    return _from_dict(description, DEEPEST)
+
+
+def _from_dict(description: Any, levels: int) -> Kernel:
+    if not levels:
+        raise SettingError(f"sums and products of kernels are nested more than {DEEPEST} deep")
     if not isinstance(description, dict) or "kernel" not in description:
-        raise SettingError(f"{description!r} does not describe a kernel: it has no 'kernel' entry")
+        seen = textwrap.shorten(f"{description!r:.200}", 60)
+        raise SettingError(f"{seen} does not describe a kernel: it has no 'kernel' entry")
     settings = dict(description)
     name = settings.pop("kernel")
     for kind in (Sum, Product):
@@ -89,7 +100,7 @@ def from_dict(description: dict[str, Any]) -> Kernel:
             parts = settings.get("parts")
             if not isinstance(parts, list) or len(settings) != 1:
                 raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
-            return kind(tuple(from_dict(part) for part in parts))
+            return kind(tuple(_from_dict(part, levels - 1) for part in parts))
     if not isinstance(name, str) or name not in REGISTRY:
         raise SettingError(f"unknown kernel {name!r}: choose one of {', '.join(REGISTRY)}")
     return _build(REGISTRY[name], [], settings, f"kernel {name!r}")

@@ -12,12 +12,14 @@ from daskgp.flow.io.datasets import (
     rows_of,
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
+from daskgp.flow.io.remote import address
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
     "DEFAULT_BLOCK_ROWS",
     "DatasetWriter",
     "Rows",
+    "address",
     "behind",
     "checksum",
     "column_names",

@@ -43,7 +43,9 @@ class Checkpoint:
             )
         if ROWS not in group:
             return nothing
-        found = np.asarray(groups.array_of(group, ROWS)[...])
+        found = groups.values_of(groups.array_of(group, ROWS))
+        if found.ndim != 2:
+            raise StoreError(f"checkpoint {self.url} is damaged: remove it")
         whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
         return found[: len(found) if whole.all() else int(np.argmin(whole))]
 

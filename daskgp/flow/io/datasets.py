@@ -6,6 +6,7 @@ rows never are the output of a task.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,14 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import grids, groups, reading, writers
+from daskgp.flow.io import grids, groups, reading, remote, writers
 from daskgp.flow.partition import default_block_rows
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Ends of the names of files that ``daskgp convert`` reads."""
+
+MOST_CHUNKS = 1_000_000
+"""Most chunks of a dataset, which are tasks of a graph."""
 
 MIN_CHUNK_BYTES = 1 << 20
 """Chunks of X that are written are no smaller, unless smaller blocks are wanted."""
@@ -100,9 +104,9 @@ def open_inputs(url: str) -> da.Array:
 
 def _as_dask(array: zarr.Array) -> da.Array:
     """A dask array in the chunks of a store; rewritten in place, a store gets another name."""
-    parent = array.path.rpartition("/")[0]
-    identity = zarr.open_group(array.store, path=parent, mode="r").attrs.asdict()
-    token = dask.base.tokenize(str(array.store_path), array.metadata.to_dict(), identity)
+    group = groups.parent_of(array)
+    identity = {} if group is None else group.attrs.asdict()
+    token = dask.base.tokenize(remote.address(array), array.metadata.to_dict(), identity)
     chunks = (row_step(array), *array.shape[1:])
     return da.from_array(array, chunks=chunks, name=f"dataset-{token}")
 
@@ -144,7 +148,8 @@ def inputs_checksum(X: da.Array) -> str:
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
     """The checked Zarr arrays X and y of a dataset store."""
     group = _open_complete(url, " --target NAME")
-    if "X" in group and "y" not in group:
+    names = groups.names_in(url)
+    if "X" in names and "y" not in names:
         raise StoreError(
             f"dataset {url} has no y, it holds X alone for predictions: convert its source with "
             "--target NAME"
@@ -185,21 +190,34 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     try:
         array = group[name]
     except KeyError as error:
-        there = ", ".join(sorted(group.array_keys())) or "no arrays"
+        there = ", ".join(sorted(groups.names_in(url))) or "no arrays"
         raise StoreError(f"dataset {url} has no array {name!r}: it holds {there}") from error
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # each kind of damage has its own type
         reason = groups.first_line(error)
         raise StoreError(f"dataset {url}: cannot read array {name!r}: {reason}") from error
     if not isinstance(array, zarr.Array):
         raise StoreError(f"dataset {url}: {name!r} is a group, an array is needed")
-    if np.dtype(array.dtype).kind not in "fiub":
+    if np.dtype(array.dtype).kind not in groups.NUMERIC:
         raise StoreError(
             f"dataset {url}: array {name!r} has type {array.dtype}, numbers are needed"
         )
     if array.ndim not in ndim:
         wanted = " or ".join(str(k) for k in ndim)
         raise StoreError(f"dataset {url}: array {name!r} has {array.ndim} dimensions, not {wanted}")
+    _check_chunks(array, f"dataset {url}: array {name!r}")
     return array
+
+
+def _check_chunks(array: zarr.Array, what: str) -> None:
+    """Raise StoreError where there are more chunks, or larger ones, than can be worked through."""
+    rows, step = array.shape[0], row_step(array)
+    if step < 1 or rows // step > MOST_CHUNKS:
+        raise StoreError(
+            f"{what} has {rows} rows in chunks of {step}: rewrite it with at most "
+            f"{MOST_CHUNKS:,} chunks"
+        )
+    at_once = math.prod((min(rows, step), *array.shape[1:])) * array.dtype.itemsize
+    groups.refuse_larger(at_once, f"{what} has too large chunks")
 
 
 def rows_of(
@@ -255,13 +273,9 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return (str(X.name),)
     array = behind(X)
     if isinstance(array, zarr.Array) and array.path:
-        parent, _, leaf = array.path.rpartition("/")
-        key = {"X": "feature_names", "y": "target_names"}.get(leaf)
-        try:
-            attributes = zarr.open_group(array.store, path=parent, mode="r").attrs
-        except FileNotFoundError:
-            return None
-        found = attributes.get(key, None) if key else None
+        key = {"X": "feature_names", "y": "target_names"}.get(array.path.rpartition("/")[2])
+        group = groups.parent_of(array) if key else None
+        found = None if group is None else group.attrs.get(str(key))
         return tuple(str(name) for name in found) if isinstance(found, list) else None
     return None
 

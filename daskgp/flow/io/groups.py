@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import fsspec
 import numpy as np
+import psutil
 import zarr
-from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.errors import StoreError
+from daskgp.flow.io import remote
+from daskgp.flow.io.remote import exists as exists
+from daskgp.flow.io.remote import filesystem as filesystem
+from daskgp.flow.io.remote import first_line as first_line
 
 Attributes = Mapping[str, Any]
 
@@ -27,21 +30,18 @@ SETTLE = (0.0, 0.2, 0.6)
 CHUNK_BYTES = 64 << 20
 """Most bytes of a chunk of a model's arrays."""
 
+NUMERIC = "fiub"
+"""Kinds of types that are read as numbers."""
+
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
 
 
-def exists(url: str) -> bool:
-    """Whether anything is at a local path or fsspec URL."""
-    fs, path = _filesystem(url)
-    return bool(fs.exists(path))
-
-
 def remove(url: str) -> None:
     """Remove a store and all below it; nothing happens where nothing is."""
-    fs, path = _filesystem(url)
+    fs, path = filesystem(url)
     for attempt in range(1, REMOVE_ATTEMPTS + 1):
-        if not fs.exists(path):
+        if not exists(url):
             return
         try:
             fs.rm(path, recursive=True)
@@ -51,29 +51,50 @@ def remove(url: str) -> None:
             time.sleep(0.1 * attempt)
 
 
-def location(url: str) -> str:
-    """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
-    fs, path = _filesystem(url)
-    return path if isinstance(fs, LocalFileSystem) else str(url)
-
-
-def _filesystem(url: str) -> tuple[Any, str]:
-    try:
-        return fsspec.core.url_to_fs(str(url))
-    except (ValueError, ImportError) as error:  # an unknown protocol, or one not installed
-        raise StoreError(f"cannot use the address {url}: {first_line(error)}") from error
-
-
 def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
     """The Zarr group at a URL; StoreError names what was looked for and what is there."""
+    remote.reach(url, f"the {what}")
     try:
-        return zarr.open_group(location(url), mode=mode)  # type: ignore[arg-type]
+        return _opened(url, mode)
     except (FileNotFoundError, KeyError) as error:
         if not exists(url):
             raise StoreError(f"no {what} at {url}: the path does not exist") from error
         raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
-    except (ValueError, TypeError, ImportError) as error:
+    except StoreError:
+        raise
+    except Exception as error:  # each kind of damage has its own type
         raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
+
+
+def _opened(url: str, mode: str) -> zarr.Group:
+    """A group of Zarr's present format or, looked for second, of an earlier one."""
+    how: Any = {"mode": mode, "storage_options": remote.options(url)}
+    with remote.plainly(url, "the store"):
+        try:
+            return zarr.open_group(remote.location(url), zarr_format=3, **how)
+        except FileNotFoundError:
+            return zarr.open_group(remote.location(url), **how)
+
+
+def names_in(url: str) -> set[str]:
+    """Names of the folders in a group, readable or not."""
+    fs, path = filesystem(url)
+    with remote.plainly(url, "the store"):
+        found = fs.ls(path, detail=True)
+    return {entry["name"].rstrip("/").rpartition("/")[2] for entry in found if _is_folder(entry)}
+
+
+def _is_folder(entry: Attributes) -> bool:
+    return entry["type"] == "directory"
+
+
+def parent_of(array: zarr.Array) -> zarr.Group | None:
+    """The group that an array lies in, as it is at this moment; None where it lies in none."""
+    parent, form = array.path.rpartition("/")[0], array.metadata.zarr_format
+    try:
+        return zarr.open_group(array.store, path=parent, mode="r", zarr_format=form)
+    except FileNotFoundError:
+        return None
 
 
 def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
@@ -94,18 +115,20 @@ def refuse_other(url: str, kind: str) -> None:
 
 def refuse_file(url: str, what: str) -> None:
     """Raise StoreError where a file is in the place of a group to be read or made."""
-    fs, path = _filesystem(url)
-    if fs.isfile(path):
+    fs, path = filesystem(url)
+    with remote.plainly(url, what):
+        is_file = fs.isfile(path)
+    if is_file:
         raise StoreError(f"{what} {url} is a file: choose another path")
 
 
 def _found(url: str) -> str:
     """What is at a path that exists."""
     try:
-        group = zarr.open_group(location(url), mode="r")
-        attributes, members = group.attrs.asdict(), set(group.keys())
-    except (OSError, KeyError, ValueError, TypeError):  # no group, or none that can be read
-        fs, path = _filesystem(url)
+        group = open_group(url, "store")
+        attributes, members = group.attrs.asdict(), names_in(url)
+    except StoreError:  # no group, or none that can be read
+        fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"
     kind = KINDS.get(str(attributes.get("format")))
     if kind is not None:
@@ -130,14 +153,19 @@ def creating(url: str, what: str, attributes: Attributes | None = None) -> Itera
 
 def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
     """A new group that has its attributes from its first moment."""
-    return zarr.create_group(location(url), attributes=dict(attributes or {}))
+    return zarr.create_group(
+        remote.location(url),
+        attributes=dict(attributes or {}),
+        storage_options=remote.options(url),
+    )
 
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Turn the operating system's refusals to write into one plain line."""
+    """Turn the refusals to write of a system or an object store into one plain line."""
     try:
-        yield
+        with remote.plainly(url, what):
+            yield
     except OSError as error:
         raise StoreError(f"cannot write {what} {url}: {_reason(error)}") from error
 
@@ -155,22 +183,53 @@ def _reason(error: OSError) -> str:
     return remedies.get(error.errno or 0, first_line(error))
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's text, or its kind."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def array_of(group: zarr.Group, name: str) -> zarr.Array:
     """A member of a group that must be an array; StoreError otherwise."""
-    found = group.get(name)
+    try:
+        found = group.get(name)
+    except Exception as error:  # each kind of damage has its own type
+        raise StoreError(
+            f"{remote.address(group)} is damaged: array {name!r}: {first_line(error)}"
+        ) from error
     if not isinstance(found, zarr.Array):
-        raise StoreError(f"{group.store_path} is damaged: it has no array {name!r}")
+        raise StoreError(f"{remote.address(group)} is damaged: it has no array {name!r}")
     return found
+
+
+def values_of(array: zarr.Array) -> np.ndarray:
+    """All values of a small array of numbers.
+
+    Raises
+    ------
+    StoreError
+        If they are no numbers, are declared to be more than memory holds, or cannot be decoded.
+    """
+    where = f"{remote.address(array)} cannot be read"
+    if np.dtype(array.dtype).kind not in NUMERIC:
+        raise StoreError(f"{where}: it has type {array.dtype}, numbers are needed")
+    refuse_larger(array.nbytes, where)
+    try:
+        return np.asarray(array[...])
+    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+        raise StoreError(f"{where}: {first_line(error)}") from error
+
+
+def refuse_larger(size: int, what: str) -> None:
+    """Raise StoreError where a store declares more bytes than this machine has."""
+    memory = psutil.virtual_memory().total
+    if not 0 <= size <= memory:
+        raise StoreError(
+            f"{what}: it declares {size:.3g} bytes to be read at once, this machine has "
+            f"{memory:.3g}"
+        )
 
 
 def reopened(array: zarr.Array) -> zarr.Array:
     """The array as its store describes it at this moment and in this process."""
-    return zarr.open_array(array.store, path=array.path, mode="r")
+    with remote.plainly(remote.address(array), "the array"):
+        return zarr.open_array(
+            array.store, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
+        )
 
 
 def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:

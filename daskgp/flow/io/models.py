@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import checkpoints, groups, snapshots
+from daskgp.flow.io import checkpoints, groups, remote, snapshots
 
 FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
@@ -106,7 +106,7 @@ def rows_url(url: str) -> str:
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     """Write a model into an open group; ``notes`` are attributes outside the checksum."""
-    with groups.writing(str(group.store_path), "model store"):
+    with groups.writing(remote.address(group), "model store"):
         for name, values in stored.arrays.items():
             groups.write_array(group, name, values)
         for name in list(group.keys()):
@@ -151,8 +151,14 @@ def read(url: str) -> Stored:
     model = attributes.get("model")
     if not isinstance(model, dict):
         raise StoreError(f"model store {url} is damaged: its description is missing")
-    arrays = _arrays(group, url)
-    digest = groups.checksum(arrays, model)
+    try:
+        arrays = _arrays(group, url)
+    except StoreError as error:
+        raise StoreError(f"model store {url} is damaged: {error}") from error
+    try:
+        digest = groups.checksum(arrays, model)
+    except (TypeError, RecursionError) as error:
+        raise StoreError(f"model store {url} is damaged: its description is garbled") from error
     if digest != attributes.get("checksum"):
         raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
     notes = attributes.get("notes")
@@ -160,12 +166,9 @@ def read(url: str) -> Stored:
 
 
 def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
-    found, part = {}, "the description of an array"
-    try:
-        for name in group.array_keys():
-            part = f"array {name!r}"
-            found[name] = np.asarray(groups.array_of(group, name)[...])
-    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
-        reason = groups.first_line(error)
-        raise StoreError(f"model store {url} is damaged: {part}: {reason}") from error
-    return found
+    """All arrays of a model store but its rows, each described and read once."""
+    names = sorted(groups.names_in(url) - {ROWS})
+    arrays = {name: groups.array_of(group, name) for name in names}
+    size = sum(array.nbytes for array in arrays.values())
+    groups.refuse_larger(size, "all arrays")
+    return {name: groups.values_of(array) for name, array in arrays.items()}

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import StoreError
-from daskgp.flow.io import groups, reading, writers
+from daskgp.flow.io import groups, reading, remote, writers
 from daskgp.flow.io.datasets import Rows, behind, row_step
 
 VERSION = 1
@@ -38,7 +38,7 @@ class Runs:
         whole = np.zeros((1, rows, width), np.uint8)
         records = whole[0].reshape(-1).view(self.record)[: len(keys)]
         records["key"], records["X"], records["y"] = keys, X, y
-        with groups.writing(str(self.array.store_path), "dataset"):
+        with groups.writing(remote.address(self.array), "dataset"):
             self.array[index : index + 1] = whole
 
     def take(self, index: int, start: int, stop: int) -> np.ndarray:
@@ -130,9 +130,8 @@ def identity_behind(X: Any) -> str | None:
     """What tells the store of an X from any other, also from one at its place before."""
     if not isinstance(X, zarr.Array) or not X.path:
         return None
-    try:
-        group = zarr.open_group(X.store, path=X.path.rpartition("/")[0], mode="r")
-    except FileNotFoundError:  # an array that lies in no group
+    group = groups.parent_of(X)
+    if group is None:
         return None
     return str(group.attrs.get("uuid", "")) or None
 
@@ -166,24 +165,20 @@ def blocks_behind(X: Any) -> Blocks | None:
     array = behind(X)
     if not isinstance(array, zarr.Array):
         return None
-    parent, _, leaf = array.path.rpartition("/")
-    if leaf != "X":
-        return None
-    try:
-        group = zarr.open_group(array.store, path=parent, mode="r")
-    except FileNotFoundError:
+    group = groups.parent_of(array) if array.path.rpartition("/")[2] == "X" else None
+    if group is None:
         return None
     attributes = group.attrs.asdict()
     found = attributes.get(BLOCKS)
     if not isinstance(found, dict):
         return None
-    url = str(group.store_path)
+    url = remote.address(group)
     if found.get("version") != VERSION:
         raise StoreError(
             f"dataset {url} has blocks of format version {found.get('version')}, this daskgp reads "
             f"version {VERSION}: run daskgp.prepare again"
         )
-    cuts, centroids = (np.asarray(groups.array_of(group, n)[...]) for n in (CUTS, CENTROIDS))
+    cuts, centroids = (groups.values_of(groups.array_of(group, n)) for n in (CUTS, CENTROIDS))
     names = attributes.get("feature_names")
     features = tuple(str(name) for name in names) if isinstance(names, list) else ()
     return Blocks(url, found, features, cuts, centroids)

@@ -35,7 +35,7 @@ class Snapshots:
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
         groups.refuse_file(self.url, "checkpoint")
-        latest, found = -1, None
+        latest, found, where = -1, None, ""
         if groups.exists(f"{self.url}/zarr.json"):
             self._refuse_other(groups.open_group(self.url, "checkpoint"), {"format": FORMAT})
         for slot in SLOTS:
@@ -46,10 +46,11 @@ class Snapshots:
             self._refuse_other(group, {"format": FORMAT, "identity": self.identity})
             step = group.attrs.get(STEP)
             if isinstance(step, int) and step > latest:
-                latest, found = step, group
+                latest, found, where = step, group, slot
         if found is None:
             return None
-        return {name: np.asarray(groups.array_of(found, name)[...]) for name in found}
+        names = groups.names_in(f"{self.url}/{where}")
+        return {name: groups.values_of(groups.array_of(found, name)) for name in sorted(names)}
 
     def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep the arrays of a step."""

@@ -1,0 +1,138 @@
+"""Addresses of stores: their file systems, how these are asked, and what is said when they refuse.
+
+An object store is asked anew each time what it holds, because other processes write to it, and
+each object with one request.  The first time that a process turns to it, it has to answer soon.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fsspec
+import zarr
+from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.implementations.local import LocalFileSystem
+from zarr.storage import FsspecStore
+
+from daskgp.errors import DaskgpError, StoreError
+
+ANSWER_SECONDS = 20.0
+"""Longest wait for the first answer of an object store; later ones are left to its library."""
+
+S3 = ("s3", "s3a")
+S3_OPTIONS = {"use_listings_cache": False, "max_concurrency": 1}
+"""Listings are never remembered; an object is read without asking for its size first."""
+
+REMEDIES = {
+    "NoCredentialsError": "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+    "AWS_PROFILE",
+    "PermissionError": "permission denied: use credentials that may read and write there",
+    "FSTimeoutError": f"no answer within {ANSWER_SECONDS:g} s: check the address, the network and "
+    "AWS_ENDPOINT_URL",
+}
+"""What to do, by the kind of error of a library."""
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """The file system of a local path or fsspec URL, and the path in it."""
+    try:
+        return fsspec.core.url_to_fs(str(url), **(options(url) or {}))
+    except ImportError as error:
+        extra = ": pip install 'daskgp[s3]'" if _protocol(url) in S3 else ""
+        raise StoreError(f"cannot use the address {url}: {first_line(error)}{extra}") from error
+    except ValueError as error:  # an unknown protocol
+        raise StoreError(f"cannot use the address {url}: {first_line(error)}") from error
+
+
+def options(url: str) -> dict[str, Any] | None:
+    """How a file system is asked, unless fsspec's configuration says so; None for most."""
+    protocol = _protocol(url)
+    return {**S3_OPTIONS, **fsspec.config.conf.get(protocol, {})} if protocol in S3 else None
+
+
+def _protocol(url: str) -> str:
+    return str(url).partition("://")[0] if "://" in str(url) else "file"
+
+
+def location(url: str) -> str:
+    """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
+    fs, path = filesystem(url)
+    return path if isinstance(fs, LocalFileSystem) else str(url)
+
+
+def address(member: zarr.Group | zarr.Array) -> str:
+    """Where a group or an array lies, as a user writes it."""
+    store = member.store
+    if not isinstance(store, FsspecStore):
+        return str(member.store_path)
+    parts = [store.fs.unstrip_protocol(store.path), member.path]
+    return "/".join(part for part in parts if part)
+
+
+def exists(url: str) -> bool:
+    """Whether anything is at a local path or fsspec URL."""
+    fs, path = filesystem(url)
+    with plainly(url, "the store"):
+        return _answered(fs, path)
+
+
+def reach(url: str, what: str) -> None:
+    """Raise StoreError unless the place of a store answers; asked once in a process."""
+    fs, path = filesystem(url)
+    with plainly(url, what):
+        _reach(fs, path.split("/", 1)[0], path)
+
+
+_asked: set[tuple[Any, str]] = set()
+
+
+def _reach(fs: Any, bucket: str, path: str) -> None:
+    if isinstance(fs, AsyncFileSystem) and (fs, bucket) not in _asked:
+        _answered(fs, f"{path.rstrip('/')}/zarr.json")
+        _asked.add((fs, bucket))
+
+
+def _answered(fs: Any, path: str) -> bool:
+    if isinstance(fs, AsyncFileSystem):
+        return bool(sync(fs.loop, fs._exists, path, timeout=ANSWER_SECONDS))
+    return bool(fs.exists(path))
+
+
+@contextmanager
+def plainly(url: str, what: str) -> Iterator[None]:
+    """Turn what the library of an object store raises into one plain line.
+
+    What is missing, and what a local disk refuses, is for the caller to say.
+    """
+    try:
+        yield
+    except (DaskgpError, FileNotFoundError, KeyError):
+        raise
+    except Exception as error:
+        if _protocol(url) in ("file", "local"):
+            raise
+        raise StoreError(f"cannot use {what} at {url}: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """What an object store refused and the remedy, else the first line of what it said."""
+    return REMEDIES.get(type(error).__name__) or first_line(error)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text, or its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _but_for_open_connections(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Unclosed")
+
+
+@atexit.register
+def _leave_quietly() -> None:
+    """The system closes the connections of a process that ends; aiohttp need not say so."""
+    logging.getLogger("asyncio").addFilter(_but_for_open_connections)
