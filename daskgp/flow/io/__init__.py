@@ -5,17 +5,18 @@ from daskgp.flow.io.datasets import (
     behind,
     column_names,
     dataset_arrays,
-    inputs_checksum,
     is_zarr,
     open_dataset,
     open_inputs,
     rows_of,
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
+from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
     "DEFAULT_BLOCK_ROWS",
+    "UNKNOWN_MARK",
     "DatasetWriter",
     "Rows",
     "behind",
@@ -25,7 +26,6 @@ __all__ = [
     "dataset_writer",
     "exists",
     "first_line",
-    "inputs_checksum",
     "is_zarr",
     "open_dataset",
     "open_inputs",

@@ -33,13 +33,13 @@ KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 
 def exists(url: str) -> bool:
     """Whether anything is at a local path or fsspec URL."""
-    fs, path = _filesystem(url)
+    fs, path = filesystem(url)
     return bool(fs.exists(path))
 
 
 def remove(url: str) -> None:
     """Remove a store and all below it; nothing happens where nothing is."""
-    fs, path = _filesystem(url)
+    fs, path = filesystem(url)
     for attempt in range(1, REMOVE_ATTEMPTS + 1):
         if not fs.exists(path):
             return
@@ -53,11 +53,12 @@ def remove(url: str) -> None:
 
 def location(url: str) -> str:
     """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
-    fs, path = _filesystem(url)
+    fs, path = filesystem(url)
     return path if isinstance(fs, LocalFileSystem) else str(url)
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def filesystem(url: str) -> tuple[Any, str]:
+    """The file system of a local path or fsspec URL, and the path on it."""
     try:
         return fsspec.core.url_to_fs(str(url))
     except (ValueError, ImportError) as error:  # an unknown protocol, or one not installed
@@ -94,7 +95,7 @@ def refuse_other(url: str, kind: str) -> None:
 
 def refuse_file(url: str, what: str) -> None:
     """Raise StoreError where a file is in the place of a group to be read or made."""
-    fs, path = _filesystem(url)
+    fs, path = filesystem(url)
     if fs.isfile(path):
         raise StoreError(f"{what} {url} is a file: choose another path")
 
@@ -105,7 +106,7 @@ def _found(url: str) -> str:
         group = zarr.open_group(location(url), mode="r")
         attributes, members = group.attrs.asdict(), set(group.keys())
     except (OSError, KeyError, ValueError, TypeError):  # no group, or none that can be read
-        fs, path = _filesystem(url)
+        fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"
     kind = KINDS.get(str(attributes.get("format")))
     if kind is not None:
