@@ -235,19 +235,17 @@ def predict(
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
         from daskgp.estimators import load
-        from daskgp.flow.io import locks
+        from daskgp.flow.io import locks, predictions
         from daskgp.flow.scheduled import Job, check_source, write_held
 
         cluster = Workers(scheduler, workers, memory_limit)
         solved = load(model_store).solved_
         check_source(solved, inputs)
         job = Job(solved, inputs, output, resume, model_store, verify)
-        with (
-            locks.hold(output, wait, clear_lock) as claim,
-            cluster.executor() as executor,
-            run.kept(),
-        ):
-            figures = run.done(*write_held(job, executor, claim, run.begin))
+        with locks.hold(output, wait, clear_lock) as claim:
+            predictions.refuse_taken(output, resume)  # before a cluster is started for it
+            with cluster.executor() as executor, run.kept():
+                figures = run.done(*write_held(job, executor, claim, run.begin))
     result(**figures)
 
 

@@ -139,7 +139,7 @@ class _Format(logging.Formatter):
 @contextmanager
 def _logs_on_stderr() -> Iterator[None]:
     handler, before = _Handler(), (logger.level, logger.propagate)
-    handler.setFormatter(_Format("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Format("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING)
     logger.propagate = False

@@ -91,6 +91,7 @@ def write_held(
     try:
         visible.check(executor, target.group["done"], "the output", remedy)
         began()
+        logger.info("at work on %s: %d rows of %s", job.output, inputs.rows, job.source)
         settled = _check_done(X, inputs, target, executor, job.verify)
         claim.check()
         if settled:

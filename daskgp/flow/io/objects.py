@@ -6,6 +6,7 @@ import uuid
 
 from fsspec.implementations.local import LocalFileSystem
 
+from daskgp.errors import StoreError
 from daskgp.flow.io import groups
 
 
@@ -19,6 +20,12 @@ def create(url: str, content: bytes) -> bool:
             file.write(content)
     except FileExistsError:
         return False
+    except (NotImplementedError, ValueError) as error:
+        reason = groups.first_line(error)
+        raise StoreError(
+            f"cannot lock {url}, its file system does not create files for one writer alone "
+            f"({reason}): choose another path"
+        ) from error
     return True
 
 

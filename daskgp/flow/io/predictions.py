@@ -152,12 +152,7 @@ def open_or_create(
         If the store exists and ``resume`` is False, or holds predictions of another model,
         of inputs of another layout, or of more rows.
     """
-    if groups.exists(url):
-        groups.refuse_other(url, "prediction")
-        if not resume:
-            raise StoreError(
-                f"predictions {url} exist already: add --resume to finish them, or remove them"
-            )
+    if refuse_taken(url, resume):
         return _existing(url, inputs, shape, model_checksum)
     attributes = {
         "format": FORMAT,
@@ -171,6 +166,18 @@ def open_or_create(
     with groups.creating(url, "predictions", attributes) as group:
         _create_arrays(group, inputs, shape)
     return Target(url, groups.open_group(url, "prediction store", mode="r+"))
+
+
+def refuse_taken(url: str, resume: bool) -> bool:
+    """Whether predictions are there to go on with; StoreError for all else that is there."""
+    if not groups.exists(url):
+        return False
+    groups.refuse_other(url, "prediction")
+    if not resume:
+        raise StoreError(
+            f"predictions {url} exist already: add --resume to finish them, or remove them"
+        )
+    return True
 
 
 def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
