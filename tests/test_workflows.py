@@ -1,6 +1,7 @@
 """The workflows and benchmarks run, small, as their users run them; the demo whole where slow."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner
 
 import daskgp
 
@@ -81,11 +83,12 @@ def test_predict_scheduled_keeps_up_with_its_input(tmp_path):
         ('[schedule]\nmodel = "m"\ninput = "i"\noutput = "o"\n', "no model store at m"),
     ],
 )
-def test_predict_scheduled_names_what_is_wrong(content, says, tmp_path):
+def test_predict_scheduled_names_what_is_wrong(content, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "run.toml").write_text(content)
-    command = [sys.executable, str(WORKFLOWS / "predict_scheduled.py"), "--config", "run.toml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
+    main = runpy.run_path(str(WORKFLOWS / "predict_scheduled.py"))["main"]
+    done = CliRunner().invoke(main, ["--config", "run.toml"])
+    assert done.exit_code == 2
     assert says in done.stderr
 
 
