@@ -374,6 +374,20 @@ def test_a_run_whose_lock_is_cleared_by_hand_stops(stored, tmp_path, scheduler):
     assert succeed(*command)["rows"] > 0
 
 
+def test_a_run_whose_lock_another_took_leaves_its_record_alone(stored, tmp_path, scheduler):
+    process, _, ready = long_run(tmp_path, stored, scheduler)
+    wait_until(ready)
+    foreign(tmp_path / "out.zarr")
+    record = tmp_path / "out.zarr.run.json"
+    record.write_text("another's")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "is not this run's any more" in one_line(stderr)
+    assert record.read_text() == "another's"
+    assert "runs" not in zarr.open_group(tmp_path / "out.zarr", mode="r").attrs
+    assert "elsewhere" in (tmp_path / "out.zarr.lock").read_text()
+
+
 @pytest.mark.parametrize(
     ("how", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],

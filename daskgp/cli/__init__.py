@@ -10,23 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
-from daskgp.cli.run import (
-    Main,
-    Workers,
-    cluster_options,
-    lock_options,
-    result,
-    verbose_option,
-)
+from daskgp.cli.options import cluster_options, estimator_options, lock_options
+from daskgp.cli.run import Main, Workers, result, verbose_option
 
 __all__ = ["main"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(cls=Main, invoke_without_command=True)
@@ -40,30 +30,6 @@ def main(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-def estimator_options(command: F) -> F:
-    """``--model``, ``--set`` and ``--config``."""
-    for decorate in (
-        click.option(
-            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
-        ),
-        click.option(
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
-        ),
-        click.option(
-            "--model",
-            metavar="NAME",
-            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, decoupled, svgp, ssgp or "
-            "exact.",
-        ),
-    ):
-        command = decorate(command)
-    return command
 
 
 @main.command()
@@ -244,7 +210,7 @@ def predict(
         job = Job(solved, inputs, output, resume, model_store, verify)
         with locks.hold(output, wait, clear_lock) as claim:
             predictions.refuse_taken(output, resume)  # before a cluster is started for it
-            with cluster.executor() as executor, run.kept():
+            with cluster.executor() as executor, run.kept(claim):
                 figures = run.done(*write_held(job, executor, claim, run.begin))
     result(**figures)
 

@@ -8,9 +8,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskgp.cli.run import outcome
+
+if TYPE_CHECKING:
+    from daskgp.flow.io.locks import Claim
 
 
 class Record:
@@ -51,14 +54,14 @@ class Record:
             raise
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Around the work, under the lock of the output."""
+    def kept(self, claim: Claim) -> Iterator[None]:
+        """Around the work, under the lock of the output; another run's record is left alone."""
         try:
             yield
         except BaseException as error:
             if self._began:
                 self._end(error)
-                self._write(error)
+                self._write(error, remember=not claim.taken())
             raise
         self._end(None)
         self._write(None)
@@ -92,13 +95,14 @@ class Record:
         self._found |= {"finished": _now(), "exit": code, "error": line}
         self._found["seconds"] = self._found["seconds"] or self._seconds()
 
-    def _write(self, failure: BaseException | None) -> None:
+    def _write(self, failure: BaseException | None, remember: bool = True) -> None:
         """Write the record; what hinders that is told with the failure of the run, if it failed."""
         from daskgp.flow.io import records
 
         try:
-            records.write(self._url, self._found)
-            if self._began:
+            if self._place or remember:
+                records.write(self._url, self._found)
+            if self._began and remember:
                 records.remember(self._output, self._found)
         except Exception as error:
             if failure is None:

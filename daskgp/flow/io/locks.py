@@ -56,8 +56,15 @@ class Claim:
 
     def held(self) -> bool:
         """Whether the lock is there and this run's."""
+        return self._found() == self.run
+
+    def taken(self) -> bool:
+        """Whether the lock is there and another run's."""
+        return self._found() not in (self.run, None)
+
+    def _found(self) -> str | None:
         content = objects.read(self.url)
-        return content is not None and Holder.parse(content).run == self.run
+        return None if content is None else Holder.parse(content).run
 
     def check(self) -> None:
         """Raise RunError where the lock is gone or another run's."""
