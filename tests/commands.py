@@ -97,3 +97,11 @@ def dataset(path, X, y, step=100, names=None, targets=("y",)):
 def files(path):
     """Contents of all files below a path."""
     return {str(p.relative_to(path)): p.read_bytes() for p in Path(path).rglob("*") if p.is_file()}
+
+
+def predictions(path):
+    """Contents of a prediction store but its memory of runs, which have times."""
+    found = files(path)
+    attributes = json.loads(found.pop("zarr.json"))
+    attributes["attributes"].pop("runs", None)
+    return {**found, "zarr.json": attributes}

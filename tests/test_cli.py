@@ -11,7 +11,18 @@ import time
 import numpy as np
 import pytest
 import zarr
-from commands import dataset, files, invoke, one_line, refused, rows, start, stop_when, succeed
+from commands import (
+    dataset,
+    files,
+    invoke,
+    one_line,
+    predictions,
+    refused,
+    rows,
+    start,
+    stop_when,
+    succeed,
+)
 
 import daskgp
 from daskgp.cli.settings import build_estimator
@@ -324,7 +335,11 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert code == -signal.SIGKILL
     assert "fit --resume" in shown("info", killed)
     assert "incomplete" in refused("predict", killed, data, tmp_path / "p.zarr")
-    assert "--resume" in refused("fit", data, killed, *FIT, "--scheduler", scheduler)
+    line = refused("fit", data, killed, *FIT, "--resume", "--scheduler", scheduler, code=1)
+    assert f"{killed}.lock was left by process {process.pid}" in line
+    assert "add --clear-lock" in line
+    again = ("--clear-lock", "--scheduler", scheduler)
+    assert "--resume" in refused("fit", data, killed, *FIT, *again)
     other = ("--model", "sgpr", "--set", "n_inducing=10", "--resume", "--scheduler", scheduler)
     assert "other data or settings" in refused("fit", data, killed, *other)
     kept = [p.stat().st_mtime_ns for p in sorted(killed.rglob("evaluations/c/*/0"))]
@@ -435,13 +450,14 @@ def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, schedul
     done = {name: (killed / "mean" / "c" / name).stat().st_mtime_ns for name in os.listdir(flags)}
     assert 5 < len(done) < 200
     assert "--resume goes on" in shown("info", killed)
-    assert "exist already" in refused("predict", fitted, inputs, killed, "--scheduler", scheduler)
+    again = ("--clear-lock", "--scheduler", scheduler)
+    assert "exist already" in refused("predict", fitted, inputs, killed, *again)
     resume = ("--resume", "--scheduler", scheduler)
     found = succeed("predict", fitted, inputs, killed, *resume)
     assert (found["rows"], found["skipped"]) == (1_600 - 8 * len(done), 8 * len(done))
     assert done == {n: (killed / "mean" / "c" / n).stat().st_mtime_ns for n in done}
     succeed("predict", fitted, inputs, whole, "--scheduler", scheduler)
-    assert files(killed) == files(whole)
+    assert predictions(killed) == predictions(whole)
     again = succeed("predict", fitted, inputs, killed, *resume)
     assert (again["rows"], again["skipped"]) == (0, 1_600)
 
@@ -456,19 +472,19 @@ def test_an_input_that_changed_in_its_middle_is_noticed(data, fitted, tmp_path, 
     again = zarr.open_group(inputs, mode="r+")["X"]
     again[350, 1] += 1e-9  # not predicted yet
     assert succeed("predict", fitted, inputs, output, "--resume", *cluster)["rows"] == 100
-    before = files(output)
+    before = predictions(output)
     again[520, 0] += 1e-9
     line = refused("predict", fitted, inputs, output, "--resume", *cluster)
     assert "rows 500 to 599 of the input have changed" in line
     assert "remove the predictions" in line
-    assert files(output) == before
+    assert predictions(output) == before
 
 
 def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, tmp_path, scheduler):
     output = tmp_path / "p.zarr"
     cluster = ("--scheduler", scheduler)
     succeed("predict", fitted, data, output, *cluster)
-    before = files(output)
+    before = predictions(output)
     model = tmp_path / "other.zarr"
     options = ("--model", "sgpr", "--set", "n_inducing=9", "--set", "max_iter=1")
     succeed("fit", data, model, *options, *cluster)
@@ -477,8 +493,9 @@ def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, t
     X, y = rows()
     shifted = dataset(tmp_path / "in.zarr", X + 1e-9, y, names=["lon", "lat"])
     line = refused("predict", fitted, shifted, output, "--resume", *cluster)
-    assert "input_checksum" in line
-    assert files(output) == before
+    assert "rows 0 to 99 of the input have changed" in line
+    assert "(3 of 3 chunks compared)" in line
+    assert predictions(output) == before
 
 
 def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path):

@@ -1032,7 +1032,8 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
     line = refused("predict", killed, data, tmp_path / "p.zarr")
     assert "incomplete: fit again, or go on with --resume" in line
     assert "steps kept 100" in " ".join(invoke("info", killed).stdout.replace("│", " ").split())
-    line = refused("fit", data, killed, *chosen, "--set", "learning_rate=0.5", "--resume")
+    other = ("--set", "learning_rate=0.5", "--resume", "--clear-lock")
+    line = refused("fit", data, killed, *chosen, *other)
     assert "belongs to other data or settings" in line
     assert "exists already" in refused("fit", data, killed, *chosen)
     steps, sums = [], Steps.sums

@@ -716,7 +716,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path,
     assert code == -signal.SIGKILL
     kept = {p: p.stat().st_mtime_ns for p in (killed / "rows").rglob("*") if p.is_file()}
     assert "complete no: fit --resume goes on" in shown("info", killed)
-    resumed = succeed("fit", data, killed, *chosen, "--resume")
+    resumed = succeed("fit", data, killed, *chosen, "--resume", "--clear-lock")
     assert kept == {p: p.stat().st_mtime_ns for p in kept}
     undisturbed = succeed("fit", data, whole, *chosen)
     assert resumed["objective"] == undisturbed["objective"]

@@ -1,12 +1,15 @@
 """The workflows and benchmarks run, small, as their users run them; the demo whole where slow."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
+from click.testing import CliRunner
 
 import daskgp
 
@@ -52,6 +55,41 @@ def test_fit_predict_scores_and_resumes(tmp_path):
     assert first["rmse"] < 0.15
     again = json.loads(run(tmp_path, "fit_predict.py", "--config", "run.toml", "--resume"))
     assert (again["rows_predicted"], again["rows_skipped"]) == (0, 200)
+
+
+def test_predict_scheduled_keeps_up_with_its_input(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 5, (300, 2))
+    daskgp.SGPR(n_inducing=20, optimizer=None).fit(X, np.sin(X[:, 0])).save(tmp_path / "model.zarr")
+    group = zarr.create_group(tmp_path / "input.zarr")
+    group.create_array("X", shape=(250, 2), chunks=(100, 2), dtype="f8")[...] = X[:250]
+    (tmp_path / "run.toml").write_text((WORKFLOWS / "predict_scheduled.toml").read_text())
+    first = json.loads(run(tmp_path, "predict_scheduled.py", "--config", "run.toml"))
+    assert (first["rows"], first["skipped"]) == (250, 0)
+    group["X"].resize((300, 2))
+    group["X"][250:] = X[250:]
+    again = json.loads(run(tmp_path, "predict_scheduled.py", "--config", "run.toml"))
+    assert (again["rows"], again["skipped"]) == (100, 200)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('[schedule]\nmodel = "m"\nwiat = 3\n', "wrong keys ['schedule.wiat']"),
+        ('[schedule]\nmodel = "m"\n', "missing in [schedule] ['input', 'output']"),
+        ('[schedule]\nmodel = "m"\nwait = "long"\n', "wrong keys ['schedule.wait']"),
+        ("schedule = 3\n", "schedule is no table"),
+        ("schedule =\n", "is not TOML"),
+        ('[schedule]\nmodel = "m"\ninput = "i"\noutput = "o"\n', "no model store at m"),
+    ],
+)
+def test_predict_scheduled_names_what_is_wrong(content, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(content)
+    main = runpy.run_path(str(WORKFLOWS / "predict_scheduled.py"))["main"]
+    done = CliRunner().invoke(main, ["--config", "run.toml"])
+    assert done.exit_code == 2
+    assert says in done.stderr
 
 
 def test_fit_predict_names_a_wrong_key(tmp_path):

@@ -1,7 +1,8 @@
 """The daskgp command: results on stdout, progress and logs on stderr, one line for an error.
 
 Exit codes: 0 for success, 2 for bad arguments or input, 1 for a failure of the run, 130 for an
-interrupt.  Each command imports what it needs when it runs, so that ``--help`` is instant.
+interrupt, 143 for SIGTERM.  Each command imports what it needs when it runs, so that ``--help`` is
+instant.
 """
 
 from __future__ import annotations
@@ -9,16 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
-from daskgp.cli.run import Main, Workers, cluster_options, result, verbose_option
+from daskgp.cli.options import cluster_options, estimator_options, lock_options
+from daskgp.cli.run import Main, Workers, result, verbose_option
 
 __all__ = ["main"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(cls=Main, invoke_without_command=True)
@@ -32,30 +30,6 @@ def main(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-def estimator_options(command: F) -> F:
-    """``--model``, ``--set`` and ``--config``."""
-    for decorate in (
-        click.option(
-            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
-        ),
-        click.option(
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
-        ),
-        click.option(
-            "--model",
-            metavar="NAME",
-            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, decoupled, svgp, ssgp or "
-            "exact.",
-        ),
-    ):
-        command = decorate(command)
-    return command
 
 
 @main.command()
@@ -139,6 +113,7 @@ def prepare(
 @click.argument("model_store", metavar="MODEL")
 @estimator_options
 @click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
+@lock_options
 @cluster_options
 @verbose_option
 def fit(
@@ -148,6 +123,8 @@ def fit(
     assignments: tuple[str, ...],
     config: str | None,
     resume: bool,
+    wait: float,
+    clear_lock: bool,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
@@ -155,22 +132,24 @@ def fit(
     """Fit a model to the dataset store DATA and write it to the new store MODEL."""
     from daskgp.cli.settings import build_estimator
     from daskgp.estimators import load, save_into
-    from daskgp.flow.io import models, open_dataset
+    from daskgp.flow.io import locks, models, open_dataset
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
     resumed: dict[str, bool] = {}
-    if resume and models.is_complete(model_store):
-        estimator, resumed = load(model_store), {"resumed": False}
-        remark = "is complete already and left as it is; data and settings are not compared"
-        click.echo(f"model store {model_store} {remark}", err=True)
-    else:
-        with models.reserve(model_store, resume) as group, cluster.executor():
-            place = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
-            estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
-            save_into(estimator, group, model_store)
+    with locks.hold(model_store, wait, clear_lock) as claim:
+        if resume and models.is_complete(model_store):
+            estimator, resumed = load(model_store), {"resumed": False}
+            remark = "is complete already and left as it is; data and settings are not compared"
+            click.echo(f"model store {model_store} {remark}", err=True)
+        else:
+            with models.reserve(model_store, resume) as group, cluster.executor():
+                place = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
+                estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
+                claim.check()
+                save_into(estimator, group, model_store)
     result(
         model=model_store,
         rows=estimator.n_rows_,
@@ -186,6 +165,17 @@ def fit(
 @click.argument("inputs", metavar="INPUT")
 @click.argument("output")
 @click.option("--resume", is_flag=True, help="Predict only the chunks that OUTPUT lacks.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Compare all of INPUT that is done, not only what was written since.",
+)
+@click.option(
+    "--record",
+    metavar="FILE",
+    help="Where the JSON record of the run goes, whatever its end.  [default: OUTPUT.run.json]",
+)
+@lock_options
 @cluster_options
 @verbose_option
 def predict(
@@ -193,24 +183,36 @@ def predict(
     inputs: str,
     output: str,
     resume: bool,
+    verify: bool,
+    record: str | None,
+    wait: float,
+    clear_lock: bool,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Predict at the X of the store INPUT into the store OUTPUT: mean and variance of y."""
-    from daskgp.estimators import load
-    from daskgp.flow.predict import check_source, write
+    """Predict at the X of the store INPUT into the store OUTPUT: mean and variance of y.
 
-    began = time.perf_counter()
-    cluster = Workers(scheduler, workers, memory_limit)
-    estimator = load(model_store)
-    solved = estimator.solved_
-    check_source(solved, inputs)
-    with cluster.executor() as executor:
-        done = write(solved, inputs, output, resume, executor, model_store)
-    seconds = _since(began)
-    rate = round(done.rows / max(seconds, 1e-3), 1)
-    result(rows=done.rows, skipped=done.skipped, seconds=seconds, rows_per_second=rate)
+    The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
+    has gained, and whatever an earlier run left undone.
+    """
+    from daskgp.cli.record import Record
+
+    run = Record(model_store, inputs, output, record)
+    with run.asked_for():
+        from daskgp.estimators import load
+        from daskgp.flow.io import locks, predictions
+        from daskgp.flow.scheduled import Job, check_source, write_held
+
+        cluster = Workers(scheduler, workers, memory_limit)
+        solved = load(model_store).solved_
+        check_source(solved, inputs)
+        job = Job(solved, inputs, output, resume, model_store, verify)
+        with locks.hold(output, wait, clear_lock) as claim:
+            predictions.refuse_taken(output, resume)  # before a cluster is started for it
+            with cluster.executor() as executor, run.kept(claim):
+                figures = run.done(*write_held(job, executor, claim, run.begin))
+    result(**figures)
 
 
 @main.command()

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from daskgp.errors import StoreError
 from daskgp.flow import io
-from daskgp.flow.io import groups, models, predictions
+from daskgp.flow.io import groups, locks, models, predictions, records
 from daskgp.flow.layout import Layout, read_layout
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
     from daskgp.flow.plan import Plan
 
-NAMES_SHOWN = 12
+NAMES_SHOWN, RUNS_SHOWN = 12, 5
 
 
 def describe(url: str) -> None:
@@ -96,7 +96,26 @@ def _predictions(url: str, group: Any) -> None:
     table.add_row("complete", "yes" if finished else "no: predict --resume goes on")
     for what in ("model", "model_checksum", "input", "input_checksum"):
         table.add_row(what.replace("_", " "), str(names.get(what)))
+    _add_lock(table, url)
     _show(table)
+    runs = _run_table(records.history(names)[-RUNS_SHOWN:])
+    if runs.row_count:
+        _show(runs)
+
+
+def _run_table(runs: list[dict[str, Any]]) -> Table:
+    """The latest runs on a prediction store, the last one below."""
+    table = Table("started", "exit", "rows", "found done", "seconds", "error", title="latest runs")
+    for run in runs:
+        names = ("started", "exit", "rows", "skipped", "seconds", "error")
+        table.add_row(*("" if run.get(name) is None else str(run[name]) for name in names))
+    return table
+
+
+def _add_lock(table: Table, url: str) -> None:
+    holder = locks.holder_of(url)
+    if holder is not None:
+        table.add_row("lock", f"held by {holder}")
 
 
 def _model(url: str, group: Any) -> None:
@@ -109,6 +128,7 @@ def _model(url: str, group: Any) -> None:
         kept = kept_of(group)
         if kept is not None:
             table.add_row(f"{kept[0]} kept", f"{kept[1]:,}")
+        _add_lock(table, url)
         _show(table)
         return
     estimator = load(url)

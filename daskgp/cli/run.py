@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ logger = logging.getLogger("daskgp")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 RESUMABLE = ("fit", "predict")
 
 
@@ -33,6 +35,10 @@ class Failure(click.ClickException):
         self.code = code
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
 class Main(click.Group):
     """A group whose commands fail with one plain line on stderr, never with a traceback."""
 
@@ -41,7 +47,7 @@ class Main(click.Group):
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **extra)
-        with _logs_on_stderr():
+        with _logs_on_stderr(), _heeds_sigterm():
             try:
                 code = run(*args, standalone_mode=False, **extra)
             except click.UsageError as error:
@@ -51,9 +57,9 @@ class Main(click.Group):
             except click.ClickException as error:
                 _show(error.format_message())
                 code = error.code if isinstance(error, Failure) else error.exit_code
-            except (click.Abort, KeyboardInterrupt):
-                _show("interrupted")
-                code = INTERRUPTED
+            except (click.Abort, KeyboardInterrupt) as error:
+                code, line = outcome(error)
+                _show(line)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -62,23 +68,44 @@ class Main(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
-        except InputError as error:
-            raise _failure(error, str(error), BAD_INPUT) from error
-        except DaskgpError as error:
-            raise _failure(error, str(error), FAILED) from error
-        except KeyboardInterrupt as error:
-            remedy = ": the same command with --resume goes on from here"
-            line = "interrupted" + (remedy if ctx.invoked_subcommand in RESUMABLE else "")
-            raise _failure(error, line, INTERRUPTED) from error
-        except Exception as error:
-            line = f"the run failed ({type(error).__name__}: {error}); -v logs the traceback"
-            raise _failure(error, line, FAILED) from error
+        except (Exception, KeyboardInterrupt) as error:
+            code, line = outcome(error, ctx.invoked_subcommand in RESUMABLE)
+            logger.debug("traceback of the error", exc_info=error)
+            raise Failure(line, code) from error
 
 
-def _failure(error: BaseException, line: str, code: int) -> Failure:
-    logger.debug("traceback of the error", exc_info=error)
-    # such as that a store was kept to go on from
-    return Failure("; ".join([line, *getattr(error, "__notes__", ())]), code)
+def outcome(error: BaseException, resumable: bool = False) -> tuple[int, str]:
+    """The exit code and the one line that a command ends with for an error."""
+    if isinstance(error, InputError):
+        code, line = BAD_INPUT, str(error)
+    elif isinstance(error, DaskgpError):
+        code, line = FAILED, str(error)
+    elif isinstance(error, click.Abort | KeyboardInterrupt):
+        ended = isinstance(error, Terminated)
+        code, line = (TERMINATED, "terminated") if ended else (INTERRUPTED, "interrupted")
+        line += ": the same command with --resume goes on from here" if resumable else ""
+    else:
+        code = FAILED
+        line = f"the run failed ({type(error).__name__}: {error}); -v logs the traceback"
+    # notes such as that a store was kept to go on from
+    return code, "; ".join([line, *getattr(error, "__notes__", ())])
+
+
+@contextmanager
+def _heeds_sigterm() -> Iterator[None]:
+    """End on SIGTERM, as schedulers send it, with one line and without what is half done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show(message: str) -> None:
@@ -112,7 +139,7 @@ class _Format(logging.Formatter):
 @contextmanager
 def _logs_on_stderr() -> Iterator[None]:
     handler, before = _Handler(), (logger.level, logger.propagate)
-    handler.setFormatter(_Format("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Format("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING)
     logger.propagate = False
@@ -173,27 +200,3 @@ class Workers:
             log_level=level,
         ):
             yield Executor.current()
-
-
-def cluster_options(command: F) -> F:
-    """``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
-    for decorate in (
-        click.option(
-            "--memory-limit",
-            metavar="SIZE",
-            help="Memory of each local worker, such as 2GiB.  [default: its share]",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Local worker processes of one thread.  [default: one a core]",
-        ),
-        click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Dask scheduler to use, such as tcp://host:8786, instead of a local cluster.",
-        ),
-    ):
-        command = decorate(command)
-    return command

@@ -18,7 +18,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.flow import io, partition, rounds, visible
+from daskgp.flow import io, partition, rounds, scheduled, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.cluster import Executor, ShowProgress
@@ -314,11 +314,21 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         )
         return (mean, std) if return_std else mean
 
-    def predict_store(self, source: str, output: str, resume: bool = False) -> prediction.Written:
+    def predict_store(
+        self,
+        source: str,
+        output: str,
+        resume: bool = False,
+        *,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+        verify: bool = False,
+    ) -> scheduled.Written:
         """Predict the ``X`` of a dataset store into a prediction store, chunk by chunk.
 
         Mean and variance (noise included) are written with the chunks of X by one task a chunk,
-        so memory does not grow with the rows and a run that was stopped can be repeated.
+        so memory does not grow with the rows and a run that was stopped can be repeated.  One run
+        at a time writes an output; its lock is an object beside it.
 
         Parameters
         ----------
@@ -327,7 +337,15 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         output : str
             Prediction store to make.
         resume : bool
-            Whether to finish an output that was begun with the same model and input.
+            Whether to finish an output that was begun with the same model and input.  Where the
+            input has grown since, the new rows are predicted.
+        wait : float
+            Seconds to wait for another run on this output to end.
+        clear_lock : bool
+            Whether to take over the lock that a dead run left.
+        verify : bool
+            Whether to compare all of the input that is done with what it was, not only the chunks
+            that were written since.
 
         Returns
         -------
@@ -339,10 +357,12 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         StoreError
             If the source is none, or the output exists and ``resume`` is not set, or the output
             was made by another model or from another input.
+        RunError
+            If another run is at work on the output, or one that died left its lock.
         """
         check_is_fitted(self, "solved_")
-        executor = Executor.current(self.progress)
-        return prediction.write(self.solved_, str(source), str(output), resume, executor)
+        job = scheduled.Job(self.solved_, str(source), str(output), resume, verify=verify)
+        return scheduled.write(job, Executor.current(self.progress), wait, clear_lock)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 
 import daskgp
 from daskgp.errors import InputError
-from daskgp.flow import predict, visible
+from daskgp.flow import scheduled, visible
 from daskgp.flow.cluster import Executor
 
 
@@ -73,9 +73,11 @@ def test_stores_of_this_process_alone_are_refused(apart, tmp_path):
             writer.append(X[:, None], y)
     executor = Executor(client)
     with pytest.raises(InputError, match="does not see the input"):
-        predict.write(fitted.solved_, far, str(tmp_path / "p.zarr"), False, executor)
+        scheduled.write(scheduled.Job(fitted.solved_, far, str(tmp_path / "p.zarr")), executor)
     with pytest.raises(InputError, match="does not see the output"):
-        predict.write(fitted.solved_, near, "memory://visible-test/p.zarr", False, executor)
+        scheduled.write(
+            scheduled.Job(fitted.solved_, near, "memory://visible-test/p.zarr"), executor
+        )
     assert not daskgp.flow.io.exists("memory://visible-test/p.zarr")
 
 

@@ -5,7 +5,6 @@ from daskgp.flow.io.datasets import (
     behind,
     column_names,
     dataset_arrays,
-    inputs_checksum,
     is_zarr,
     open_dataset,
     open_inputs,
@@ -13,10 +12,12 @@ from daskgp.flow.io.datasets import (
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
 from daskgp.flow.io.remote import address
+from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
     "DEFAULT_BLOCK_ROWS",
+    "UNKNOWN_MARK",
     "DatasetWriter",
     "Rows",
     "address",
@@ -27,7 +28,6 @@ __all__ = [
     "dataset_writer",
     "exists",
     "first_line",
-    "inputs_checksum",
     "is_zarr",
     "open_dataset",
     "open_inputs",

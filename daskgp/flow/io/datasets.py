@@ -128,23 +128,6 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
     return group
 
 
-def inputs_checksum(X: da.Array) -> str:
-    """SHA-256 over shape, chunks, type and names of inputs and the values of both end chunks.
-
-    Reading no more keeps a resumed run from paying for the whole input again.
-    """
-    ends = {str(i): X.blocks[i].compute(scheduler="sync") for i in {0, X.numblocks[0] - 1}}
-    return groups.checksum(
-        ends,
-        {
-            "shape": list(X.shape),
-            "dtype": str(X.dtype),
-            "chunks": list(X.chunksize),
-            "names": list(column_names(X) or ()),
-        },
-    )
-
-
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
     """The checked Zarr arrays X and y of a dataset store."""
     group = _open_complete(url, " --target NAME")

@@ -1,0 +1,78 @@
+"""Options that several commands have, each group as one decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def estimator_options(command: F) -> F:
+    """``--model``, ``--set`` and ``--config``."""
+    for decorate in (
+        click.option(
+            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
+        ),
+        click.option(
+            "--set",
+            "assignments",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
+        ),
+        click.option(
+            "--model",
+            metavar="NAME",
+            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, decoupled, svgp, ssgp or "
+            "exact.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def lock_options(command: F) -> F:
+    """``--wait`` and ``--clear-lock``, as arguments of these names."""
+    for decorate in (
+        click.option(
+            "--clear-lock",
+            is_flag=True,
+            help="Take over the lock that a dead run left; that of a live one stays.",
+        ),
+        click.option(
+            "--wait",
+            type=click.FloatRange(min=0),
+            default=0.0,
+            metavar="SECONDS",
+            help="Wait for another run on the same store to end.  [default: stop at once]",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def cluster_options(command: F) -> F:
+    """``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
+    for decorate in (
+        click.option(
+            "--memory-limit",
+            metavar="SIZE",
+            help="Memory of each local worker, such as 2GiB.  [default: its share]",
+        ),
+        click.option(
+            "--workers",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Local worker processes of one thread.  [default: one a core]",
+        ),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Dask scheduler to use, such as tcp://host:8786, instead of a local cluster.",
+        ),
+    ):
+        command = decorate(command)
+    return command

@@ -1,0 +1,114 @@
+"""The record that a run of ``predict`` leaves for who watches its schedule."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from daskgp.cli.run import outcome
+
+if TYPE_CHECKING:
+    from daskgp.flow.io.locks import Claim
+
+
+class Record:
+    """What a run did, written when it begins to work and again when it ends.
+
+    It goes to ``place``, or beside the output; the store remembers it too.  A run that is refused
+    before it begins leaves one only where a place is given.
+    """
+
+    def __init__(self, model: str, inputs: str, output: str, place: str | None) -> None:
+        self._output, self._place, self._began = output, place, False
+        self._start = time.perf_counter()
+        self._found: dict[str, Any] = {
+            "run": uuid.uuid4().hex,
+            "model": model,
+            "input": inputs,
+            "output": output,
+            "rows": None,
+            "skipped": None,
+            "seconds": None,
+            "rows_per_second": None,
+            "started": _now(),
+            "finished": None,
+            "exit": None,
+            "error": None,
+            "version": importlib.metadata.version("daskgp"),
+        }
+
+    @contextmanager
+    def asked_for(self) -> Iterator[None]:
+        """Around all of the command: a place that is given hears of every end."""
+        try:
+            yield
+        except BaseException as error:
+            if self._place and not self._began:
+                self._end(error)
+                self._write(error)
+            raise
+
+    @contextmanager
+    def kept(self, claim: Claim) -> Iterator[None]:
+        """Around the work, under the lock of the output; another run's record is left alone."""
+        try:
+            yield
+        except BaseException as error:
+            if self._began:
+                self._end(error)
+                self._write(error, remember=not claim.taken())
+            raise
+        self._end(None)
+        self._write(None)
+
+    def begin(self) -> None:
+        """Say that the run is at work; nothing was done yet, should this not be possible."""
+        from daskgp.flow.io import records
+
+        records.write(self._url, self._found)
+        self._began = True
+
+    def done(self, rows: int, skipped: int) -> dict[str, Any]:
+        """Note what was done; the figures of it."""
+        seconds = self._seconds()
+        rate = round(rows / max(seconds, 1e-3), 1)
+        figures = {"rows": rows, "skipped": skipped, "seconds": seconds, "rows_per_second": rate}
+        self._found |= figures
+        return figures
+
+    @property
+    def _url(self) -> str:
+        from daskgp.flow.io import records
+
+        return self._place or records.record_url(self._output)
+
+    def _seconds(self) -> float:
+        return round(time.perf_counter() - self._start, 3)
+
+    def _end(self, error: BaseException | None) -> None:
+        code, line = (0, None) if error is None else outcome(error, resumable=True)
+        self._found |= {"finished": _now(), "exit": code, "error": line}
+        self._found["seconds"] = self._found["seconds"] or self._seconds()
+
+    def _write(self, failure: BaseException | None, remember: bool = True) -> None:
+        """Write the record; what hinders that is told with the failure of the run, if it failed."""
+        from daskgp.flow.io import records
+
+        try:
+            if self._place or remember:
+                records.write(self._url, self._found)
+            if self._began and remember:
+                records.remember(self._output, self._found)
+        except Exception as error:
+            if failure is None:
+                raise
+            failure.add_note(str(error))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,275 @@
+"""Locks: one run at a time writes a store, and what a dead run left is told from a live one.
+
+A lock is an object beside the store that only one writer can create.  It names its run and holds
+a counter that the run raises.  Whether a run lives is asked of the operating system on its own
+host, and seen by the counter from any other.  No decision reads a clock that can be set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import math
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
+
+from daskgp.errors import RunError, SettingError
+from daskgp.flow.io import groups, objects
+
+logger = logging.getLogger("daskgp")
+
+EVERY = 10.0
+"""Seconds between two beats of a lock."""
+MISSED = 3.5
+"""Beats without a change after which the run of another host counts as dead."""
+LONGEST = 600.0
+"""Most seconds between beats that are believed of a lock."""
+POLL = 0.25
+"""Seconds between two looks at a lock that is waited for."""
+CLEAR = "add --clear-lock (clear_lock=True in Python)"
+NAMESPACE = "/proc/self/ns/pid"
+
+
+def lock_url(store: str) -> str:
+    """Where the lock of a store is."""
+    return objects.beside(store, ".lock")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run's lock on a store; it travels to the tasks, which check it before they write."""
+
+    url: str
+    run: str
+
+    def held(self) -> bool:
+        """Whether the lock is there and this run's."""
+        return self._found() == self.run
+
+    def taken(self) -> bool:
+        """Whether the lock is there and another run's."""
+        return self._found() not in (self.run, None)
+
+    def _found(self) -> str | None:
+        content = objects.read(self.url)
+        return None if content is None else Holder.parse(content).run
+
+    def check(self) -> None:
+        """Raise RunError where the lock is gone or another run's."""
+        if not self.held():
+            raise RunError(
+                f"the lock {self.url} is not this run's any more, somebody cleared it: the run "
+                "stops; wait until no other is at work and run it again with --resume"
+            )
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What a lock says of the run that holds it.
+
+    ``space`` tells process numbers of containers on one host apart; ``started`` tells a process
+    from a later one of the same number.
+    """
+
+    run: str = ""
+    host: str = ""
+    space: str = ""
+    pid: int = 0
+    started: float = 0.0
+    every: float = EVERY
+    beat: int = 0
+
+    @classmethod
+    def here(cls, run: str) -> Holder:
+        """The holder that this process is."""
+        me = psutil.Process()
+        return cls(run, platform.node(), _space(), me.pid, _started(me))
+
+    @classmethod
+    def parse(cls, content: bytes) -> Holder:
+        """What a lock holds; an unknown holder where it holds nothing that can be read."""
+        try:
+            found = json.loads(content)
+            fields: dict[str, Any] = {
+                **{name: str(found[name]) for name in ("run", "host", "space")},
+                **{name: float(found[name]) for name in ("started", "every")},
+                **{name: int(found[name]) for name in ("pid", "beat")},
+            }
+        except (ValueError, TypeError, KeyError, OverflowError):
+            return cls()
+        return cls(**fields) if 0 < fields["every"] <= LONGEST else cls()
+
+    def content(self) -> bytes:
+        """The lock, as it is stored."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    def alive(self) -> bool | None:
+        """Whether the process runs; None where that cannot be asked from here."""
+        if (self.host, self.space) != (platform.node(), _space()):
+            return None
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(_started(process) - self.started) < 1.0
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, ValueError, OverflowError):
+            return False
+
+    def __str__(self) -> str:
+        if not self.run:
+            return "a run that cannot be told"
+        return f"process {self.pid} on host {self.host}"
+
+
+def _space() -> str:
+    return os.readlink(NAMESPACE) if os.path.exists(NAMESPACE) else ""
+
+
+def _started(process: psutil.Process) -> float:
+    """When a process started; on Linux since the boot, which moves with no clock that is set."""
+    return process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0)
+
+
+@contextmanager
+def hold(store: str, wait: float = 0.0, clear: bool = False) -> Iterator[Claim]:
+    """Hold the lock of a store for the duration of a ``with`` block.
+
+    Parameters
+    ----------
+    store : str
+        URL of the store that the run is about to write.
+    wait : float
+        Seconds to wait for another run to end.
+    clear : bool
+        Whether to take over the lock of a run that is dead.
+
+    Raises
+    ------
+    RunError
+        If another run holds the lock, or a dead one does and ``clear`` is not set.
+    """
+    if not 0 <= wait < math.inf:
+        raise SettingError(f"wait={wait}: a number of seconds, 0 or more, is needed")
+    claim = Claim(lock_url(store), uuid.uuid4().hex)
+    holder, stop = Holder.here(claim.run), threading.Event()
+    heart = threading.Thread(target=_beat, args=(claim, holder, stop), daemon=True)
+    try:
+        _take(claim, holder, wait, clear)
+        heart.start()
+        yield claim
+    finally:
+        stop.set()
+        if heart.ident is not None:
+            heart.join()
+        if claim.held():
+            objects.delete(claim.url)
+
+
+def holder_of(store: str) -> str | None:
+    """Who holds the lock of a store, and whether it still runs; None where nobody does."""
+    content = objects.read(lock_url(store))
+    if content is None:
+        return None
+    holder = Holder.parse(content)
+    running = {True: "running", False: "not running any more", None: "not seen from here"}
+    return f"{holder}, {running[holder.alive()]}"
+
+
+# -- taking ----------------------------------------------------------------------------------
+
+
+class _Held(RunError):
+    """Another run holds the lock; ``decided`` where it is known to live."""
+
+    decided = True
+
+
+class _Watch:
+    """Looks at one lock again and again, and judges its run."""
+
+    def __init__(self) -> None:
+        self.content, self.since, self.changes = b"", 0.0, 0
+
+    def alive(self, content: bytes, holder: Holder) -> bool | None:
+        """Whether the run lives; None as long as that cannot be told."""
+        known = holder.alive()
+        if known is not None:
+            return known
+        now = time.monotonic()
+        if content != self.content:
+            self.content, self.since, self.changes = content, now, self.changes + 1
+        if now - self.since > MISSED * holder.every:
+            return False
+        return True if self.changes > 1 else None
+
+
+def _take(claim: Claim, holder: Holder, wait: float, clear: bool) -> None:
+    watch = _Watch()
+
+    def over(state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        undecided = clear and isinstance(error, _Held) and not error.decided
+        return (state.seconds_since_start or 0.0) >= wait and not undecided
+
+    attempts = Retrying(
+        retry=retry_if_exception_type(_Held), wait=wait_fixed(POLL), stop=over, reraise=True
+    )
+    attempts(_try_to_take, claim, holder, watch, clear)
+
+
+def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, clear: bool) -> None:
+    """Create the lock, or raise for what is in its place."""
+    with groups.writing(claim.url, "the lock"):
+        while not objects.create(claim.url, holder.content()):
+            content = objects.read(claim.url)
+            if content is None:  # it went away in between
+                continue
+            other = Holder.parse(content)
+            alive = watch.alive(content, other)
+            if alive is not False:
+                raise _held(claim.url, other, alive, clear)
+            if not clear:
+                raise RunError(
+                    f"the lock {claim.url} was left by {other}, which is not running any more: "
+                    f"{CLEAR}"
+                )
+            if objects.read(claim.url) == content:
+                logger.info("cleared the lock %s, which %s left", claim.url, other)
+                objects.delete(claim.url)
+
+
+def _held(url: str, other: Holder, alive: bool | None, clear: bool) -> _Held:
+    wait = "wait for it with --wait SECONDS (wait= in Python)"
+    if alive is None and not clear:
+        sure = f"{MISSED * other.every:g}"
+        wait += f", or, if it is dead, {CLEAR}, which first looks for a sign of life for {sure} s"
+    kept = ", so its lock is not cleared" if alive and clear else ""
+    error = _Held(f"{other} is at work and holds the lock {url}{kept}: {wait}")
+    error.decided = alive is not None
+    return error
+
+
+def _beat(claim: Claim, holder: Holder, stop: threading.Event) -> None:
+    """Raise the counter of the lock until the run ends or has lost it."""
+    for beat in itertools.count(1):
+        if stop.wait(holder.every):
+            return
+        try:
+            claim.check()
+            objects.replace(claim.url, dataclasses.replace(holder, beat=beat).content())
+        except RunError as error:
+            logger.error("%s", error)
+            return
+        except OSError as error:  # tried again at the next beat
+            logger.warning("the lock %s cannot be written: %s", claim.url, groups.first_line(error))

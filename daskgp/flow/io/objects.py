@@ -1,0 +1,68 @@
+"""Single small objects beside stores, by URL: made by one writer alone, or replaced whole."""
+
+from __future__ import annotations
+
+import uuid
+
+from fsspec.implementations.local import LocalFileSystem
+
+from daskgp.errors import StoreError
+from daskgp.flow.io import groups
+
+
+def create(url: str, content: bytes) -> bool:
+    """Make an object; False where one is there already, of however many that try at once."""
+    fs, path = groups.filesystem(url)
+    if isinstance(fs, LocalFileSystem):
+        fs.makedirs(fs._parent(path), exist_ok=True)
+    try:
+        with fs.open(path, "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        return False
+    except (NotImplementedError, ValueError) as error:
+        reason = groups.first_line(error)
+        raise StoreError(
+            f"cannot lock {url}, its file system does not create files for one writer alone "
+            f"({reason}): choose another path"
+        ) from error
+    return True
+
+
+def replace(url: str, content: bytes) -> None:
+    """Make or replace an object; who reads it sees all of the old one or all of the new one."""
+    fs, path = groups.filesystem(url)
+    if not isinstance(fs, LocalFileSystem):  # object stores put whole objects
+        fs.pipe_file(path, content)
+        return
+    fs.makedirs(fs._parent(path), exist_ok=True)
+    part = f"{path}.{uuid.uuid4().hex}.partial"
+    try:
+        fs.pipe_file(part, content)
+        fs.mv(part, path)
+    finally:
+        if fs.exists(part):
+            fs.rm_file(part)
+
+
+def read(url: str) -> bytes | None:
+    """The content of an object, None where there is none."""
+    fs, path = groups.filesystem(url)
+    try:
+        return bytes(fs.cat_file(path))
+    except FileNotFoundError:
+        return None
+
+
+def delete(url: str) -> None:
+    """Remove an object; nothing happens where none is."""
+    fs, path = groups.filesystem(url)
+    try:
+        fs.rm_file(path)
+    except FileNotFoundError:
+        return
+
+
+def beside(url: str, ending: str) -> str:
+    """URL of an object next to a store; a local path is absolute, as workers need it."""
+    return groups.location(str(url).rstrip("/")) + ending

@@ -1,0 +1,676 @@
+"""Predictions that a scheduler repeats: inputs that grow, runs that overlap, locks and records."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import zarr
+from commands import (
+    ONE_THREAD,
+    dataset,
+    files,
+    invoke,
+    one_line,
+    predictions,
+    refused,
+    rows,
+    start,
+    stop_when,
+    succeed,
+)
+from dask.callbacks import Callback
+
+import daskgp
+from daskgp.errors import InputError, RunError, SettingError, StoreError
+from daskgp.flow.cluster import single_blas_thread
+from daskgp.flow.io import locks
+
+STEP = 100
+
+
+@pytest.fixture(scope="module")
+def model():
+    settings = {"n_inducing": 20, "optimizer": None, "kernel": "matern32(1.0)", "progress": False}
+    return daskgp.SGPR(**settings).fit(*rows())
+
+
+@pytest.fixture(scope="module")
+def stored(model, tmp_path_factory):
+    url = str(tmp_path_factory.mktemp("model") / "model.zarr")
+    model.save(url)
+    return url
+
+
+def inputs(path, n, step=STEP):
+    X, _ = rows(n, seed=7)
+    return dataset(path, X, X[:, 0], step)
+
+
+def append(path, n, seed):
+    """More rows at the end of a dataset store, as its owner adds them."""
+    added, target = rows(n, seed=seed)
+    group = zarr.open_group(path, mode="r+")
+    for name, values in (("X", added), ("y", target)):
+        array = group[name]
+        before = array.shape[0]
+        array.resize((before + n, *array.shape[1:]))
+        array[before:] = values
+
+
+@contextmanager
+def counted():
+    """How many tasks of each kind run in the block."""
+    counts = {"predict": 0, "check": 0}
+
+    def count(key, *_):
+        counts["check"] += bool(re.match(r"predict-check-", str(key)))
+        counts["predict"] += bool(re.match(r"predict-[0-9a-f]{8}-\d+-0$", str(key)))
+
+    with Callback(posttask=count), single_blas_thread():
+        yield counts
+
+
+# -- inputs that grow ------------------------------------------------------------------------
+
+
+def test_the_work_of_ten_appends_is_that_of_their_rows(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 4_050), str(tmp_path / "out.zarr")
+    assert model.predict_store(source, output, resume=True) == (4_050, 0)
+    total = 4_050
+    for i in range(10):
+        append(source, 130, seed=i)
+        ragged, total = total % STEP, total + 130
+        with counted() as counts:
+            written = model.predict_store(source, output, resume=True)
+        assert written == (130 + ragged, total - 130 - ragged)
+        assert counts == {"predict": -(-(130 + ragged) // STEP), "check": 0}
+    whole = str(tmp_path / "whole.zarr")
+    model.predict_store(source, whole)
+    assert predictions(output) == predictions(whole)
+
+
+def test_an_input_that_did_not_grow_costs_nothing(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+    model.predict_store(source, output, resume=True)
+    before = files(output)
+    with counted() as counts:
+        assert model.predict_store(source, output, resume=True) == (0, 250)
+    assert counts == {"predict": 0, "check": 0}
+    assert files(output) == before
+
+
+def test_a_ragged_last_chunk_is_predicted_again_when_it_gets_rows(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    append(source, 30, seed=1)
+    assert model.predict_store(source, output, resume=True) == (80, 200)
+    X = zarr.open_group(source, mode="r")["X"][...]
+    store = zarr.open_group(output, mode="r")
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    np.testing.assert_allclose(store["mean"][...], mean, rtol=1e-9)
+    np.testing.assert_allclose(store["variance"][...], std**2, rtol=1e-9)
+    assert store.attrs["complete"] is True
+
+
+def test_shards_and_several_columns_of_chunks_count_as_chunks(model, tmp_path):
+    X, _ = rows(400)
+    group = zarr.create_group(str(tmp_path / "in.zarr"))
+    array = group.create_array("X", shape=(330, 2), chunks=(10, 1), shards=(50, 1), dtype="f8")
+    array[...] = X[:330]
+    source, output = str(tmp_path / "in.zarr"), str(tmp_path / "out.zarr")
+    assert model.predict_store(source, output, resume=True) == (330, 0)
+    array.resize((400, 2))
+    array[330:] = X[330:]
+    with counted() as counts:
+        assert model.predict_store(source, output, resume=True) == (100, 300)
+    assert counts == {"predict": 2, "check": 0}
+    array[120, 1] += 1e-9  # the second column alone
+    with pytest.raises(StoreError, match="rows 100 to 149 of the input have changed"):
+        model.predict_store(source, output, resume=True)
+
+
+CHILD = """
+import os, signal, sys
+model, source, output, left = *sys.argv[1:4], int(sys.argv[4])
+
+def watch(event, args):
+    global left
+    if event in ("os.rename", "os.remove", "os.rmdir") and f"{output}/" in str(args[0]):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+import daskgp
+fitted = daskgp.load(model)
+sys.addaudithook(watch)
+fitted.predict_store(source, output, resume=True, clear_lock=True)
+"""
+
+
+def killed_after(writes, model, source, output):
+    """Kill a run right before one more write into its output; whether it got so far."""
+    command = [sys.executable, "-c", CHILD, model, source, output, str(writes)]
+    environment = {**os.environ, **ONE_THREAD, "DASK_SCHEDULER": "sync"}
+    code = subprocess.run(command, env=environment, capture_output=True, timeout=120).returncode
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def grows_after_kills(points, model, stored, folder):
+    source, grown = inputs(folder / "in.zarr", 250), folder / "grown.zarr"
+    model.predict_store(source, str(grown))
+    append(source, 170, seed=3)
+    whole = str(folder / "whole.zarr")
+    model.predict_store(source, whole)
+    for writes in points:
+        output = folder / f"{writes}.zarr"
+        shutil.copytree(grown, output)
+        if not killed_after(writes, stored, source, str(output)):
+            return writes
+        done = zarr.open_group(output, mode="r")["done"][...]
+        mean = zarr.open_group(output, mode="r")["mean"]
+        for i in np.flatnonzero(done):  # a flag never stands for rows that are not written
+            if (i + 1) * STEP <= mean.shape[0] or mean.shape[0] == 420:
+                assert not np.isnan(mean[i * STEP : (i + 1) * STEP]).any()
+        written = model.predict_store(source, str(output), resume=True, clear_lock=True)
+        assert written.rows + written.skipped == 420
+        # what Zarr had not moved into its place yet stays beside it
+        litter = {name for name in files(output) if name.endswith(".partial")}
+        assert len(litter) <= 1
+        found = {k: v for k, v in predictions(output).items() if k not in litter}
+        assert found == predictions(whole)
+    return None
+
+
+def test_a_growth_that_is_killed_is_taken_up_again(model, stored, tmp_path):
+    assert grows_after_kills((3, 6), model, stored, tmp_path) is None
+
+
+@pytest.mark.slow
+def test_a_growth_may_be_killed_before_any_of_its_writes(model, stored, tmp_path):
+    last = grows_after_kills(range(100), model, stored, tmp_path)
+    assert last is not None
+    assert last > 15
+
+
+# -- inputs that changed ---------------------------------------------------------------------
+
+
+def test_a_copy_of_the_input_is_compared_once(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 330), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    copy = str(tmp_path / "copy.zarr")
+    shutil.copytree(source, copy)
+    with counted() as counts:
+        assert model.predict_store(copy, output, resume=True) == (0, 330)
+    assert counts == {"predict": 0, "check": 4}
+    assert zarr.open_group(output, mode="r").attrs["input"] == copy
+    with counted() as counts:
+        assert model.predict_store(copy, output, resume=True) == (0, 330)
+    assert counts == {"predict": 0, "check": 0}
+
+
+def test_a_chunk_that_is_written_again_with_the_same_rows_is_accepted(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 330), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    X = zarr.open_group(source, mode="r+")["X"]
+    X[100:200] = X[100:200]
+    with counted() as counts:
+        assert model.predict_store(source, output, resume=True) == (0, 330)
+    assert counts["check"] == 1
+    X[100:200] = X[100:200] + 1e-9
+    before = files(output)
+    with pytest.raises(StoreError, match="rows 100 to 199 of the input have changed"):
+        model.predict_store(source, output, resume=True)
+    assert files(output) == before
+
+
+def test_verify_reads_what_looks_unchanged(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 330), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    with counted() as counts:
+        assert model.predict_store(source, output, resume=True, verify=True) == (0, 330)
+    assert counts["check"] == 4
+    store = zarr.open_group(output, mode="r+")
+    store["input_checksum"][2] = 5  # as if other rows had been there, under the same mark
+    assert model.predict_store(source, output, resume=True) == (0, 330)
+    with pytest.raises(StoreError, match="rows 200 to 299 of the input have changed"):
+        model.predict_store(source, output, resume=True, verify=True)
+
+
+def test_an_input_that_changed_is_refused_before_the_output_grows(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    append(source, 170, seed=3)
+    zarr.open_group(source, mode="r+")["X"][10, 0] += 1e-9
+    before = files(output)
+    with pytest.raises(StoreError, match="rows 0 to 99 of the input have changed"):
+        model.predict_store(source, output, resume=True)
+    assert files(output) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("fewer rows", "have 250 rows, the input .* has 200: an input may grow but not shrink"),
+        ("other chunks", "with chunk_rows 100, .* has 50"),
+        ("other type", "with type float64, .* has float32"),
+        ("other columns", r"with columns \['x0', 'x1'\], .* has \['a', 'b'\]"),
+        ("an old store", "have format version 1, this daskgp writes version 2"),
+        ("no description", "are damaged, they do not describe their input"),
+    ],
+)
+def test_an_input_of_another_layout_is_refused(change, says, model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    X, y = rows(250, seed=7)
+    other = tmp_path / "other.zarr"
+    if change == "fewer rows":
+        source = dataset(other, X[:200], y[:200])
+    elif change == "other chunks":
+        source = dataset(other, X, y, step=50)
+    elif change == "other columns":
+        source = dataset(other, X, y, names=["a", "b"])
+    elif change == "other type":
+        group = zarr.create_group(other, attributes={"feature_names": ["x0", "x1"]})
+        group.create_array("X", shape=X.shape, chunks=(STEP, 2), dtype="f4")[...] = X
+        source = str(other)
+    elif change == "an old store":
+        zarr.open_group(output, mode="r+").attrs["version"] = 1
+    else:
+        zarr.open_group(output, mode="r+").attrs["input_layout"] = None
+    before = files(output)
+    with pytest.raises(StoreError, match=says) as error:
+        model.predict_store(source, output, resume=True)
+    assert "\n" not in str(error.value)
+    assert files(output) == before
+
+
+# -- runs that overlap -----------------------------------------------------------------------
+
+
+def long_run(tmp_path, stored, scheduler, *options):
+    """A run of some seconds in a process of its own, its command and whether it is at work."""
+    source, output = inputs(tmp_path / "in.zarr", 400, step=4), tmp_path / "out.zarr"
+    command = ("predict", stored, source, output, "--resume", "--scheduler", scheduler)
+    process = start(*command, *options)
+    flags = output / "done" / "c"
+    return process, command, lambda: flags.exists() and len(os.listdir(flags)) > 5
+
+
+def wait_until(ready, timeout=60.0):
+    deadline = time.monotonic() + timeout
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_run_stops_or_waits_where_another_is_at_work(stored, tmp_path, scheduler):
+    process, command, ready = long_run(tmp_path, stored, scheduler)
+    wait_until(ready)
+    os.killpg(process.pid, signal.SIGSTOP)  # halted for a while, and alive
+    lock = tmp_path / "out.zarr.lock"
+    os.utime(lock, (0, 0))  # times of files tell nothing
+    line = refused(*command, code=1)
+    assert f"process {process.pid} on host {platform.node()} is at work" in line
+    assert f"holds the lock {lock}" in line
+    assert "wait for it with --wait SECONDS" in line
+    line = refused(*command, "--clear-lock", code=1)
+    assert "is at work" in line
+    assert "so its lock is not cleared" in line
+    assert lock.exists()
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGCONT)
+    found = succeed(*command, "--wait", "100")
+    assert (found["rows"], found["skipped"]) == (0, 400)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")
+    assert json.loads(stdout)["rows"] == 400
+    assert not lock.exists()
+
+
+def test_the_lock_of_a_killed_run_is_explained_and_cleared(stored, tmp_path, scheduler):
+    process, command, ready = long_run(tmp_path, stored, scheduler)
+    code, _ = stop_when(process, ready)
+    assert code == -signal.SIGKILL
+    line = refused(*command, code=1)
+    lock = tmp_path / "out.zarr.lock"
+    left = f"the lock {lock} was left by process {process.pid} on host {platform.node()}, which"
+    assert f"{left} is not running any more: add --clear-lock" in line
+    shown = re.sub(r"[\s│]+", " ", invoke("info", tmp_path / "out.zarr").stdout)
+    assert f"lock held by process {process.pid} on host" in shown
+    assert "not running any more" in shown
+    record = json.loads((tmp_path / "out.zarr.run.json").read_text())
+    assert (record["finished"], record["exit"]) == (None, None)  # it never came to an end
+    found = succeed(*command, "--clear-lock")
+    assert found["rows"] > 0
+    assert found["skipped"] > 0
+    assert not lock.exists()
+
+
+def test_a_run_whose_lock_is_cleared_by_hand_stops(stored, tmp_path, scheduler):
+    process, command, ready = long_run(tmp_path, stored, scheduler)
+    wait_until(ready)
+    (tmp_path / "out.zarr.lock").unlink()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "is not this run's any more" in one_line(stderr)
+    record = json.loads((tmp_path / "out.zarr.run.json").read_text())
+    assert record["exit"] == 1
+    assert "is not this run's any more" in record["error"]
+    assert succeed(*command)["rows"] > 0
+
+
+def test_a_run_whose_lock_another_took_leaves_its_record_alone(stored, tmp_path, scheduler):
+    process, _, ready = long_run(tmp_path, stored, scheduler)
+    wait_until(ready)
+    foreign(tmp_path / "out.zarr")
+    record = tmp_path / "out.zarr.run.json"
+    record.write_text("another's")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "is not this run's any more" in one_line(stderr)
+    assert record.read_text() == "another's"
+    assert "runs" not in zarr.open_group(tmp_path / "out.zarr", mode="r").attrs
+    assert "elsewhere" in (tmp_path / "out.zarr.lock").read_text()
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
+    how, code, word, stored, tmp_path, scheduler
+):
+    process, command, ready = long_run(tmp_path, stored, scheduler)
+    found, stderr = stop_when(process, ready, how)
+    assert found == code
+    line = one_line(stderr)
+    assert line == f"Error: {word}: the same command with --resume goes on from here"
+    assert not (tmp_path / "out.zarr.lock").exists()
+    record = json.loads((tmp_path / "out.zarr.run.json").read_text())
+    assert (record["exit"], record["error"]) == (code, line.removeprefix("Error: "))
+    assert record["rows"] is None
+    remembered = zarr.open_group(tmp_path / "out.zarr", mode="r").attrs["runs"]
+    assert remembered == [record]
+    assert succeed(*command)["skipped"] > 0
+
+
+# -- locks -----------------------------------------------------------------------------------
+
+
+def foreign(store, **changes):
+    """A lock of a run on another host that beats every 0.1 s, or would."""
+    said = {"run": "abc", "host": "elsewhere", "space": "", "pid": 4, "started": 1.0}
+    content = {**said, "every": 0.1, "beat": 0, **changes}
+    part = Path(f"{store}.part")
+    part.write_text(json.dumps(content))
+    part.replace(f"{store}.lock")
+
+
+@contextmanager
+def beating(store):
+    stop = threading.Event()
+
+    def beat():
+        count = 0
+        while not stop.wait(0.05):
+            count += 1
+            foreign(store, beat=count)
+            os.utime(f"{store}.lock", (9e9, 9e9) if count % 2 else (0, 0))  # clocks that jump
+
+    foreign(store)
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def cannot_hold(says, store, **options):
+    """The message of a lock that cannot be had."""
+    with pytest.raises(RunError, match=says) as error, locks.hold(store, **options):
+        pass
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_run_on_another_host_is_judged_by_its_heartbeat(tmp_path):
+    store = str(tmp_path / "p.zarr")
+    with beating(store):
+        line = cannot_hold("process 4 on host elsewhere is at work", store)
+        assert "add --clear-lock" in line
+        assert "first looks for a sign of life for 0.35 s" in line
+        cannot_hold("so its lock is not cleared", store, clear=True)
+        cannot_hold("is at work", store, wait=0.8)
+    cannot_hold("was left by process 4 on host elsewhere, which is not running", store, wait=5.0)
+    with locks.hold(store, clear=True) as claim:
+        assert claim.held()
+    assert not Path(f"{store}.lock").exists()
+
+
+@pytest.mark.parametrize("started", [-1e9, 0.0, 4e9])
+def test_a_process_of_the_same_number_is_another_one(started, tmp_path):
+    store = str(tmp_path / "p.zarr")
+    mine = json.loads(locks.Holder.here("abc").content())
+    foreign(store, **{**mine, "started": started})
+    cannot_hold("which is not running any more", store)
+    foreign(store, **mine)
+    cannot_hold("is at work", store, clear=True)
+
+
+def test_a_clock_that_is_set_back_changes_no_verdict(tmp_path, monkeypatch):
+    store, create, boot = str(tmp_path / "p.zarr"), psutil.Process.create_time, psutil.boot_time
+    with locks.hold(store):
+        # the kernel moves the time of its boot with the clock, and with it those of processes
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) - 86_400)
+        monkeypatch.setattr(psutil, "boot_time", lambda: boot() - 86_400)
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        cannot_hold("is at work", store, clear=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff", b'{"run": NaN}'])
+def test_a_lock_that_cannot_be_read_is_no_sign_of_life(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks.Holder, "every", 0.1)
+    store = str(tmp_path / "p.zarr")
+    Path(f"{store}.lock").write_bytes(content)
+    cannot_hold("a run that cannot be told", store)
+    assert Path(f"{store}.lock").read_bytes() == content
+
+
+def test_one_of_many_gets_the_lock(tmp_path):
+    store, got, refusals = str(tmp_path / "p.zarr"), [], []
+    barrier = threading.Barrier(8)
+
+    def take():
+        barrier.wait()
+        try:
+            with locks.hold(store) as claim:
+                got.append(claim.run)
+                time.sleep(0.5)
+        except RunError as error:
+            refusals.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(got), len(refusals)) == (1, 7)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_heart_beats_and_notices_that_the_lock_is_lost(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(locks, "EVERY", 0.05)
+    store = str(tmp_path / "p.zarr")
+    here = locks.Holder.here
+    quick = classmethod(lambda cls, run: here(run).__class__(**{**vars(here(run)), "every": 0.05}))
+    monkeypatch.setattr(locks.Holder, "here", quick)
+    with locks.hold(store) as claim:
+        beats = lambda: json.loads(Path(claim.url).read_text())["beat"]  # noqa: E731
+        wait_until(lambda: beats() > 3)
+        foreign(store)
+        wait_until(lambda: "is not this run's any more" in caplog.text)
+        with pytest.raises(RunError, match="is not this run's any more"):
+            claim.check()
+    assert json.loads(Path(claim.url).read_text())["host"] == "elsewhere"
+
+
+@pytest.mark.parametrize("wait", [-1.0, float("nan"), float("inf")])
+def test_a_wait_that_is_no_time_is_refused(wait, tmp_path):
+    store = str(tmp_path / "p.zarr")
+    with (
+        pytest.raises(SettingError, match="a number of seconds, 0 or more"),
+        locks.hold(store, wait),
+    ):
+        pass
+
+
+def test_a_fit_holds_the_lock_of_its_model(stored, tmp_path):
+    data, store = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "m.zarr")
+    with locks.hold(store):
+        assert "is at work" in refused("fit", data, store, "--model", "sgpr", code=1)
+    assert sorted(os.listdir(tmp_path)) == ["in.zarr"]
+
+
+# -- records ---------------------------------------------------------------------------------
+
+
+def test_the_record_of_a_run_says_what_it_did(stored, tmp_path, scheduler):
+    source, output = inputs(tmp_path / "in.zarr", 250), tmp_path / "out.zarr"
+    command = ("predict", stored, source, output, "--resume", "--scheduler", scheduler)
+    printed = succeed(*command)
+    record = json.loads((tmp_path / "out.zarr.run.json").read_text())
+    assert {name: record[name] for name in printed} == printed
+    stores = {"model": stored, "input": source, "output": str(output)}
+    assert {name: record[name] for name in stores} == stores
+    assert (record["exit"], record["error"]) == (0, None)
+    assert record["version"] == daskgp.__version__
+    started, finished = (datetime.fromisoformat(record[name]) for name in ("started", "finished"))
+    assert started.utcoffset().total_seconds() == 0
+    assert started <= finished
+    append(source, 50, seed=1)
+    elsewhere = tmp_path / "records" / "latest.json"
+    succeed(*command, "--record", elsewhere)
+    latest = json.loads(elsewhere.read_text())
+    assert (latest["rows"], latest["skipped"]) == (100, 200)
+    assert latest["run"] != record["run"]
+    assert json.loads((tmp_path / "out.zarr.run.json").read_text()) == record
+    runs = zarr.open_group(output, mode="r").attrs["runs"]
+    assert runs == [record, latest]
+    shown = re.sub(r"[\s│]+", " ", invoke("info", output).stdout)
+    assert "latest runs" in shown
+    assert f"{latest['started']} 0 100 200" in shown
+
+
+def test_lines_of_the_log_have_their_times(stored, tmp_path, scheduler):
+    source, output = inputs(tmp_path / "in.zarr", 250), tmp_path / "out.zarr"
+    result = invoke("-v", "predict", stored, source, output, "--scheduler", scheduler)
+    assert result.exit_code == 0
+    lines = [line.split(" ", 2) for line in result.stderr.splitlines()]
+    assert f"predicted 250 rows of {source}, found 0 done" in [line[2] for line in lines]
+    for when, level, _ in lines:
+        assert datetime.fromisoformat(when).tzinfo
+        assert level in ("DEBUG", "INFO", "WARNING")
+
+
+def test_a_store_remembers_its_last_hundred_runs(tmp_path, model):
+    from daskgp.flow.io import records
+
+    source, output = inputs(tmp_path / "in.zarr", 20), str(tmp_path / "out.zarr")
+    model.predict_store(source, output)
+    for i in range(103):
+        records.remember(output, {"run": i})
+    runs = zarr.open_group(output, mode="r").attrs["runs"]
+    assert [run["run"] for run in runs] == list(range(3, 103))
+
+
+def test_a_run_that_is_refused_leaves_a_record_where_one_is_asked_for(stored, tmp_path):
+    source, output = tmp_path / "none.zarr", tmp_path / "out.zarr"
+    line = refused("predict", stored, source, output)
+    assert os.listdir(tmp_path) == []
+    place = tmp_path / "run.json"
+    assert refused("predict", stored, source, output, "--record", place) == line
+    record = json.loads(place.read_text())
+    assert (record["exit"], f"Error: {record['error']}") == (2, line)
+    other = inputs(tmp_path / "in.zarr", 20)
+    before = files(other)
+    assert "is not a prediction store" in refused("predict", stored, other, other, "--resume")
+    assert files(other) == before
+    assert sorted(os.listdir(tmp_path)) == ["in.zarr", "run.json"]
+
+
+def test_a_record_that_cannot_be_written_stops_the_run_before_its_work(stored, tmp_path, scheduler):
+    source, output = inputs(tmp_path / "in.zarr", 250), tmp_path / "out.zarr"
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "run.json"
+    line = refused("predict", stored, source, output, "--record", place, "--scheduler", scheduler)
+    assert "cannot write the record of the run" in line
+    assert sorted(os.listdir(tmp_path)) == ["file", "in.zarr"]
+
+
+# -- object stores ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A bucket of an S3 server on loopback."""
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    fs = fsspec.filesystem("s3", skip_instance_cache=True)
+    fs.mkdir("stores")
+    yield "s3://stores"
+    server.stop()
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def test_the_same_holds_on_s3(model, bucket):
+    source, output = inputs(f"{bucket}/in.zarr", 250), f"{bucket}/out.zarr"
+    with locks.hold(output), pytest.raises(RunError, match="is at work"):
+        model.predict_store(source, output)
+    assert model.predict_store(source, output, resume=True) == (250, 0)
+    append(source, 30, seed=1)
+    with counted() as counts:
+        assert model.predict_store(source, output, resume=True) == (80, 200)
+    assert counts == {"predict": 1, "check": 0}
+    X = zarr.open_group(source, mode="r+")["X"]
+    X[100, 0] += 1e-9
+    with counted() as counts, pytest.raises(StoreError, match="rows 100 to 199"):
+        model.predict_store(source, output, resume=True)
+    assert counts == {"predict": 0, "check": 1}
+    assert locks.holder_of(output) is None
+    with locks.hold(output) as claim:
+        assert "running" in locks.holder_of(output)
+        assert claim.held()
+
+
+def test_input_errors_come_before_the_lock(model, tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        model.predict_store(str(tmp_path / "none.zarr"), str(tmp_path / "deep" / "out.zarr"))
+    assert os.listdir(tmp_path) == []
