@@ -81,7 +81,7 @@ def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tu
     predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
         predict,
-        _node(solved),
+        solved_node(solved),
         spread,
         include_noise,
         chunks=(X.chunks[0], (width,)),
@@ -96,7 +96,7 @@ def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     """Mean and spread as DataArrays on the grid of an xarray object, lazy where it is chunked."""
     grid = grids.grid_of(X, solved.feature_names)
     width = solved.n_targets * (1 if spread == "none" else 2)
-    both = grid.map(_predict_block, width, _node(solved), spread, include_noise)
+    both = grid.map(_predict_block, width, solved_node(solved), spread, include_noise)
     parts = _split(both, solved, spread)
     if not grid.lazy:
         with single_blas_thread():
@@ -122,7 +122,8 @@ def _in_memory(
     return mean[back], None if second is None else second[back]
 
 
-def _node(solved: Solved) -> Any:
+def solved_node(solved: Solved) -> Any:
+    """The solved state as one node of any graph."""
     return delayed(solved, name="solved-" + solved.token, traverse=False)
 
 
@@ -246,7 +247,7 @@ def _write_missing(
         rows = slice(int(starts[i]), int(starts[i + 1]))
         count = 1 if solved.kept is None else -(-(rows.stop - rows.start) // PART_ROWS)
         parts = [
-            predict(_node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
+            predict(solved_node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
             for p in range(count)
         ]
         nodes.append(put(int(i), rows, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
