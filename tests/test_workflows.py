@@ -54,6 +54,100 @@ def test_fit_predict_scores_and_resumes(tmp_path):
     assert (again["rows_predicted"], again["rows_skipped"]) == (0, 200)
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A folder with a training and a test store."""
+    folder, rng = tmp_path_factory.mktemp("workflows"), np.random.default_rng(0)
+    for name, rows in (("train", 400), ("test", 150)):
+        X = rng.uniform(0, 5, (rows, 2))
+        y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(rows)
+        np.savez(folder / f"{name}.npz", X=X, y=y)
+        source, store = str(folder / f"{name}.npz"), str(folder / f"{name}.zarr")
+        daskgp.convert(source, store, target="y", block_rows=100)
+    return folder
+
+
+def configured(folder, name, **changes):
+    """The TOML file of a workflow, made small, in the folder it is to run in."""
+    text = (WORKFLOWS / f"{name}.toml").read_text()
+    for old, new in {"n_inducing = 512": "n_inducing = 40", **changes}.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    (folder / f"{name}.toml").write_text(text)
+    return "--config", f"{name}.toml"
+
+
+def failed(folder, script, config):
+    """The last line on stderr of a script that refuses its configuration."""
+    (folder / "wrong.toml").write_text(config)
+    command = [sys.executable, str(WORKFLOWS / script), "--config", "wrong.toml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    return done.stderr.splitlines()[-1]
+
+
+def test_fit_then_evaluate(stores):
+    fitted = json.loads(run(stores, "fit.py", *configured(stores, "fit")))
+    assert (fitted["rows"], fitted["model"]) == (400, "model.zarr")
+    assert fitted["iterations"] > 0
+    model = daskgp.load(str(stores / "model.zarr"))
+    assert repr(model.kernel_) == fitted["kernel"]
+    names = {'["test.zarr"]': '["test.zarr", "train.zarr"]'}
+    printed = run(stores, "evaluate.py", *configured(stores, "evaluate", **names))
+    rows = json.loads(printed)
+    assert [(row["test"], row["n"]) for row in rows] == [("test.zarr", 150), ("train.zarr", 400)]
+    assert all(0.05 < row["rmse"] < 0.15 and row["coverage_95"] > 0.85 for row in rows)
+    assert json.loads((stores / "scores.json").read_text()) == rows
+    X, y = daskgp.open_dataset(str(stores / "test.zarr"))
+    assert rows[0]["rmse"] == pytest.approx(float(daskgp.metrics.rmse(y, model.predict(X))))
+
+
+@pytest.mark.parametrize("split", ["blocks", "random"])
+def test_cross_validate_tests_every_row_once(split, stores):
+    changes = {"folds = 5": "folds = 3", 'split = "blocks"': f'split = "{split}"'}
+    config = configured(stores, "cross_validate", **changes)
+    rows = json.loads(run(stores, "cross_validate.py", *config))
+    assert [row["fold"] for row in rows] == ["0", "1", "2", "mean"]
+    assert sum(row["n"] for row in rows[:3]) == 400
+    assert all(0.05 < row["rmse"] < 0.2 for row in rows)
+    assert json.loads((stores / "folds.json").read_text()) == rows
+
+
+def test_compare_models_has_a_line_for_each(stores):
+    changes = {"n_support = 128": "n_support = 20", "n_spectral = 256": "n_spectral = 20"}
+    config = configured(stores, "compare_models", **changes)
+    rows = json.loads(run(stores, "compare_models.py", *config))
+    assert [row["name"] for row in rows] == ["sparse", "local", "spectral"]
+    assert all(row["rmse"] < 0.2 and row["fit_s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "says"),
+    [
+        ("fit.py", 'data = "a"\noutput = "b"\nmodel = "krig"', "unknown model 'krig'"),
+        ("fit.py", 'data = "a"\noutput = "b"', "missing ['model']"),
+        (
+            "fit.py",
+            'data = "a"\noutput = "b"\nmodel = "sgpr"\nsettings = { n_induced = 3 }',
+            "unexpected keyword argument 'n_induced'",
+        ),
+        ("fit.py", "data = ", "is no TOML file"),
+        ("fit.py", 'data = "a"\noutput = "train.zarr"\nmodel = "sgpr"', "train.zarr exists"),
+        ("evaluate.py", 'models = []\ntests = ["a"]', "models is empty"),
+        ("evaluate.py", 'models = ["a"]\ntests = ["a"]\ncluster = { cpus = 2 }', "['cpus']"),
+        ("cross_validate.py", 'data = "train.zarr"\nmodel = "sgpr"\nfolds = 1', "folds=1"),
+        ("cross_validate.py", 'data = "train.zarr"\nmodel = "sgpr"\nsplit = "k"', "split='k'"),
+        (
+            "compare_models.py",
+            'train = "a"\ntest = "b"\n[models.one]\nkind = "sgpr"',
+            "[models.one]: unknown keys ['kind'], missing ['model']",
+        ),
+    ],
+)
+def test_workflows_refuse_before_any_work(script, config, says, stores):
+    assert says in failed(stores, script, config)
+
+
 def test_fit_predict_names_a_wrong_key(tmp_path):
     (tmp_path / "run.toml").write_text('train = "a"\nmodle = "sgpr"\n')
     command = [sys.executable, str(WORKFLOWS / "fit_predict.py"), "--config", "run.toml"]
