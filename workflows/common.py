@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,19 @@ SHOWN = ("rmse", "mae", "nlpd", "coverage_95")
 config_option = click.option(
     "--config", "path", required=True, type=click.Path(exists=True, path_type=Path)
 )
+
+
+def plainly(main: Callable[..., None]) -> Callable[..., None]:
+    """A command that says what is wrong with its input in one line, and exits with 2."""
+
+    @wraps(main)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            main(*args, **kwargs)
+        except daskgp.errors.InputError as error:
+            raise click.UsageError(str(error)) from error
+
+    return run
 
 
 def read_config(path: Path, needed: set[str], optional: set[str]) -> dict[str, Any]:

@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-from common import SHOWN, check_keys, config_option, connect, new_model, read_config, report, scores
+from common import (
+    SHOWN,
+    check_keys,
+    config_option,
+    connect,
+    new_model,
+    plainly,
+    read_config,
+    report,
+    scores,
+)
 
 import daskgp
 
@@ -34,6 +44,7 @@ def compared(name: str, model: Any, train: Any, test: Any) -> dict[str, Any]:
 
 @click.command()
 @config_option
+@plainly
 def main(path: Path) -> None:
     """Fit and score model by model, on the same rows."""
     config = read_config(path, {"train", "test", "models"}, {"output"})

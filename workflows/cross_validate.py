@@ -17,7 +17,7 @@ from typing import Any
 import click
 import dask.array as da
 import numpy as np
-from common import SHOWN, config_option, connect, new_model, read_config, report, scores
+from common import SHOWN, config_option, connect, new_model, plainly, read_config, report, scores
 
 import daskgp
 
@@ -61,6 +61,7 @@ def cross_validated(config: dict[str, Any], X: da.Array, y: da.Array, path: Path
 
 @click.command()
 @config_option
+@plainly
 def main(path: Path) -> None:
     """Fit and score fold by fold."""
     config = read_config(path, {"data", "model"}, {"settings", "folds", "split", "seed", "output"})

@@ -13,13 +13,14 @@ import time
 from pathlib import Path
 
 import click
-from common import config_option, connect, new_model, read_config
+from common import config_option, connect, new_model, plainly, read_config
 
 import daskgp
 
 
 @click.command()
 @config_option
+@plainly
 def main(path: Path) -> None:
     """Fit and save."""
     began = time.perf_counter()
