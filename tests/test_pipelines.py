@@ -1,5 +1,7 @@
 """Predictions as a part of larger computations: lazy, light to send, and averaged over places."""
 
+import tracemalloc
+
 import cloudpickle
 import dask
 import dask.array as da
@@ -389,6 +391,18 @@ def test_one_worker_and_threads_give_the_bits_of_two_workers(scheduler, small_ti
     for how in ("sync", "threads"):
         ours = dask.compute(*lazy, scheduler=how)
         assert [a.tobytes() for a in ours] == [a.tobytes() for a in theirs]
+
+
+def test_memory_of_an_average_is_that_of_a_pair_of_tiles(monkeypatch):
+    monkeypatch.setattr(average, "TILE_ROWS", 100)
+    peaks = []
+    for n in (300, 300, 1_200):  # once to warm up
+        lazy = fitted("sgpr").predict_average(da.from_array(rows(n), chunks=(100, 2)))
+        tracemalloc.start()
+        dask.compute(*lazy, scheduler="sync")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.3 * peaks[1] < 1_200**2 * 8
 
 
 def test_an_average_takes_its_tiles_once_and_pairs_once(small_tiles):
