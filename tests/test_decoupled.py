@@ -718,7 +718,10 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
     model = made("svgp").partial_fit(pd.DataFrame(X, columns=["lon", "lat"]), y)
     before = model.predict(X)
     for given, says in (
-        ((X[:, :1], y), "X has 1 features, the model was fitted with 2: lon, lat"),
+        (
+            (X[:, :1], y),
+            "X has 1 features, but decoupled is expecting 2 features",
+        ),
         ((pd.DataFrame(X, columns=["lat", "lon"]), y), "X has feature 'lat' where the model was"),
         ((X, np.column_stack([y, y])), "y has 2 targets, the model was fitted with 1: y"),
         ((X * np.nan, y), "no usable rows: all 120 rows have a missing value"),

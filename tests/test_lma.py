@@ -932,7 +932,7 @@ def test_rows_that_are_gone_are_an_error_and_not_a_prediction(table, tmp_path):
 
 def test_features_other_than_at_the_fit_are_refused(fitted, tmp_path):
     X, y = rows(20, d=3)
-    with pytest.raises(InputError, match="X has 3 features, the model was fitted with 2"):
+    with pytest.raises(InputError, match=r"X has 3 features, but \w+ is expecting 2"):
         fitted.predict(X)
     with pytest.raises(InputError, match="3 features"):
         fitted.predict_store(dataset(tmp_path / "t.zarr", X, y), str(tmp_path / "p.zarr"))

@@ -92,6 +92,131 @@ def test_predict_scheduled_names_what_is_wrong(content, says, tmp_path, monkeypa
     assert says in done.stderr
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A folder with a training and a test store."""
+    folder, rng = tmp_path_factory.mktemp("workflows"), np.random.default_rng(0)
+    for name, rows in (("train", 400), ("test", 150)):
+        X = rng.uniform(0, 5, (rows, 2))
+        y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(rows)
+        np.savez(folder / f"{name}.npz", X=X, y=y)
+        source, store = str(folder / f"{name}.npz"), str(folder / f"{name}.zarr")
+        daskgp.convert(source, store, target="y", block_rows=100)
+    return folder
+
+
+@pytest.fixture
+def here(stores, monkeypatch):
+    """Run a workflow in this process, in the folder of the stores; what click made of it."""
+    monkeypatch.syspath_prepend(WORKFLOWS)
+    monkeypatch.chdir(stores)
+
+    def run_here(script, config):
+        (stores / "config.toml").write_text(config)
+        command = runpy.run_path(str(WORKFLOWS / script))["main"]
+        return CliRunner().invoke(command, ["--config", "config.toml"])
+
+    return run_here
+
+
+def configured(folder, name, **changes):
+    """The TOML file of a workflow, made small, with the stores where workers find them."""
+    text = (WORKFLOWS / f"{name}.toml").read_text()
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    text = text.replace("n_inducing = 512", "n_inducing = 40")
+    for store in ("train.zarr", "test.zarr", "model.zarr"):
+        text = text.replace(f'"{store}"', f'"{folder / store}"')
+    return text
+
+
+def rows_of(done):
+    """The rows that a workflow printed; it must have succeeded."""
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    return json.loads(done.stdout)
+
+
+def test_fit_then_evaluate(stores, here, scheduler):
+    (stores / "fit.toml").write_text(configured(stores, "fit"))
+    fitted = json.loads(run(stores, "fit.py", "--config", "fit.toml"))
+    assert (fitted["rows"], fitted["model"]) == (400, str(stores / "model.zarr"))
+    assert fitted["iterations"] > 0
+    model = daskgp.load(fitted["model"])
+    assert repr(model.kernel_) == fitted["kernel"]
+    changes = {
+        '["test.zarr"]': '["test.zarr", "train.zarr"]',
+        "workers = 2": f'scheduler = "{scheduler}"',
+    }
+    rows = rows_of(here("evaluate.py", configured(stores, "evaluate", **changes)))
+    assert [(Path(row["test"]).name, row["n"]) for row in rows] == [
+        ("test.zarr", 150),
+        ("train.zarr", 400),
+    ]
+    assert all(0.05 < row["rmse"] < 0.15 and row["coverage_95"] > 0.85 for row in rows)
+    assert json.loads((stores / "scores.json").read_text()) == rows
+    X, y = daskgp.open_dataset(str(stores / "test.zarr"))
+    assert rows[0]["rmse"] == pytest.approx(float(daskgp.metrics.rmse(y, model.predict(X))))
+
+
+@pytest.mark.parametrize("split", ["blocks", "random"])
+def test_cross_validate_tests_every_row_once(split, stores, here, scheduler):
+    changes = {
+        "folds = 5": "folds = 3",
+        'split = "blocks"': f'split = "{split}"',
+        "workers = 2": f'scheduler = "{scheduler}"',
+    }
+    rows = rows_of(here("cross_validate.py", configured(stores, "cross_validate", **changes)))
+    assert [row["fold"] for row in rows] == ["0", "1", "2", "mean"]
+    assert sum(row["n"] for row in rows[:3]) == 400
+    assert all(0.05 < row["rmse"] < 0.2 for row in rows)
+    assert json.loads((stores / "folds.json").read_text()) == rows
+
+
+def test_compare_models_has_a_line_for_each(stores, here, scheduler):
+    changes = {
+        "n_support = 128": "n_support = 20",
+        "n_spectral = 256": "n_spectral = 20",
+        "workers = 2": f'scheduler = "{scheduler}"',
+    }
+    rows = rows_of(here("compare_models.py", configured(stores, "compare_models", **changes)))
+    assert [row["name"] for row in rows] == ["sparse", "local", "spectral"]
+    assert all(row["rmse"] < 0.2 and row["fit_s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "says"),
+    [
+        ("fit.py", 'data = "a"\noutput = "b"\nmodel = "krig"', "unknown model 'krig'"),
+        ("fit.py", 'data = "a"\noutput = "b"', "missing ['model']"),
+        (
+            "fit.py",
+            'data = "a"\noutput = "b"\nmodel = "sgpr"\nsettings = { n_induced = 3 }',
+            "unexpected keyword argument 'n_induced'",
+        ),
+        ("cross_validate.py", 'data = "gone.zarr"\nmodel = "sgpr"', "gone.zarr"),
+        ("fit.py", "data = ", "is no TOML file"),
+        ("fit.py", 'data = "a"\noutput = "train.zarr"\nmodel = "sgpr"', "train.zarr exists"),
+        ("evaluate.py", 'models = []\ntests = ["a"]', "models is empty"),
+        ("evaluate.py", 'models = ["a"]\ntests = ["a"]\ncluster = { cpus = 2 }', "['cpus']"),
+        ("cross_validate.py", 'data = "train.zarr"\nmodel = "sgpr"\nfolds = 1', "folds=1"),
+        ("cross_validate.py", 'data = "train.zarr"\nmodel = "sgpr"\nsplit = "k"', "split='k'"),
+        (
+            "compare_models.py",
+            'train = "a"\ntest = "b"\n[models.one]\nkind = "sgpr"',
+            "[models.one]: unknown keys ['kind'], missing ['model']",
+        ),
+    ],
+)
+def test_workflows_refuse_before_any_work(script, config, says, stores, here):
+    (stores / "config.toml").touch()
+    before = sorted(path.name for path in stores.iterdir())
+    done = here(script, config)
+    assert done.exit_code == 2
+    assert says in done.stderr.splitlines()[-1]
+    assert sorted(path.name for path in stores.iterdir()) == before
+
+
 def test_fit_predict_names_a_wrong_key(tmp_path):
     (tmp_path / "run.toml").write_text('train = "a"\nmodle = "sgpr"\n')
     command = [sys.executable, str(WORKFLOWS / "fit_predict.py"), "--config", "run.toml"]

@@ -10,40 +10,17 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 import dask
 import dask.array as da
+from common import config_option, connect, new_model, plainly, read_config
 
 import daskgp
 
-MODELS = {
-    "sgpr": daskgp.SGPR,
-    "lma": daskgp.LMA,
-    "pic": daskgp.PIC,
-    "experts": daskgp.ExpertsGP,
-    "opticom": daskgp.OptiComGP,
-    "cagp": daskgp.CaGP,
-    "decoupled": daskgp.DecoupledGP,
-    "svgp": daskgp.SVGP,
-    "ssgp": daskgp.SparseSpectrumGP,
-    "exact": daskgp.ExactGP,
-}
-KEYS = {"train", "inputs", "model_store", "output", "model", "settings", "cluster"}
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The configuration, with every missing or unknown key named."""
-    config = tomllib.loads(path.read_text())
-    unknown, missing = set(config) - KEYS, KEYS - set(config) - {"settings", "cluster"}
-    if unknown or missing:
-        raise click.UsageError(f"{path}: unknown keys {sorted(unknown)}, missing {sorted(missing)}")
-    if config["model"] not in MODELS:
-        raise click.UsageError(f"{path}: unknown model {config['model']!r}: {sorted(MODELS)}")
-    return config
+NEEDED = {"train", "inputs", "model_store", "output", "model"}
 
 
 def fitted(config: dict[str, Any], resume: bool) -> Any:
@@ -52,7 +29,7 @@ def fitted(config: dict[str, Any], resume: bool) -> Any:
     if resume and Path(store).exists():
         return daskgp.load(store)
     X, y = daskgp.open_dataset(config["train"])
-    model = MODELS[config["model"]](**config.get("settings", {}))
+    model = new_model("the configuration", config)
     model.fit(X, y, checkpoint=f"{store}.checkpoint")
     model.save(store)
     return model
@@ -70,17 +47,14 @@ def score(config: dict[str, Any]) -> dict[str, float]:
 
 
 @click.command()
-@click.option("--config", "path", required=True, type=click.Path(exists=True, path_type=Path))
+@config_option
 @click.option("--resume", is_flag=True, help="Go on with stores that a stopped run left.")
+@plainly
 def main(path: Path, resume: bool) -> None:
     """Fit, predict, score."""
-    began, config = time.perf_counter(), read_config(path)
-    cluster = config.get("cluster", {})
-    with daskgp.connect(
-        cluster.get("scheduler"),
-        n_workers=cluster.get("workers"),
-        memory_limit=cluster.get("memory_limit", "auto"),
-    ):
+    began, config = time.perf_counter(), read_config(path, NEEDED, {"settings"})
+    new_model(str(path), config)  # what is wrong with it shows before a cluster starts
+    with connect(config):
         model = fitted(config, resume)
         written = model.predict_store(config["inputs"], config["output"], resume=resume)
         result = {

@@ -9,15 +9,18 @@ from typing import Any, ClassVar, Self, cast
 
 import dask.array as da
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import linalg, metrics, scaling
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import training
+from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.settings import check_settings, kernel_of
+from daskgp.flow import average as averaging
 from daskgp.flow import io, partition, rounds, scheduled, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
@@ -36,7 +39,7 @@ OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
 
-class GaussianProcess(RegressorMixin, BaseEstimator):
+class GaussianProcess(RegressorMixin, NestedKernel):
     """What all estimators share; use one of its subclasses.
 
     Constructor parameters are settings and are never changed; what is learned ends in an
@@ -168,6 +171,10 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, checkpoint: str | None = None, keep: str | None = None) -> Self:
         """``fit``; rows that prediction needs are kept at the URL ``keep``, if there are any."""
         check_settings(self)
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
         executor = Executor.current(self.progress)
         # sizes first: what cannot fit is refused before anything is written
         chunk_rows = self._read_rows()
@@ -314,6 +321,42 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         )
         return (mean, std) if return_std else mean
 
+    def predict_average(
+        self, X: Any, weights: Any = None, include_noise: bool = False
+    ) -> tuple[Any, Any]:
+        """Mean and standard deviation of a weighted average of the posterior over many places.
+
+        The variance of the average of n places is w' C w with their joint covariance C, which is
+        made and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
+        entries of C are made.  A local method takes places that are conditioned on different
+        training rows to be correlated through what these share alone, as with ``return_cov``.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            The places, at most 200,000.  A NumPy array gives NumPy numbers; a dask or Zarr array
+            gives dask arrays and nothing is computed; an xarray object gives DataArrays, lazy
+            where it is chunked.  Places with a missing feature are left out.
+        weights : array-like (n,), optional
+            0 or more each, equal by default; they are divided by their sum.  For an xarray
+            object a DataArray over some of its dimensions, such as ``np.cos(np.deg2rad(lat))``.
+        include_noise : bool
+            Whether the spread is that of the average of new observations rather than of f.
+
+        Returns
+        -------
+        mean, std : numbers, or arrays (p,) for several targets
+
+        Raises
+        ------
+        InputError
+            If there are too many places, or weights that cannot be used.
+        SettingError
+            If the method has no joint covariance.
+        """
+        check_is_fitted(self, "solved_")
+        return averaging.average(self.solved_, X, weights, include_noise)
+
     def predict_store(
         self,
         source: str,
@@ -409,6 +452,18 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
 
         check_is_fitted(self, "solved_")
         save(self, url)
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of the search for hyper-parameters; 0 without one."""
+        check_is_fitted(self, "solved_")
+        return len(self.history_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # such rows are left out, and predicted as NaN
+        tags.target_tags.multi_output = True
+        return tags
 
     # -- small things ------------------------------------------------------------------------
 

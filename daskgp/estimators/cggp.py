@@ -135,13 +135,18 @@ class CGGP(GaussianProcess):
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
         self._remember(stage, theta, state, kept)
 
+    @property
+    def n_iter_(self) -> int:
+        """The steps that conjugate gradients took."""
+        return self._steps
+
     def _solve_system(self, acts: ActionRounds, theta: Theta, y: np.ndarray) -> np.ndarray:
         """Representer weights (n, p), target by target."""
         product, (n, p), found = acts.covariance(theta), y.shape, np.zeros(y.shape)
         operator = LinearOperator(
             (n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=y.dtype
         )
-        self.n_iter_, self.residual_ = 0, 0.0
+        self._steps, self.residual_ = 0, 0.0
         for j in range(p):
             steps: list[None] = []
             found[:, j], _ = cg(
@@ -153,12 +158,12 @@ class CGGP(GaussianProcess):
             )
             size = np.linalg.norm(y[:, j]) or 1.0
             left = float(np.linalg.norm(y[:, j] - operator @ found[:, j]) / size)
-            self.n_iter_, self.residual_ = max(self.n_iter_, len(steps)), max(self.residual_, left)
+            self._steps, self.residual_ = max(self._steps, len(steps)), max(self.residual_, left)
         if self.residual_ > 2 * self.solver_tol:
             logger.warning(
                 "conjugate gradients stopped after %d steps at a relative residual of %.2g: raise "
                 "max_iter or the noise variance",
-                self.n_iter_,
+                self._steps,
                 self.residual_,
             )
         return found

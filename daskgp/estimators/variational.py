@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 from distributed.system import MEMORY_LIMIT
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
@@ -59,6 +60,16 @@ class _Fit(NamedTuple):
     offset: np.ndarray
     rows: float
     seed: int
+
+
+def _has_classes(estimator: VariationalGP) -> bool:
+    """True, or SettingError for what has no ``predict_proba`` then."""
+    if not str(estimator.likelihood).startswith("bernoulli"):
+        raise SettingError(
+            f"likelihood={estimator.likelihood!r} has no classes: predict(X, include_noise=True) "
+            "gives the distribution of y"
+        )
+    return True
 
 
 class VariationalGP(GaussianProcess):
@@ -164,17 +175,13 @@ class VariationalGP(GaussianProcess):
         """
         return super().predict(X, return_std, return_cov, include_noise)
 
+    @available_if(_has_classes)
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of 0 and 1 at X, (n, 2), for a Bernoulli likelihood; lazy for dask X.
 
         On the grid of an xarray object they are along a last dimension, ``class``.
         """
         check_is_fitted(self, "solved_")
-        if not self.likelihood.startswith("bernoulli"):
-            raise SettingError(
-                f"likelihood={self.likelihood!r} has no classes: predict(X, include_noise=True) "
-                "gives the distribution of y"
-            )
         if not self.solved_.vector_target:
             raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
         one = self.predict(X, include_noise=True)

@@ -72,7 +72,7 @@ def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tu
     predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
         predict,
-        node(solved),
+        solved_node(solved),
         spread,
         include_noise,
         chunks=(X.chunks[0], (width,)),
@@ -87,7 +87,7 @@ def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     """Mean and spread as DataArrays on the grid of an xarray object, lazy where it is chunked."""
     grid = grids.grid_of(X, solved.feature_names)
     width = solved.n_targets * (1 if spread == "none" else 2)
-    both = grid.map(_predict_block, width, node(solved), spread, include_noise)
+    both = grid.map(_predict_block, width, solved_node(solved), spread, include_noise)
     parts = _split(both, solved, spread)
     if not grid.lazy:
         with single_blas_thread():
@@ -113,7 +113,7 @@ def _in_memory(
     return mean[back], None if second is None else second[back]
 
 
-def node(solved: Solved) -> Any:
+def solved_node(solved: Solved) -> Any:
     """The solved state as one node of a graph, by name the same for any chunk."""
     return delayed(solved, name="solved-" + solved.token, traverse=False)
 

@@ -17,7 +17,7 @@ from daskgp.errors import InputError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import locks, predictions, reading
-from daskgp.flow.predict import node
+from daskgp.flow.predict import solved_node
 from daskgp.flow.solved import Solved, check_columns
 
 logger = logging.getLogger("daskgp")
@@ -189,7 +189,7 @@ def _write_missing(
         rows = slice(int(starts[i]), int(starts[i + 1]))
         count = 1 if solved.kept is None else -(-(rows.stop - rows.start) // PART_ROWS)
         parts = [
-            predict(node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
+            predict(solved_node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
             for p in range(count)
         ]
         chunk = _Chunk(int(i), rows, int(inputs.marks[i]))

@@ -11,7 +11,7 @@ import numpy as np
 from daskgp import backend
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.flow import io, supports
-from daskgp.flow.io.reading import unmasked
+from daskgp.flow.io.reading import check_table, unmasked
 from daskgp.flow.local import Local
 from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
@@ -30,6 +30,11 @@ ROUNDING = 1e-6
 
 SOUND = {"prediction": "consistent", "variance": "linear"}
 """Settings that as "paper" can make a variance negative, and as what they cannot."""
+JOINT = {
+    "sparse-experts": {"aggregation": "optimal"},
+    "exact-experts": {"aggregation": "optimal", "variance": "linear"},
+}
+"""Settings of methods, and as what they give a joint distribution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +96,24 @@ class Solved:
                 "ask for include_noise=True, or fit with noise_in_experts=False"
             )
 
+    def refuse_joint(self, include_noise: bool) -> None:
+        """Raise SettingError where the method has no joint covariance of f, or of y with noise."""
+        for setting, sound in JOINT.get(self.model.name, {}).items():
+            found = getattr(self.model, setting)
+            if found != sound:
+                raise SettingError(
+                    f"{setting}={found!r} gives the variance of one place at a time: ask for "
+                    f"return_std, or fit with {setting}={sound!r}"
+                )
+        self._refuse_joint_noise(include_noise)
+
+    def _refuse_joint_noise(self, include_noise: bool) -> None:
+        if include_noise and self.likelihood is not None:
+            raise SettingError(
+                f"a joint covariance of new observations of likelihood {self.likelihood.name!r} "
+                "is not made: leave include_noise out for that of f"
+            )
+
     @cached_property
     def likelihood(self) -> Likelihood | None:
         """What y is given f, where that is not f and Gaussian noise."""
@@ -116,11 +139,7 @@ class Solved:
         """
         X = unmasked(X)
         if want == "covariance":
-            if include_noise and self.likelihood is not None:
-                raise SettingError(
-                    f"a joint covariance of new observations of likelihood "
-                    f"{self.likelihood.name!r} is not made: leave include_noise out for that of f"
-                )
+            self._refuse_joint_noise(include_noise)
             if len(X) > DENSE_ROWS:
                 raise InputError(
                     f"a joint covariance of {len(X)} rows needs {8e-9 * len(X) ** 2:.0f} GB: "
@@ -192,10 +211,21 @@ class Solved:
         inputs = backend.to_device(scaled, device)
         return move(self.model.predict(theta, state, inputs, read, want), "cpu")
 
+    def prior(self, X: np.ndarray) -> float:
+        """The largest variance of f before any data, in the model's units, at rows X (n, d)."""
+        scaled = self.scaling.inputs(np.asarray(X, np.float64))
+        return float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
+
     def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-        """Clip what rounding makes negative; anything beyond is an error."""
-        variance = np.asarray(variance, np.float64)
         prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
+        return self.sound(variance, prior)
+
+    def sound(self, variance: np.ndarray, prior: float) -> np.ndarray:
+        """Variances in the model's units, what rounding makes negative clipped.
+
+        NumericalError for anything beyond it, by the prior's largest variance.
+        """
+        variance = np.asarray(variance, np.float64)
         tolerance = ROUNDING * prior
         worst = float(np.min(variance, initial=0.0))
         if not worst >= -tolerance:  # or NaN
@@ -213,14 +243,12 @@ class Solved:
 def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:
     """Raise InputError unless X has the columns of the training data."""
     fitted = solved.feature_names
-    if X.ndim != 2:
-        raise InputError(f"X has {X.ndim} dimensions, 2 are needed (rows, features)")
-    if np.dtype(X.dtype).kind not in "fiub":
-        raise InputError(f"X has type {X.dtype}, numbers are needed")
+    check_table(X)
     if X.shape[1] != len(fitted):
+        name = solved.model.name.replace("-", "_")
         raise InputError(
-            f"X has {X.shape[1]} features, the model was fitted with {len(fitted)}: "
-            f"{', '.join(fitted)}"
+            f"X has {X.shape[1]} features, but {name} is expecting {len(fitted)} "
+            f"features as input: {', '.join(fitted)}"
         )
     unnamed = tuple(f"x{j}" for j in range(len(fitted)))
     if names is not None and names != fitted and unnamed not in (names, fitted):

@@ -229,9 +229,9 @@ def test_integer_features_are_numbers(vector):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.ones((4, 2)), "X has 2 features, the model was fitted with 3: a, b, c"),
+        (np.ones((4, 2)), "X has 2 features, but sgpr is expecting 3 features as input: a, b, c"),
         (np.ones(4), "X has 1 dimensions, 2 are needed"),
-        (da.ones((4, 5)), "X has 5 features, the model was fitted with 3"),
+        (da.ones((4, 5)), "X has 5 features, but sgpr is expecting 3"),
         (np.array([["u", "v", "w"]]), "X has type <U1, numbers"),
         (pd.DataFrame(np.ones((4, 3)), columns=["a", "z", "c"]), "feature 'z'.*fitted with 'b'"),
         (pd.DataFrame(np.ones((4, 3)), columns=["b", "a", "c"]), "a, b, c in this order"),

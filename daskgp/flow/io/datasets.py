@@ -283,13 +283,11 @@ def _rows(X: Any, y: Any, chunks: tuple[int, ...] | None, names: Sequence[Any]) 
 
 
 def _check_shapes(X: Any, y: Any) -> None:
-    if X.ndim != 2:
-        raise InputError(f"X has {X.ndim} dimensions, 2 are needed (rows, features)")
+    reading.check_table(X)
     if y.ndim not in (1, 2):
         raise InputError(f"y has {y.ndim} dimensions, 1 or 2 are needed")
+    reading.check_kind("y", y)
     for name, a in (("X", X), ("y", y)):
-        if np.dtype(a.dtype).kind not in "fiub":
-            raise InputError(f"{name} has type {a.dtype}, numbers are needed")
         if any(size != size for size in a.shape):  # NaN: unknown to dask
             raise InputError(f"{name} has unknown chunk sizes: call compute_chunk_sizes() on it")
     if X.shape[0] != y.shape[0]:

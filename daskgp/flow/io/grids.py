@@ -43,6 +43,11 @@ class Grid:
     parts: tuple[tuple[Any, tuple[Hashable, ...]], ...]
     coords: Any
 
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return math.prod(_shape(self))
+
     def map(self, function: Callable[..., np.ndarray], width: int, *shared: Any) -> da.Array:
         """Apply ``function(features (n, d), *shared)`` giving (n, width) to each block, lazily.
 
@@ -225,6 +230,42 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if not lazy:
         X_rows, y_rows = dask.compute(X_rows, y_rows, scheduler="threads")
     return X_rows, y_rows, (names, target)
+
+
+def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
+    """Features (n, d) of the points of a grid and their weights (n,), in the order of its blocks.
+
+    ``weights`` is a DataArray over some of the dimensions of the grid, an array of its shape, or
+    None for equal ones.
+    """
+    ones = xr.DataArray(da.ones(_shape(grid), chunks=grid.chunks), grid.coords, grid.dims)
+    if weights is None:
+        weights = ones
+    if not isinstance(weights, xr.DataArray):
+        values = weights if isinstance(weights, da.Array) else np.asarray(weights)
+        if values.shape != ones.shape:
+            raise InputError(
+                f"weights has shape {values.shape} on a grid of shape {ones.shape}: align them, or "
+                "give a DataArray"
+            )
+        weights = ones.copy(data=values)
+    odd = {d: n for d, n in weights.sizes.items() if ones.sizes.get(d) != n}
+    if odd:
+        raise InputError(f"weights has dimensions {odd} that the grid has not: {dict(ones.sizes)}")
+    _check_coordinates(ones, weights)
+    spread = (ones * weights.reset_coords(drop=True)).transpose(*grid.dims)
+    values = spread.data.rechunk(grid.chunks)
+    features = grid.map(_identity, len(grid.parts))
+    return _ravelled(features, len(grid.parts)), _ravelled(values[..., None], 1)[:, 0]
+
+
+def of_nothing(data: Any, targets: Names, vector: bool) -> xr.DataArray:
+    """A DataArray without dimensions, or with that of the targets unless the target is a vector."""
+    return Grid((), (), True, (), {}).wrap(data, targets, vector)
+
+
+def _shape(grid: Grid) -> tuple[int, ...]:
+    return tuple(sum(sizes) for sizes in grid.chunks)
 
 
 def of_classes(one: xr.DataArray) -> xr.DataArray:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskgp.flow.io import groups
+from daskgp.flow.io import remote
 
 UNKNOWN = 0
 """Mark of what the file system says too little about; such a chunk is read again."""
@@ -30,7 +30,7 @@ def chunk_marks(url: str, array: zarr.Array) -> np.ndarray:
 
     ``url`` is that of the store that the array is in.
     """
-    fs, path = groups.filesystem(url)
+    fs, path = remote.filesystem(url)
     fs.invalidate_cache()  # what another process wrote since counts
     root = "/".join(part for part in (path.rstrip("/"), array.path) if part)
     found = fs.find(root, detail=True)

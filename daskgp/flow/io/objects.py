@@ -7,12 +7,12 @@ import uuid
 from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.errors import StoreError
-from daskgp.flow.io import groups
+from daskgp.flow.io import groups, remote
 
 
 def create(url: str, content: bytes) -> bool:
     """Make an object; False where one is there already, of however many that try at once."""
-    fs, path = groups.filesystem(url)
+    fs, path = remote.filesystem(url)
     if isinstance(fs, LocalFileSystem):
         fs.makedirs(fs._parent(path), exist_ok=True)
     try:
@@ -31,7 +31,7 @@ def create(url: str, content: bytes) -> bool:
 
 def replace(url: str, content: bytes) -> None:
     """Make or replace an object; who reads it sees all of the old one or all of the new one."""
-    fs, path = groups.filesystem(url)
+    fs, path = remote.filesystem(url)
     if not isinstance(fs, LocalFileSystem):  # object stores put whole objects
         fs.pipe_file(path, content)
         return
@@ -47,7 +47,7 @@ def replace(url: str, content: bytes) -> None:
 
 def read(url: str) -> bytes | None:
     """The content of an object, None where there is none."""
-    fs, path = groups.filesystem(url)
+    fs, path = remote.filesystem(url)
     try:
         return bytes(fs.cat_file(path))
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def read(url: str) -> bytes | None:
 
 def delete(url: str) -> None:
     """Remove an object; nothing happens where none is."""
-    fs, path = groups.filesystem(url)
+    fs, path = remote.filesystem(url)
     try:
         fs.rm_file(path)
     except FileNotFoundError:
@@ -65,4 +65,4 @@ def delete(url: str) -> None:
 
 def beside(url: str, ending: str) -> str:
     """URL of an object next to a store; a local path is absolute, as workers need it."""
-    return groups.location(str(url).rstrip("/")) + ending
+    return remote.location(str(url).rstrip("/")) + ending

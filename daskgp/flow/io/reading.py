@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import zarr
 import zict
+from scipy.sparse import issparse
 
+from daskgp.errors import InputError
 from daskgp.flow.held import Held
 
 HELD_BYTES = 64 << 20
@@ -29,10 +31,37 @@ _few_at_a_time = Held(_fetch_few)
 
 def unmasked(values: Any) -> np.ndarray:
     """A NumPy array; what a masked array masks is missing, NaN."""
+    if issparse(values):
+        raise InputError("a sparse matrix is not supported: give a dense array, X.toarray()")
     if isinstance(values, np.ma.MaskedArray):
         dtype = np.result_type(values.dtype, np.float32)
         return np.where(np.ma.getmaskarray(values), np.nan, values.data).astype(dtype)
     return np.asarray(values)
+
+
+def check_kind(name: str, array: Any) -> None:
+    """Raise InputError unless an array holds numbers."""
+    kind = np.dtype(array.dtype).kind
+    if kind == "c":
+        raise InputError(
+            f"Complex data not supported: {name} has type {array.dtype}, real numbers are needed"
+        )
+    if kind not in "fiub":
+        raise InputError(f"{name} has type {array.dtype}, numbers are needed")
+
+
+def check_table(X: Any) -> None:
+    """Raise InputError unless X is a table (rows, features) of numbers."""
+    if X.ndim != 2:
+        raise InputError(
+            f"X has {X.ndim} dimensions, 2 are needed (rows, features). Reshape your data: "
+            "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one row"
+        )
+    if X.shape[1] == 0:
+        raise InputError(
+            f"X has 0 feature(s) (shape={X.shape}) while a minimum of 1 is required: add a column"
+        )
+    check_kind("X", X)
 
 
 def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
