@@ -11,8 +11,8 @@ from daskgp.flow.io.datasets import (
     rows_of,
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
-from daskgp.flow.io.remote import address
 from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
+from daskgp.flow.io.remote import address
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
