@@ -104,7 +104,7 @@ def _found(url: str) -> str:
     """What is at a path that exists."""
     try:
         group = zarr.open_group(location(url), mode="r")
-        attributes, members = group.attrs.asdict(), set(group.keys())
+        attributes, has_inputs = group.attrs.asdict(), "X" in group
     except (OSError, KeyError, ValueError, TypeError):  # no group, or none that can be read
         fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"
@@ -112,7 +112,7 @@ def _found(url: str) -> str:
     if kind is not None:
         return f"a {kind} store"
     # the attributes of a dataset store are there before its arrays
-    return "a dataset store" if "X" in members or "feature_names" in attributes else "a Zarr group"
+    return "a dataset store" if has_inputs or "feature_names" in attributes else "a Zarr group"
 
 
 @contextmanager
