@@ -134,7 +134,7 @@ def _found(url: str) -> str:
     if kind is not None:
         return f"a {kind} store"
     # the attributes of a dataset store are there before its arrays
-    return "a dataset store" if "X" in members or "feature_names" in attributes else "a Zarr group"
+    return "a dataset store" if has_inputs or "feature_names" in attributes else "a Zarr group"
 
 
 @contextmanager
