@@ -122,7 +122,7 @@ def _try_out(solved: Solved) -> None:
     """Predict at one place, so that what does not belong together is found out now."""
     _check_scaling(solved)
     if isinstance(solved.kept, Members):  # a prediction asks all experts for their rows
-        solved.kept.check(solved.state.starts)
+        _check_experts(solved, solved.kept)
         return
     place = solved.scaling.x_shift[None]
     if isinstance(solved.kept, Nearby):  # at a training row, which is near others
@@ -136,6 +136,20 @@ def _try_out(solved: Solved) -> None:
         return
     if found.mean.shape != (1, solved.n_targets) or not np.isfinite(found.mean).all():
         raise StoreError("its predictions are no finite numbers: fit again")
+
+
+def _check_experts(solved: Solved, kept: Members) -> None:
+    state = solved.state
+    kept.check(state.starts)
+    crossed = getattr(solved.model, "needs_cross", False)
+    shapes = {
+        "weights": (int(state.starts[-1]), solved.n_targets),
+        "beta": (len(kept),) if crossed else (0,),
+    }
+    for name, shape in shapes.items():
+        values = getattr(state, name)
+        if values.shape != shape or values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
 def _check_scaling(solved: Solved) -> None:
