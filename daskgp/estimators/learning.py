@@ -24,7 +24,7 @@ from daskgp.train.stochastic import Conditioner, Found
 
 Precondition = Literal["blocks", "jacobi", None]
 
-GROUP = 2_048
+GROUP = 4_096
 """Most functions of the mean whose coordinates are changed together."""
 REFRESH = 100
 """Steps after which the coordinates follow the kernel."""
@@ -153,9 +153,7 @@ class Learning:
 
     def _prepare(self, parameters: Parameters) -> Prepared:
         with single_blas_thread():
-            return self.steps.model.prepare(
-                self.kernel, parameters, self.offset, self.steps.dtype
-            )
+            return self.steps.model.prepare(self.kernel, parameters, self.offset, self.steps.dtype)
 
     def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
