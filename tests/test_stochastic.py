@@ -295,6 +295,38 @@ def test_the_last_is_taken_where_nothing_is_scored():
     assert not any("validation" in entry for entry in history)
 
 
+# -- averages --------------------------------------------------------------------------------
+
+
+def test_averages_weigh_later_steps_more_and_leave_the_steps_alone():
+    found, _ = run(Toy(), settings(9, average_from=4))
+    same(found.parameters, run(Toy(), settings(9))[0].parameters)
+    steps = [run(Toy(), settings(k))[0].parameters for k in range(5, 10)]
+    weights = np.array([1.0, 4.0, 10.0, 20.0, 35.0])  # of one more step, 4 / (steps + 3)
+    for name in NAMES:
+        parts = np.stack([getattr(own, name) for own in steps])
+        wanted = np.tensordot(weights / weights.sum(), parts, 1)
+        np.testing.assert_allclose(getattr(found.result, name), wanted, rtol=1e-12)
+    same(run(Toy(), settings(4, average_from=4))[0].result, steps_of(4))
+
+
+def steps_of(count):
+    return run(Toy(), settings(count))[0].parameters
+
+
+def test_an_average_begins_again_where_rows_are_added():
+    found, _ = run(Toy({7: 1}), settings(8, average_from=2))
+    assert found.averaged == 1
+    same(found.result, found.parameters)
+
+
+def test_it_is_the_average_that_is_scored_and_taken():
+    toy = Toy(scores=[0.1, 0.5, 0.4])
+    found, _ = run(toy, settings(9, check_every=3, patience=5, average_from=1))
+    same(found.result, run(Toy(), settings(6, average_from=1))[0].result)
+    same(found.result, toy.validated[1])
+
+
 # -- history ---------------------------------------------------------------------------------
 
 
@@ -336,12 +368,13 @@ def bits(found):
     return told, {k: v.tobytes() for k, v in arrays.items()}, rows
 
 
+@pytest.mark.parametrize("average_from", [None, 3])
 @pytest.mark.parametrize("grow", [{}, {2: 1, 5: 2, 11: 1}])
-def test_a_run_goes_on_from_what_is_kept_with_the_same_bits(grow):
+def test_a_run_goes_on_from_what_is_kept_with_the_same_bits(grow, average_from):
     def toy():
         return Toy(grow, scores=[0.1, 0.4, 0.2, 0.3, 0.1])
 
-    ascent = settings(14, check_every=3, patience=4, keep_every=4)
+    ascent = settings(14, check_every=3, patience=4, keep_every=4, average_from=average_from)
     kept = Kept()
     whole = run(toy(), ascent, keeper=kept)
     assert sorted(kept) == [4, 8, 12]

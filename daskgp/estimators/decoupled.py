@@ -83,6 +83,10 @@ class DecoupledGP(VariationalGP):
     learning_rate : float
         Of Adam, at the first step; that of step t is divided by 1 + 0.1 sqrt(t).  Weights of the
         mean move ten times as fast.
+    average : bool
+        Whether the posterior is that of parameters averaged over the steps from the 200th on, the
+        last fifth prevailing, which takes out most of the noise of mini-batches.  The steps
+        themselves are the same.
     max_iter : int
         Steps.
     validation : float, optional
@@ -143,6 +147,7 @@ class DecoupledGP(VariationalGP):
         standardize: bool = True,
         optimizer: OptimizerName | None = "adam",
         learning_rate: float = 0.02,
+        average: bool = True,
         max_iter: int = 2_000,
         validation: float | None = None,
         patience: int = 10,
@@ -177,6 +182,7 @@ class DecoupledGP(VariationalGP):
         self.standardize = standardize
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.average = average
         self.max_iter = max_iter
         self.validation = validation
         self.patience = patience
@@ -288,8 +294,8 @@ class SVGP(VariationalGP):
     hyperparameters : {"bound", "subset"}
         As in ``DecoupledGP``.
     kernel, batch_rows, likelihood, n_added, train_points, n_subset, noise_variance, mean, \
-standardize, optimizer, learning_rate, max_iter, validation, patience, check_every, gradients, \
-block_rows, dtype, device, store, random_state, progress
+standardize, optimizer, learning_rate, average, max_iter, validation, patience, check_every, \
+gradients, block_rows, dtype, device, store, random_state, progress
         As in ``DecoupledGP``.
 
     Attributes
@@ -333,6 +339,7 @@ block_rows, dtype, device, store, random_state, progress
         standardize: bool = True,
         optimizer: OptimizerName | None = "adam",
         learning_rate: float = 0.02,
+        average: bool = True,
         max_iter: int = 2_000,
         validation: float | None = None,
         patience: int = 10,
@@ -360,6 +367,7 @@ block_rows, dtype, device, store, random_state, progress
         self.standardize = standardize
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.average = average
         self.max_iter = max_iter
         self.validation = validation
         self.patience = patience

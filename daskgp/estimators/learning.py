@@ -24,7 +24,7 @@ from daskgp.train.stochastic import Conditioner, Found
 
 Precondition = Literal["blocks", "jacobi", None]
 
-GROUP = 2_048
+GROUP = 4_096
 """Most functions of the mean whose coordinates are changed together."""
 REFRESH = 100
 """Steps after which the coordinates follow the kernel."""

@@ -41,6 +41,8 @@ logger = logging.getLogger("daskgp")
 BATCH_ROWS = 1_024
 MEAN_PACE = 10.0
 """What the mean's weights move by beside other parameters: their coordinates are of size one."""
+AVERAGE_FROM = 200
+"""Steps before any average: it would lag behind parameters that still go far."""
 VALIDATION_ROWS = 10_000
 """Most rows that are held out."""
 SMOOTHED = 100
@@ -78,6 +80,7 @@ class VariationalGP(GaussianProcess):
     likelihood: str
     natural: Any
     learning_rate: float
+    average: bool
     batch_rows: int | None
     n_added: int
     hyperparameters: str
@@ -577,6 +580,7 @@ class VariationalGP(GaussianProcess):
             limits,
             check_every=self.check_every,
             patience=None if self.validation is None else self.patience,
+            average_from=AVERAGE_FROM if self.average else None,
             progress=self.progress,
         )
 

@@ -20,6 +20,8 @@ from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
 
 PARTS = ("parameters", "first", "second", "ages")
 """Of a run: tuples with an array for each parameter."""
+AVERAGING = 3.0
+"""The last fifth of the steps prevails in an average."""
 REMEDY = (
     "training stopped and the estimator holds the step before: lower learning_rate or natural, "
     "raise noise_variance or standardize the data"
@@ -82,6 +84,10 @@ class Ascent:
     ``rates`` by name; parameters without one stay as they are.  ``bounds`` hold values by name.
     Every ``check_every`` steps held-out rows are scored; after ``patience`` scores without a
     better one the run stops, and the best parameters seen are taken.
+
+    From step ``average_from`` on it is averages of the parameters that are scored and taken, in
+    which step t since then, and since they last got rows, weighs about t**AVERAGING (Shamir & Zhang
+    2013).
     """
 
     steps: int
@@ -92,6 +98,7 @@ class Ascent:
     check_every: int = 50
     patience: int | None = None
     keep_every: int = 100
+    average_from: int | None = None
     progress: ShowProgress = "auto"
 
     def rate(self, step: int) -> float:
@@ -112,6 +119,8 @@ class Run:
     score: float = -math.inf
     stale: int = 0
     history: list[np.ndarray] = field(default_factory=list)
+    average: Any = None
+    averaged: int = 0
 
     @classmethod
     def begin(cls, parameters: Any) -> Run:
@@ -123,14 +132,32 @@ class Run:
     @property
     def result(self) -> Any:
         """The best parameters, or the last where none were scored."""
-        return self.parameters if self.best is None else self.best
+        return self.present if self.best is None else self.best
+
+    @property
+    def present(self) -> Any:
+        """What would be taken if the run ended here."""
+        return self.parameters if self.average is None else self.average
+
+    def following_average(self, parameters: Any, begin: int | None) -> tuple[Any, int]:
+        """The average with one more step, and the steps in it; from step ``begin`` on."""
+        if begin is None or self.step < begin:
+            return None, 0
+        old = self.average
+        if old is None or any(a.shape != b.shape for a, b in zip(old, parameters, strict=True)):
+            return parameters, 1
+        share = (AVERAGING + 1) / (self.averaged + 1 + AVERAGING)
+        moved = (a + share * (b - a) for a, b in zip(old, parameters, strict=True))
+        return type(parameters)(*moved), self.averaged + 1
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by name."""
         parts = {name: getattr(self, name) for name in PARTS}
         parts |= {} if self.best is None else {"best": self.best}
+        parts |= {} if self.average is None else {"average": self.average}
         found = {f"{k}_{name}": part for k, v in parts.items() for name, part in _items(v)}
-        found["counts"] = np.array([self.step, self.score, self.stale], np.float64)
+        counts = [self.step, self.score, self.stale, self.averaged]
+        found["counts"] = np.array(counts, np.float64)
         found["history"] = np.array(self.history)
         return found
 
@@ -142,12 +169,25 @@ class Run:
             names = kind._fields  # type: ignore[attr-defined]
             return kind(**{name: np.array(arrays[f"{prefix}_{name}"]) for name in names})
 
-        step, score, stale = arrays["counts"]
+        def there(prefix: str) -> Any:
+            known = any(name.startswith(f"{prefix}_") for name in arrays)
+            return tuple_of(prefix) if known else None
+
+        step, score, stale, averaged = arrays["counts"]
         parameters, first, second, ages = map(tuple_of, PARTS)
-        scored = any(name.startswith("best_") for name in arrays)
-        best, history = tuple_of("best") if scored else None, list(arrays["history"])
-        score, stale = float(score), int(stale)
-        return cls(parameters, first, second, ages, int(step), best, score, stale, history)
+        return cls(
+            parameters,
+            first,
+            second,
+            ages,
+            step=int(step),
+            best=there("best"),
+            score=float(score),
+            stale=int(stale),
+            history=list(arrays["history"]),
+            average=there("average"),
+            averaged=int(averaged),
+        )
 
 
 class Stopped(NumericalError):
@@ -225,6 +265,29 @@ def _step(
 ) -> Run:
     parameters, found = problem.advance(run.parameters, run.step)
     _refuse_nan(found)
+    moved = _moved(problem, run, ascent, parameters, found)
+    parameters, step, score = moved[0], run.step + 1, math.nan
+    average, averaged = run.following_average(parameters, ascent.average_from)
+    best, highest, stale = run.best, run.score, run.stale
+    if ascent.patience is not None and step % ascent.check_every == 0:
+        present = parameters if average is None else average
+        score = problem.validate(present)
+        better = score > highest
+        best, highest = (present, score) if better else (best, highest)
+        stale = 0 if better else stale + 1
+    size = max(float(np.abs(part).max(initial=0.0)) for _, part in _items(found.gradient))
+    seconds = before + diary.elapsed()
+    vector = np.concatenate([np.ravel(getattr(parameters, name)) for name in watched])
+    row = np.concatenate([[found.value, size, seconds, score], vector])
+    _note(diary, row)
+    run.history.append(row)
+    return Run(*moved, step, best, highest, stale, run.history, average, averaged)
+
+
+def _moved(
+    problem: Problem, run: Run, ascent: Ascent, parameters: Any, found: Found
+) -> tuple[Any, Any, Any, Any]:
+    """Parameters after a step, and what Adam remembers of them."""
     first, second = (_as_long(m, parameters) for m in (run.first, run.second))
     ages, rate = _as_long(run.ages, parameters), ascent.rate(run.step)
     names = {name for name, _ in _items(parameters)}
@@ -247,25 +310,11 @@ def _step(
             move = conditioner.push(move)
         x = x + ascent.rates[name] * rate * move
         new[name] = np.clip(x, *ascent.bounds[name]) if name in ascent.bounds else x
-    parameters = type(parameters)(**new)
     first, second, ages = (
         old._replace(**{name: moment[i] for name, moment in moments.items()})
         for i, old in enumerate((first, second, ages))
     )
-    step, score = run.step + 1, math.nan
-    best, highest, stale = run.best, run.score, run.stale
-    if ascent.patience is not None and step % ascent.check_every == 0:
-        score = problem.validate(parameters)
-        better = score > highest
-        best, highest = (parameters, score) if better else (best, highest)
-        stale = 0 if better else stale + 1
-    size = max(float(np.abs(part).max(initial=0.0)) for _, part in _items(found.gradient))
-    seconds = before + diary.elapsed()
-    vector = np.concatenate([np.ravel(getattr(parameters, name)) for name in watched])
-    row = np.concatenate([[found.value, size, seconds, score], vector])
-    _note(diary, row)
-    run.history.append(row)
-    return Run(parameters, first, second, ages, step, best, highest, stale, run.history)
+    return type(parameters)(**new), first, second, ages
 
 
 def _note(diary: Diary, row: np.ndarray) -> None:
