@@ -33,6 +33,10 @@ class RunError(DaskgpError, RuntimeError):
     """The run failed although its input was usable (a cluster, a disk, a worker)."""
 
 
+class FullDiskError(StoreError, RunError):
+    """A disk or quota is full: once there is space, the work can go on."""
+
+
 class MemoryRunError(RunError):
     """Tasks ran out of memory, or their workers died of it.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import uuid
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -13,7 +15,7 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 
-from daskgp.errors import InputError, StoreError
+from daskgp.errors import InputError, MemoryRunError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import grids, predictions, reading
@@ -185,13 +187,31 @@ def write(
     try:
         visible.check(executor, target.group["done"], "the output", remedy)
         _check_done(X, target, executor)
-        rows = _write_missing(solved, X, target, executor)
+        with _chunks_are_named(X):
+            rows = _write_missing(solved, X, target, executor)
         target.finish()
-    except Exception:
+    except Exception as error:
         if new and not target.done().any():
             io.remove(output)
+        else:
+            error.add_note("the same prediction with --resume (resume=True) goes on from here")
         raise
     return Written(rows, X.shape[0] - rows)
+
+
+@contextmanager
+def _chunks_are_named(X: da.Array) -> Iterator[None]:
+    """Tasks that ran out of memory say how wide the chunks are."""
+    try:
+        yield
+    except MemoryRunError as error:
+        rows = int(X.chunksize[0])
+        raise MemoryRunError(
+            error.seen,
+            f"chunks of {rows} rows, most likely out of memory",
+            f"convert the input again in chunks of at most {max(1, rows // 4)} rows "
+            "(--block-rows) or give the workers more memory",
+        ) from error
 
 
 def check_source(solved: Solved, source: str) -> da.Array:

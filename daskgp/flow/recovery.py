@@ -212,7 +212,7 @@ def _futures(node: Delayed) -> dict[Any, Future]:
 
 
 def _lost(future: Future) -> bool:
-    return future.status in ("cancelled", "lost")
+    return bool(future.status == "cancelled")
 
 
 def _stale(recipe: _Recipe) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 
-from daskgp.errors import StoreError
+from daskgp.errors import FullDiskError, StoreError
 
 Attributes = Mapping[str, Any]
 
@@ -135,11 +135,15 @@ def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Turn the operating system's refusals to write into one plain line."""
+    """Turn the operating system's refusals to write into one plain line.
+
+    After that of a full disk the work can go on where it was.
+    """
     try:
         yield
     except OSError as error:
-        raise StoreError(f"cannot write {what} {url}: {_reason(error)}") from error
+        kind = FullDiskError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(f"cannot write {what} {url}: {_reason(error)}") from error
 
 
 def _reason(error: OSError) -> str:
