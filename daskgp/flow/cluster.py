@@ -77,6 +77,7 @@ def connect(
         return
     with (
         _memory_is_kept(),
+        dask.config.set({LOST_WORKER: NEVER}),
         LocalCluster(
             n_workers=n_workers or CPU_COUNT,
             threads_per_worker=1,
@@ -126,6 +127,8 @@ class _IgnoreInterrupts(WorkerPlugin):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+LOST_WORKER, NEVER = "distributed.deploy.lost-worker-timeout", "1000 days"
+"""Seconds after which a local cluster gives a worker up that was away: each is started again."""
 SPAWN = "distributed.nanny.pre-spawn-environ"
 DASKS_TRIM = 65_536
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}

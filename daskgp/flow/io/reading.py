@@ -15,7 +15,8 @@ from tenacity import (
     retry,
     retry_if_exception,
     stop_after_attempt,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 
 from daskgp.errors import RunError, StoreError
@@ -82,7 +83,7 @@ def _for_a_moment(error: BaseException) -> bool:
 @retry(
     retry=retry_if_exception(_for_a_moment),
     stop=stop_after_attempt(ATTEMPTS),
-    wait=wait_exponential_jitter(initial=PAUSE, jitter=PAUSE),
+    wait=wait_exponential(multiplier=PAUSE) + wait_random(0, PAUSE),
     before_sleep=before_sleep_log(logger, logging.WARNING),
     reraise=True,
 )
