@@ -1,4 +1,4 @@
-"""A cluster of separate processes that tests may kill: scheduler and workers, as users start them."""
+"""A cluster of separate processes that tests may kill: scheduler and workers, as users do."""
 
 import os
 import signal
@@ -21,6 +21,7 @@ class Cluster:
             self.port = free.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.scheduler, self.workers = None, []
+        self.environment = {**os.environ, **ONE_THREAD}
 
     def start(self, workers=2, **options):
         """Start the scheduler if it does not run, and some more workers of one thread."""
@@ -64,7 +65,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, **ONE_THREAD},
+                env=self.environment,
                 start_new_session=True,
             )
 
