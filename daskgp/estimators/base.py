@@ -176,12 +176,13 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         chunk_rows = self._read_rows()
         sizes = io.rows_of(X, y, None, executor.shares_memory, chunk_rows)
         self._refuse(sizes, executor)
+        limit = executor.memory_per_task()
         try:
             with scratch_rows(self.store) as spill:
                 rows = io.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
                 self._fit_rows(rows, executor, checkpoint, keep)
         except MemoryRunError as error:
-            raise self._out_of_memory(error, sizes, executor.memory_per_task()) from error
+            raise self._out_of_memory(error, sizes, limit) from error
         return self
 
     def plan(self, X: Any, y: Any) -> planning.Plan:

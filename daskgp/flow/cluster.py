@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import functools
 import logging
@@ -23,7 +24,8 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
-from distributed import Client, Future, KilledWorker, LocalCluster, WorkerPlugin
+from distributed import Client, Future, KilledWorker, LocalCluster, Security, WorkerPlugin
+from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -97,6 +99,8 @@ def _refuse_unusable(address: str, timeout: float) -> None:
     Tried with a client that is not Dask's default, which a failed one would stay.
     """
     try:
+        with ThreadPoolExecutor(1) as apart:  # where no event loop runs
+            apart.submit(asyncio.run, _ask(address, timeout)).result()
         with Client(address, timeout=timeout, set_as_default=False) as client:
             client.wait_for_workers(1, timeout=timeout)
             return
@@ -115,6 +119,13 @@ def _refuse_unusable(address: str, timeout: float) -> None:
         f"the Dask scheduler at {address} has no workers after {timeout:g} s: start some with "
         f"`dask worker {address}`, or leave the address out"
     ) from cause
+
+
+async def _ask(address: str, timeout: float) -> None:
+    """Have a word with a scheduler; a client would wait for ever for one that keeps silent."""
+    arguments = Security().get_connection_args("client")
+    async with rpc(address, timeout=timeout, connection_args=arguments) as scheduler:
+        await asyncio.wait_for(scheduler.identity(), timeout)
 
 
 class _IgnoreInterrupts(WorkerPlugin):

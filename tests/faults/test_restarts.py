@@ -99,7 +99,31 @@ def test_a_cluster_that_stays_without_workers_is_one_line(data, cluster, disturb
             lma().fit(*daskgp.open_dataset(data))
 
 
-def test_a_fit_whose_scheduler_is_gone_ends_with_one_line_and_is_resumed(data, cluster, tmp_path):
+def test_a_fit_whose_scheduler_is_gone_goes_on_from_its_checkpoint(
+    data, cluster, disturbed, tmp_path
+):
+    cluster.start(1).wait()
+    given, kept = daskgp.open_dataset(data), str(tmp_path / "checkpoint.zarr")
+
+    def stop():
+        cluster.kill_scheduler()
+        cluster.kill_workers()
+
+    with daskgp.connect(cluster.address, timeout=3):
+        disturbed(stop)
+        with pytest.raises(RunError, match="is gone and did not come back: start it") as caught:
+            lma().fit(*given, checkpoint=kept)
+    assert "\n" not in str(caught.value)
+    cluster.start(1).wait()
+    with daskgp.connect(cluster.address):
+        resumed = outcome(lma().fit(*given, checkpoint=kept))
+        assert resumed == outcome(lma().fit(*given))
+
+
+@pytest.mark.slow
+def test_the_command_whose_scheduler_is_gone_ends_with_one_line_and_is_resumed(
+    data, cluster, tmp_path
+):
     cluster.start(1).wait()
     killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
     options = (*FIT, "--scheduler", cluster.address)
@@ -111,7 +135,7 @@ def test_a_fit_whose_scheduler_is_gone_ends_with_one_line_and_is_resumed(data, c
         time.sleep(0.005)
     cluster.kill_scheduler()
     cluster.kill_workers()
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=180)
     assert process.returncode == 1
     line = stderr.splitlines()[-1]
     assert "is gone and did not come back" in line
@@ -228,11 +252,11 @@ def test_a_cluster_of_another_version_is_refused_with_both():
 
 
 def test_workers_with_another_daskgp_are_refused(cluster, tmp_path, data):
-    """Really started with one: a package of that name comes first on their path."""
-    package = tmp_path / "older" / "daskgp"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text('__version__ = "0.0.1"\n')
-    cluster.environment["PYTHONPATH"] = str(package.parent)
+    """Really started with one: what is installed as daskgp comes first on their path."""
+    older = tmp_path / "older" / "daskgp-0.0.1.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: daskgp\nVersion: 0.0.1\n")
+    cluster.environment["PYTHONPATH"] = str(older.parent)
     cluster.start(1).wait()
     line = r"the scheduler has daskgp 0\.0\.1, this process 0\.1\.0"
     with pytest.raises(InputError, match=line), daskgp.connect(cluster.address):

@@ -120,10 +120,10 @@ def test_a_missing_chunk_is_warned_of(data, caplog):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 1 MiB, where one may be mounted."""
+    """A file system of 8 MiB, where one may be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
     if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     yield folder

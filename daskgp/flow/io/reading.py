@@ -71,9 +71,7 @@ def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
     except Exception as error:  # a damaged chunk fails in the codec, each with its own type
         if not isinstance(array, zarr.Array) or isinstance(error, MemoryError | IndexError):
             raise
-        raise StoreError(
-            f"{_what(array, rows)} cannot be read: damaged chunk: {_reason(error)}: convert again"
-        ) from error
+        raise _damaged(array, rows, error) from error
 
 
 def _for_a_moment(error: BaseException) -> bool:
@@ -95,6 +93,23 @@ def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
     span = rows[1] if isinstance(rows, tuple) else rows
     where = array.store_path if isinstance(array, zarr.Array) else "of the input"
     return f"array {where}, rows {span.start} to {span.stop - 1}"
+
+
+def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exception) -> StoreError:
+    """The error of the first damaged chunk among some rows."""
+    span = rows[1] if isinstance(rows, tuple) else rows
+    step = int((array.shards or array.chunks)[isinstance(rows, tuple)])
+    for start in range(span.start - span.start % step, span.stop, step):
+        few = slice(max(start, span.start), min(start + step, span.stop))
+        part = (rows[0], few) if isinstance(rows, tuple) else few
+        try:
+            np.asarray(array[part])
+        except Exception as found:  # noqa: BLE001 - it is what is returned
+            error, rows = found, part
+            break
+    return StoreError(
+        f"{_what(array, rows)} cannot be read: damaged chunk: {_reason(error)}: convert again"
+    )
 
 
 def _reason(error: BaseException) -> str:
