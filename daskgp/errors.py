@@ -31,3 +31,30 @@ class NumericalError(DaskgpError, ArithmeticError):
 
 class RunError(DaskgpError, RuntimeError):
     """The run failed although its input was usable (a cluster, a disk, a worker)."""
+
+
+class FullDiskError(StoreError, RunError):
+    """A disk or quota is full: once there is space, the work can go on."""
+
+
+class MemoryRunError(RunError):
+    """Tasks ran out of memory, or their workers died of it.
+
+    Parameters
+    ----------
+    seen : str
+        What happened.
+    where : str
+        On how much work.
+    remedy : str
+        What to do about it.
+    """
+
+    def __init__(
+        self,
+        seen: str,
+        where: str = "one task, most likely out of memory",
+        remedy: str = "choose smaller blocks or give the workers more memory",
+    ) -> None:
+        super().__init__(f"{seen} on {where}: {remedy}")
+        self.seen = seen

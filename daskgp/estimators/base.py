@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 import dask.array as da
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import linalg, metrics, scaling
 from daskgp.backend import resolve_device
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.places import scratch_rows
@@ -165,6 +166,8 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             If the data or a setting cannot be used; a ValueError with one plain line.
         PlanError
             If the work does not fit the memory of the workers.
+        RunError
+            If the cluster fails; a MemoryRunError where its tasks ran out of memory.
         """
         return self._fit(X, y, checkpoint)
 
@@ -178,10 +181,15 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         executor = Executor.current(self.progress)
         # sizes first: what cannot fit is refused before anything is written
         chunk_rows = self._read_rows()
-        self._refuse(io.rows_of(X, y, None, executor.shares_memory, chunk_rows), executor)
-        with scratch_rows(self.store) as spill:
-            rows = io.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
-            self._fit_rows(rows, executor, checkpoint, keep)
+        sizes = io.rows_of(X, y, None, executor.shares_memory, chunk_rows)
+        self._refuse(sizes, executor)
+        limit = executor.memory_per_task()
+        try:
+            with scratch_rows(self.store) as spill:
+                rows = io.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
+                self._fit_rows(rows, executor, checkpoint, keep)
+        except MemoryRunError as error:
+            raise self._out_of_memory(error, sizes, limit) from error
         return self
 
     def plan(self, X: Any, y: Any) -> planning.Plan:
@@ -509,15 +517,22 @@ class GaussianProcess(RegressorMixin, NestedKernel):
 
     def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
         """Raise PlanError, with the ``block_rows`` that would fit, if a plan does not."""
+        planning.refuse(plan, limit, partial(self._planned_wide, rows))
 
-        def planned(wide: int) -> planning.Plan:
-            cut = rows
-            if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
-                most = max(wide, partition.default_block_rows(len(rows)))
-                cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
-            return self._plan_blocks(cut, [partition.Span(0, wide)])
+    def _out_of_memory(
+        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+    ) -> MemoryRunError:
+        """The error of a fit whose plan fitted, with the setting that needs less."""
+        wide = partial(self._planned_wide, rows)
+        return planning.out_of_memory(error, self._plan(rows), limit, wide)
 
-        planning.refuse(plan, limit, planned)
+    def _planned_wide(self, rows: io.Rows, wide: int) -> planning.Plan:
+        """The plan for blocks of so many rows."""
+        cut = rows
+        if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
+            most = max(wide, partition.default_block_rows(len(rows)))
+            cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
+        return self._plan_blocks(cut, [partition.Span(0, wide)])
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import ordering, scaling, train
 from daskgp.aggregation import Aggregation
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
@@ -393,6 +393,12 @@ random_state, progress
 
     def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
         planning.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))
+
+    def _out_of_memory(
+        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+    ) -> MemoryRunError:
+        count, planned = self._number(len(rows)), partial(self._planned, rows)
+        return planning.experts_out_of_memory(error, self._plan(rows), limit, planned, count)
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import functools
 import logging
@@ -23,20 +24,20 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
-from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, as_completed
+from distributed import Client, Future, KilledWorker, LocalCluster, Security, WorkerPlugin
+from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from threadpoolctl import ThreadpoolController
 
-from daskgp.errors import InputError, RunError
-from daskgp.flow import tls
+from daskgp.errors import InputError, MemoryRunError
+from daskgp.flow import recovery, tls, versions
 from daskgp.flow.held import Held
 
 logger = logging.getLogger("daskgp")
 
 ShowProgress: TypeAlias = bool | Literal["auto"]
-RETRIES = 3
 
 
 @contextmanager
@@ -73,10 +74,12 @@ def connect(
     if address is not None:
         _refuse_unusable(address, timeout)
         with Client(address, timeout=timeout) as client:
+            versions.check(client)
             yield client
         return
     with (
         _memory_is_kept(),
+        dask.config.set({LOST_WORKER: NEVER}),
         LocalCluster(
             n_workers=n_workers or CPU_COUNT,
             threads_per_worker=1,
@@ -97,6 +100,8 @@ def _refuse_unusable(address: str, timeout: float) -> None:
     """
     tls.refuse_unprepared(address)
     try:
+        with ThreadPoolExecutor(1) as apart:  # where no event loop runs
+            apart.submit(asyncio.run, _ask(address, timeout)).result()
         with Client(address, timeout=timeout, set_as_default=False) as client:
             client.wait_for_workers(1, timeout=timeout)
             return
@@ -118,6 +123,13 @@ def _refuse_unusable(address: str, timeout: float) -> None:
     ) from cause
 
 
+async def _ask(address: str, timeout: float) -> None:
+    """Have a word with a scheduler; a client would wait for ever for one that keeps silent."""
+    arguments = Security().get_connection_args("client")
+    async with rpc(address, timeout=timeout, connection_args=arguments) as scheduler:
+        await asyncio.wait_for(scheduler.identity(), timeout)
+
+
 class _IgnoreInterrupts(WorkerPlugin):
     """Ctrl-C reaches the workers of a terminal too; they end with the client, without a word."""
 
@@ -128,6 +140,8 @@ class _IgnoreInterrupts(WorkerPlugin):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+LOST_WORKER, NEVER = "distributed.deploy.lost-worker-timeout", "1000 days"
+"""Seconds after which a local cluster gives a worker up that was away: each is started again."""
 SPAWN = "distributed.nanny.pre-spawn-environ"
 DASKS_TRIM = 65_536
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
@@ -184,12 +198,6 @@ def local_memory_limit(memory_limit: str | int = "auto") -> int:
     return min(int(limit), int(MEMORY_LIMIT))
 
 
-DIED = (
-    "workers died repeatedly on one task, most likely out of memory: choose a smaller block_rows "
-    "or give the workers more memory"
-)
-
-
 @dataclass(frozen=True)
 class Executor:
     """The caller's Dask client if there is one, otherwise the scheduler Dask is set to.
@@ -207,7 +215,10 @@ class Executor:
         """What Dask itself would compute with here."""
         get = get_scheduler()
         owner = getattr(get, "__self__", None)
-        return cls(owner if isinstance(owner, Client) else None, show)
+        if not isinstance(owner, Client):
+            return cls(None, show)
+        versions.check(owner)
+        return cls(owner, show)
 
     @property
     def shares_memory(self) -> bool:
@@ -226,46 +237,87 @@ class Executor:
         if self.client is None:
             threads = int(dask.config.get("num_workers", None) or CPU_COUNT)
             return int(MEMORY_LIMIT // threads)
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = self._workers(self.client)
         limits = [int(w["memory_limit"]) // w["nthreads"] for w in workers if w["memory_limit"]]
         return min(limits) if limits else None
 
+    @staticmethod
+    def _workers(client: Client) -> list[dict[str, Any]]:
+        """What the scheduler says of each worker."""
+
+        def look() -> list[dict[str, Any]]:
+            return list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+        return recovery.until_done(client, look, (OSError, *recovery.LOST))
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """What a function gives in each worker, by their addresses; nothing without a client."""
+        client = self.client
+        if client is None:
+            return {}
+
+        def run() -> dict[str, Any]:
+            return dict(client.run(function, *arguments))
+
+        # a worker that has just died is still on the list
+        return recovery.until_done(client, run, (OSError, *recovery.LOST))
+
     def compute(self, root: Delayed, watch: Sequence[Delayed] = (), label: str = "") -> Any:
         """The value of ``root``; progress counts the tasks in ``watch``."""
-        with self._bar(label, len(watch)) as advance:
-            if self.client is not None:
-                return self._compute_on(self.client, root, watch, advance)
-            names = {node.key for node in watch}
-            counting = _Counting(names, advance) if advance else nullcontext()
-            with counting, single_blas_thread():
-                return dask.compute(root, **self._local)[0]
+        return self._compute([root], watch, label)[0]
 
     def compute_all(self, nodes: Sequence[Delayed], label: str = "") -> list[Any]:
         """The values of all nodes, which no worker needs to hold together."""
-        with self._bar(label, len(nodes)) as advance:
-            if self.client is not None:
-                return self._compute_all_on(self.client, nodes, advance)
-            names = {node.key for node in nodes}
+        return self._compute(nodes, nodes, label)
+
+    def _compute(self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str) -> list[Any]:
+        with _memory_is_named():
+            if self.client is None:
+                return self._computed_here(nodes, watch, label)
+            submit = functools.partial(self._submitted, self.client, nodes, watch, label)
+            return recovery.until_done(self.client, submit)
+
+    def _computed_here(
+        self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str
+    ) -> list[Any]:
+        with self._bar(label, len(watch)) as advance:
+            names = {node.key for node in watch}
             counting = _Counting(names, advance) if advance else nullcontext()
             with counting, single_blas_thread():
                 return list(dask.compute(*nodes, **self._local))
 
-    def _compute_all_on(self, client: Client, nodes: Sequence[Delayed], advance: Any) -> list[Any]:
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
-            futures = client.compute(list(nodes), retries=RETRIES, optimize_graph=False)
-        try:
-            if advance:
-                for _ in as_completed(futures, loop=client.loop):
-                    advance()
+    def _submitted(
+        self, client: Client, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str
+    ) -> list[Any]:
+        with self._bar(label, len(watch)) as advance:
+            futures = self._futures(client, nodes, watch, advance)
+            recovery.settle(client, futures)
             return list(client.gather(futures))
-        except KilledWorker as error:
-            raise RunError(DIED) from error
+
+    @staticmethod
+    def _futures(
+        client: Client,
+        nodes: Sequence[Delayed],
+        watch: Sequence[Delayed],
+        advance: Callable[[], None] | None,
+    ) -> list[Future]:
+        """Futures of the nodes; those of what is watched live until they are counted."""
+        more = [] if advance is None or watch is nodes else watch
+        given = recovery.renewed(client, [*nodes, *more])
+        # theta and cotangents are one node on purpose; their size is bounded by m, not by n
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
+            futures = client.compute(given, retries=recovery.RETRIES, optimize_graph=False)
+        if advance is not None:
+            for future in futures[len(nodes) :] if more else futures:
+                future.add_done_callback(lambda _: advance())
+        return list(futures[: len(nodes)])
 
     def persist(self, nodes: Sequence[Delayed]) -> list[Delayed]:
         """The nodes with their values, which stay where they were made."""
-        if self.client is not None:
-            return list(self.client.persist(nodes, retries=RETRIES, optimize_graph=False))
-        with single_blas_thread():
+        client = self.client
+        if client is not None:
+            return recovery.until_done(client, lambda: recovery.keep(client, nodes))
+        with single_blas_thread(), _memory_is_named():
             return list(dask.persist(*nodes, **self._local))
 
     @property
@@ -276,30 +328,8 @@ class Executor:
         """Bytes of all workers, each with as much as the smallest, or of this machine."""
         if self.client is None:
             return int(MEMORY_LIMIT)
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = self._workers(self.client)
         return len(workers) * min((int(w["memory_limit"] or 0) for w in workers), default=0)
-
-    def _compute_on(
-        self, client: Client, root: Delayed, watch: Sequence[Delayed], advance: Any
-    ) -> Any:
-        # theta and cotangents are one node on purpose; their size is bounded by m, not by n
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
-            futures = client.compute(
-                [root, *(watch if advance else ())], retries=RETRIES, optimize_graph=False
-            )
-        result, parts = futures[0], futures[1:]
-        del futures
-        try:
-            if advance:
-                iterator = as_completed(parts, loop=client.loop)
-                parts.clear()
-                for part in iterator:
-                    advance()
-                    if part.key != result.key:  # a round of one task is its own sum
-                        part.release()
-            return result.result()
-        except KilledWorker as error:
-            raise RunError(DIED) from error
 
     @contextmanager
     def _bar(self, label: str, total: int) -> Iterator[Callable[[], None] | None]:
@@ -309,6 +339,17 @@ class Executor:
         with progress_bar() as progress:
             task = progress.add_task(label, total=total)
             yield lambda: progress.advance(task)
+
+
+@contextmanager
+def _memory_is_named() -> Iterator[None]:
+    """Tasks that ran out of memory, or killed their workers, as one kind of error."""
+    try:
+        yield
+    except KilledWorker as error:
+        raise MemoryRunError("workers died repeatedly") from error
+    except MemoryError as error:
+        raise MemoryRunError("tasks ran out of memory") from error
 
 
 def wants_progress(show: ShowProgress) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import selection
-from daskgp.errors import PlanError
+from daskgp.errors import MemoryRunError, PlanError
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import FAN_IN
@@ -121,13 +121,7 @@ def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> Non
         )
     if limit is None or plan.bytes_per_worker <= SHARE * limit:
         return
-    fits, too_many = 0, plan.block_rows
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        if planned(middle).bytes_per_worker <= SHARE * limit:
-            fits = middle
-        else:
-            too_many = middle
+    fits = _most(plan.block_rows, lambda k: planned(k).bytes_per_worker <= SHARE * limit)
     if fits < 1:
         raise PlanError(
             f"a task needs {_size(planned(1).bytes_per_worker)} with one row, a worker thread has "
@@ -138,6 +132,54 @@ def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> Non
         f"has {_size(limit)}: set block_rows to at most {fits} (where the chunks of the store are "
         "larger than that, rewrite it with smaller ones)"
     )
+
+
+def _most(below: int, fits: Callable[[int], bool]) -> int:
+    """The largest number of rows below a bound that fits, 0 where one row does not."""
+    found, too_many = 0, below
+    while too_many - found > 1:
+        middle = (found + too_many) // 2
+        if fits(middle):
+            found = middle
+        else:
+            too_many = middle
+    return found
+
+
+def out_of_memory(
+    error: MemoryRunError, plan: Plan, limit: int | None, planned: Callable[[int], Plan]
+) -> MemoryRunError:
+    """The error of tasks that ran out of memory although their plan fits, with what will.
+
+    Their blocks need more than was planned, so half of the plan is asked for.
+    """
+    fits = _most(plan.block_rows, lambda k: 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
+    remedy = f"set block_rows to at most {fits}" if fits else "choose fewer inputs of the method"
+    return _short_of_memory(error, f"blocks of {plan.block_rows} rows", limit, remedy)
+
+
+def experts_out_of_memory(
+    error: MemoryRunError,
+    plan: Plan,
+    limit: int | None,
+    planned: Callable[[int], Plan],
+    count: int,
+) -> MemoryRunError:
+    """As ``out_of_memory``; ``planned`` gives the plan for another number of experts."""
+    more = [k for k in (count << i for i in range(1, 64)) if k <= min(plan.rows, MOST_EXPERTS)]
+    enough = (k for k in more if 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
+    fits = next(enough, None)
+    remedy = f"set n_experts to at least {fits}" if fits else "choose fewer inputs of the method"
+    where = f"experts of up to {-(-plan.rows // count)} rows"
+    return _short_of_memory(error, where, limit, remedy)
+
+
+def _short_of_memory(
+    error: MemoryRunError, where: str, limit: int | None, remedy: str
+) -> MemoryRunError:
+    having = f" ({_size(limit)} a worker thread)" if limit else ""
+    where = f"{where}, most likely out of memory{having}"
+    return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")
 
 
 def refuse_experts(

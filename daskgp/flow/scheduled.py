@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 
-from daskgp.errors import InputError, StoreError
+from daskgp.errors import InputError, MemoryRunError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import locks, predictions, reading
@@ -97,17 +98,35 @@ def write_held(
         if settled:
             target.mark(inputs.marks[:settled])
         target.grow(inputs.rows)
-        rows = _write_missing(solved, X, inputs, target, executor, claim)
+        with _chunks_are_named(X):
+            rows = _write_missing(solved, X, inputs, target, executor, claim)
         if rows or not target.is_finished(notes):
             claim.check()
             target.finish(inputs, notes)
-    except Exception:
+    except Exception as error:
         if new and claim.held() and not target.done().any():
             io.remove(job.output)
+        else:
+            error.add_note("the same prediction with --resume (resume=True) goes on from here")
         raise
     skipped = inputs.rows - rows
     logger.info("predicted %d rows of %s, found %d done", rows, job.source, skipped)
     return Written(rows, skipped)
+
+
+@contextmanager
+def _chunks_are_named(X: da.Array) -> Iterator[None]:
+    """Tasks that ran out of memory say how wide the chunks are."""
+    try:
+        yield
+    except MemoryRunError as error:
+        rows = int(X.chunksize[0])
+        raise MemoryRunError(
+            error.seen,
+            f"chunks of {rows} rows, most likely out of memory",
+            f"convert the input again in chunks of at most {max(1, rows // 4)} rows "
+            "(--block-rows) or give the workers more memory",
+        ) from error
 
 
 def check_source(solved: Solved, source: str) -> da.Array:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from daskgp.errors import InputError
+from daskgp.errors import InputError, RunError
 from daskgp.flow import io
 from daskgp.flow.cluster import Executor
+from daskgp.flow.io import reading
 
 HERE = "a folder or URL that the client and all workers share"
 
@@ -37,7 +38,7 @@ def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
     if executor.client is None or not io.is_zarr(array):
         return
     mine = look(array)
-    for worker, (seen, reason) in executor.client.run(_try_to_look, array).items():
+    for worker, (seen, reason) in executor.everywhere(_try_to_look, array).items():
         if seen != mine:
             raise InputError(
                 f"worker {worker} does not see {what} {io.address(array)} ({reason}): {remedy}"
@@ -48,12 +49,13 @@ def _try_to_look(array: Any) -> tuple[str, str]:
     """What is seen, and why it is not what the client sees where it is not."""
     try:
         return look(array), "other contents"
-    except (OSError, KeyError, ValueError, ImportError) as error:
+    except (OSError, KeyError, ValueError, ImportError, RunError) as error:
         return "", io.first_line(error)
 
 
 def look(array: Any) -> str:
     """Description and last row of a Zarr array as they are on disk, seen from here."""
     found = io.reopened(array)
-    last = np.ascontiguousarray(found[-1:])
+    rows = int(found.shape[0])
+    last = np.ascontiguousarray(reading.read(found, slice(max(rows - 1, 0), rows)))
     return f"{found.metadata.to_dict()} {zlib.crc32(last.tobytes())}"

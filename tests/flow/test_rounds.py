@@ -310,7 +310,8 @@ def test_a_transient_read_error_is_retried(client, tmp_path):
 def test_a_lasting_read_error_reaches_the_caller(client, tmp_path):
     X, y = toy.data(10)
     broken = Rows(toy.Flaky(X, str(tmp_path / "f"), times=50), y, None, tuple("abc"), tuple("uv"))
-    with pytest.raises(OSError, match="connection reset by the store"):
+    what = r"rows 0 to \d+ cannot be read: connection reset by the store"
+    with pytest.raises(RunError, match=what):
         rounds_of(toy.Sum(), None, Executor(client, False), broken).total(toy.theta(S))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import zarr
 
-from daskgp.errors import StoreError
+from daskgp.errors import FullDiskError, StoreError
 from daskgp.flow.io import remote
 from daskgp.flow.io.remote import exists as exists
 from daskgp.flow.io.remote import filesystem as filesystem
@@ -162,12 +162,16 @@ def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Turn the refusals to write of a system or an object store into one plain line."""
+    """Turn the refusals to write of a system or an object store into one plain line.
+
+    After that of a full disk the work can go on where it was.
+    """
     try:
         with remote.plainly(url, what):
             yield
     except OSError as error:
-        raise StoreError(f"cannot write {what} {url}: {_reason(error)}") from error
+        kind = FullDiskError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(f"cannot write {what} {url}: {_reason(error)}") from error
 
 
 def _reason(error: OSError) -> str:

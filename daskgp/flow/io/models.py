@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 
-from daskgp.errors import InputError, StoreError
+from daskgp.errors import FullDiskError, InputError, StoreError
 from daskgp.flow.io import checkpoints, groups, remote, snapshots
 
 FORMAT, VERSION = "daskgp-model", 1
@@ -48,7 +48,8 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
     try:
         yield group
     except Exception as error:
-        if not isinstance(error, InputError) and kept_of(group):
+        lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
+        if not lasting and kept_of(group):
             error.add_note(GOES_ON)
         elif not resumed:  # an earlier run is not lost to a mistake in a later command
             groups.remove(url)

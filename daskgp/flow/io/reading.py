@@ -1,7 +1,8 @@
-"""How tasks read arrays."""
+"""How tasks read arrays: again where a store fails for a moment, plainly where it is damaged."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -10,14 +11,30 @@ import numpy as np
 import zarr
 import zict
 from scipy.sparse import issparse
+from tenacity import (
+    before_sleep_log,
+    retry,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
 
-from daskgp.errors import InputError
+from daskgp.errors import InputError, RunError, StoreError
 from daskgp.flow.held import Held
+
+logger = logging.getLogger("daskgp")
 
 HELD_BYTES = 64 << 20
 """Bytes of decoded chunks that a process holds for small slices of them."""
 CONCURRENCY = 4
 """Chunks that Zarr fetches and decodes at a time for one task; other tasks work beside it."""
+
+
+LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+"""Errors of the system that reading again does not mend."""
+ATTEMPTS, PAUSE = 3, 0.1
+"""Times that a slice is read where a store fails, and seconds before the second time."""
 
 
 def _fetch_few() -> Callable[[], None]:
@@ -65,9 +82,66 @@ def check_table(X: Any) -> None:
 
 
 def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    """Rows of a NumPy or Zarr array, or of one of its planes, inside a task."""
-    with _few_at_a_time:
-        return np.asarray(array[rows])
+    """Rows of a NumPy or Zarr array, or of one of its planes, inside a task.
+
+    Raises
+    ------
+    RunError
+        If the store cannot be read, again and again.
+    StoreError
+        If what is there cannot be decoded.
+    """
+    try:
+        with _few_at_a_time:
+            return _slice(array, rows)
+    except OSError as error:
+        raise RunError(f"{_what(array, rows)} cannot be read: {_reason(error)}") from error
+    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+        if not isinstance(array, zarr.Array) or isinstance(error, MemoryError | IndexError):
+            raise
+        raise _damaged(array, rows, error) from error
+
+
+def _for_a_moment(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, LASTING)
+
+
+@retry(
+    retry=retry_if_exception(_for_a_moment),
+    stop=stop_after_attempt(ATTEMPTS),
+    wait=wait_exponential(multiplier=PAUSE) + wait_random(0, PAUSE),
+    before_sleep=before_sleep_log(logger, logging.WARNING),
+    reraise=True,
+)
+def _slice(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
+    return np.asarray(array[rows])
+
+
+def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
+    span = rows[1] if isinstance(rows, tuple) else rows
+    where = array.store_path if isinstance(array, zarr.Array) else "of the input"
+    return f"array {where}, rows {span.start} to {span.stop - 1}"
+
+
+def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exception) -> StoreError:
+    """The error of the first damaged chunk among some rows."""
+    span = rows[1] if isinstance(rows, tuple) else rows
+    step = int((array.shards or array.chunks)[isinstance(rows, tuple)])
+    for start in range(span.start - span.start % step, span.stop, step):
+        few = slice(max(start, span.start), min(start + step, span.stop))
+        part = (rows[0], few) if isinstance(rows, tuple) else few
+        try:
+            np.asarray(array[part])
+        except Exception as found:  # noqa: BLE001 - it is what is returned
+            error, rows = found, part
+            break
+    return StoreError(
+        f"{_what(array, rows)} cannot be read: damaged chunk: {_reason(error)}: convert again"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarray:

@@ -1,0 +1,219 @@
+"""Work that a cluster lost: it is submitted again, with what workers kept made anew.
+
+A scheduler runs the tasks of a dead worker again by itself.  What it forgets with its own restart,
+or with that of all workers, only the client can give it again; rounds are pure, so it may.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import dask
+from dask.delayed import Delayed
+from distributed import Client, Future, wait
+from distributed.comm.core import CommClosedError
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_fixed,
+)
+
+from daskgp.errors import RunError
+
+logger = logging.getLogger("daskgp")
+
+RETRIES = 3
+"""Times that the scheduler runs a task again."""
+ATTEMPTS = 6
+"""Times that a round is submitted before the cluster counts as unusable."""
+PATIENCE = 300.0
+"""Seconds that a cluster may have no workers; ``daskgp.worker-timeout`` of Dask's configuration
+sets another number."""
+POLL = 2.0
+"""Seconds between looks at whether there still are workers."""
+LOST = (CancelledError, CommClosedError)
+"""What a client raises of work that went with its scheduler or with all workers."""
+
+T = TypeVar("T")
+
+
+def patience() -> float:
+    """Seconds that a cluster may have no workers."""
+    return float(dask.config.get("daskgp.worker-timeout", PATIENCE))
+
+
+def until_done(
+    client: Client, work: Callable[[], T], lost: tuple[type[Exception], ...] = LOST
+) -> T:
+    """What ``work()`` gives, done again after each of the errors ``lost``.
+
+    Raises
+    ------
+    RunError
+        If the scheduler or its workers do not come back, or are lost again and again.
+    """
+
+    def wait_for_cluster(state: RetryCallState) -> None:
+        assert state.outcome is not None
+        reason = _line(state.outcome.exception())
+        logger.warning("the cluster lost work, which is done again (%s)", reason)
+        _wait_for_cluster(client)
+
+    def give_up(state: RetryCallState) -> T:
+        assert state.outcome is not None
+        error = state.outcome.exception()
+        raise RunError(
+            f"the Dask cluster at {_address(client)} lost the same work {ATTEMPTS} times "
+            f"({_line(error)}): see to its workers and run again"
+        ) from error
+
+    _refuse_closed(client)
+    return Retrying(
+        retry=retry_if_exception_type(lost),
+        stop=stop_after_attempt(ATTEMPTS),
+        before_sleep=wait_for_cluster,
+        retry_error_callback=give_up,
+    )(work)
+
+
+def _line(error: BaseException | None) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _address(client: Client) -> str:
+    return str(getattr(client.scheduler, "address", "?"))
+
+
+def _refuse_closed(client: Client) -> None:
+    """RunError where the client has given up its scheduler."""
+    if client.status not in ("running", "connecting"):
+        raise RunError(
+            f"the Dask scheduler at {_address(client)} is gone and did not come back: start it "
+            "and its workers again, then run again"
+        )
+
+
+def _wait_for_cluster(client: Client) -> None:
+    """Wait until the scheduler answers and has a worker."""
+    limit = patience()
+
+    def give_up(state: RetryCallState) -> None:
+        _refuse_closed(client)
+        raise _without_workers(client, limit)
+
+    Retrying(
+        retry=retry_if_exception_type(OSError),  # timeouts are some, too
+        stop=stop_after_delay(limit),
+        wait=wait_fixed(0.2),
+        retry_error_callback=give_up,
+    )(_look_for_workers, client)
+
+
+def _look_for_workers(client: Client) -> None:
+    _refuse_closed(client)
+    client.wait_for_workers(1, timeout=POLL)
+    if client.status != "running":
+        raise ConnectionError(f"the client is {client.status}")
+
+
+def _without_workers(client: Client, limit: float) -> RunError:
+    return RunError(
+        f"the Dask cluster at {_address(client)} had no workers for {limit:g} s: start some, then "
+        "run again"
+    )
+
+
+def settle(client: Client, futures: Sequence[Future]) -> None:
+    """Wait for futures, though not for ever where no workers are.
+
+    Raises
+    ------
+    RunError
+        If there were none for as long as ``patience`` says.
+    """
+    alone, limit = 0.0, patience()
+    while True:
+        try:
+            wait(futures, timeout=POLL)
+            return
+        except TimeoutError:
+            if any(future.status == "error" for future in futures):
+                return  # no need to wait for the rest
+        there = client.status != "running" or client.scheduler_info(n_workers=-1)["workers"]
+        alone = 0.0 if there else alone + POLL
+        if alone >= limit:
+            raise _without_workers(client, limit)
+
+
+# -- what workers keep -----------------------------------------------------------------------
+
+
+@dataclass
+class _Recipe:
+    """How to make what a future stands for, and the future that took its place."""
+
+    node: Delayed
+    again: Delayed | None = None
+
+
+_recipes: dict[int, _Recipe] = {}
+"""By the identity of futures that live: those of one key are equal, though one may be lost."""
+
+
+def keep(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
+    """The nodes with their values on the workers; ``renewed`` makes those that are lost again."""
+    given = renewed(client, nodes)
+    kept = list(client.persist(given, retries=RETRIES, optimize_graph=False))
+    for node, found in zip(nodes, kept, strict=True):
+        for future in _futures(found).values():
+            _recipes[id(future)] = _Recipe(node)
+            weakref.finalize(future, _recipes.pop, id(future), None)
+    return kept
+
+
+def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
+    """The nodes as they are, or on what is kept anew where they need what was lost."""
+    needed = {
+        id(future): future
+        for node in nodes
+        for future in _futures(node).values()
+        if _lost(future) and id(future) in _recipes
+    }
+    if not needed:
+        return list(nodes)
+    recipes = {i: _recipes[i] for i in needed}
+    stale = [recipe for recipe in recipes.values() if _stale(recipe)]
+    if stale:
+        for recipe, again in zip(stale, keep(client, [r.node for r in stale]), strict=True):
+            recipe.again = again
+    return [_on(node, recipes) for node in nodes]
+
+
+def _on(node: Delayed, recipes: dict[int, _Recipe]) -> Delayed:
+    """A node whose graph has the futures that took the place of lost ones."""
+    graph: dict[Any, Any] = dict(node.dask)
+    for key, future in _futures(node).items():
+        recipe = recipes.get(id(future))
+        if recipe is not None and recipe.again is not None:
+            graph[key] = _futures(recipe.again)[key]
+    return Delayed(node.key, graph)
+
+
+def _futures(node: Delayed) -> dict[Any, Future]:
+    return {key: value for key, value in dict(node.dask).items() if isinstance(value, Future)}
+
+
+def _lost(future: Future) -> bool:
+    return bool(future.status == "cancelled")
+
+
+def _stale(recipe: _Recipe) -> bool:
+    return recipe.again is None or any(map(_lost, _futures(recipe.again).values()))

@@ -1,0 +1,156 @@
+"""Stores that fail for a moment, are damaged, or fill up while they are written."""
+
+import os
+import shutil
+import subprocess
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from commands import dataset, files, refused, rows, succeed
+
+import daskgp
+from daskgp.errors import RunError, StoreError
+from daskgp.flow.io import reading
+
+FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return dataset(tmp_path / "train.zarr", *rows(400), step=50)
+
+
+class Failing(zarr.storage.LocalStore):
+    """A store whose reads of chunks fail the first times, as a network does."""
+
+    left = 0
+
+    async def get(self, key, *rest, **more):
+        if "/c/" in f"/{key}" and Failing.left:
+            Failing.left -= 1
+            raise ConnectionResetError("connection reset by peer")
+        return await super().get(key, *rest, **more)
+
+
+def opened(data):
+    return zarr.open_group(Failing(data, read_only=True), mode="r")
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "sync"])
+def test_a_read_that_fails_for_a_moment_is_repeated_under_every_scheduler(
+    data, scheduler, monkeypatch, caplog
+):
+    monkeypatch.setattr(Failing, "left", 0)
+    X = opened(data)["X"]
+    wanted = reading.read(X, slice(50, 150))
+    Failing.left = 2
+    with dask.config.set(scheduler=scheduler):
+        rows_read = dask.compute(dask.delayed(reading.read, traverse=False)(X, slice(50, 150)))[0]
+    assert rows_read.tobytes() == wanted.tobytes()
+    assert "connection reset by peer" in caplog.text
+
+
+def test_a_read_that_keeps_failing_names_array_and_rows(data, monkeypatch):
+    X = opened(data)["X"]
+    monkeypatch.setattr(Failing, "left", 1000)
+    line = r"array .*train\.zarr/X, rows 50 to 99 cannot be read: connection reset by peer$"
+    with pytest.raises(RunError, match=line):
+        reading.read(X, slice(50, 100))
+    assert Failing.left == 1000 - reading.ATTEMPTS
+
+
+def test_what_reading_again_does_not_mend_is_not_read_again(data, monkeypatch):
+    seen = []
+
+    class Refusing:
+        def __getitem__(self, rows):
+            seen.append(rows)
+            raise PermissionError("permission denied")
+
+    with pytest.raises(RunError, match="rows 0 to 9 cannot be read: permission denied"):
+        reading.read(Refusing(), slice(0, 10))
+    assert len(seen) == 1
+
+
+def damage(data, kind, chunk="X/c/3/0"):
+    path = os.path.join(data, chunk)
+    with open(path, "r+b") as file:
+        if kind == "truncated":
+            file.truncate(os.path.getsize(path) // 2)
+        elif kind == "empty":
+            file.truncate(0)
+        else:
+            file.write(np.random.default_rng(0).bytes(os.path.getsize(path)))
+
+
+@pytest.mark.parametrize("kind", ["truncated", "garbage", "empty"])
+def test_a_damaged_chunk_is_refused_by_name(data, kind):
+    damage(data, kind)
+    model = daskgp.SGPR(n_inducing=5, optimizer=None, block_rows=50, progress=False)
+    line = (
+        r"array .*train\.zarr/X, rows 150 to 199 cannot be read: damaged chunk: .*: convert again"
+    )
+    with pytest.raises(StoreError, match=line) as caught:
+        model.fit(*daskgp.open_dataset(data))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_chunk_is_one_line_of_the_command(data, tmp_path, scheduler):
+    model = tmp_path / "m.zarr"
+    succeed("fit", data, model, *FIT, "--scheduler", scheduler)
+    damage(data, "garbage")
+    for command in (
+        ("fit", data, tmp_path / "other.zarr", *FIT),
+        ("predict", model, data, tmp_path / "p.zarr"),
+    ):
+        line = refused(*command, "--scheduler", scheduler)
+        assert "rows 150 to 199 cannot be read: damaged chunk" in line
+        assert not os.path.exists(command[2])
+
+
+def test_a_missing_chunk_is_warned_of(data, caplog):
+    os.remove(os.path.join(data, "X/c/3/0"))
+    model = daskgp.SGPR(n_inducing=5, optimizer=None, progress=False)
+    model.fit(*daskgp.open_dataset(data))
+    assert "50 rows with missing values are left out" in caplog.text
+    assert model.n_rows_ == 350
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 8 MiB, where one may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(folder, free):
+    """Leave so many bytes free."""
+    size = os.statvfs(folder)
+    with open(folder / "ballast", "wb") as file:
+        file.write(bytes(size.f_bavail * size.f_frsize - free))
+
+
+def test_a_fit_whose_disk_fills_up_goes_on_where_there_is_space_again(
+    data, small_disk, tmp_path, scheduler
+):
+    model, whole = small_disk / "m.zarr", tmp_path / "whole.zarr"
+    options = (*FIT, "--scheduler", scheduler)
+    fill(small_disk, 48 * 1024)
+    line = refused("fit", data, model, *options)
+    assert "the disk is full: free some space" in line
+    assert "--resume goes on from here" in line
+    kept = len(list(model.rglob("evaluations/c/*/0")))
+    assert kept > 1
+    os.remove(small_disk / "ballast")
+    succeed("fit", data, model, *options, "--resume")
+    succeed("fit", data, whole, *options)
+    mine, theirs = files(model), files(whole)
+    assert set(mine) == set(theirs)
+    assert [name for name in mine if name != "zarr.json" and mine[name] != theirs[name]] == []
