@@ -335,9 +335,9 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert code == -signal.SIGKILL
     assert "fit --resume" in shown("info", killed)
     assert "incomplete" in refused("predict", killed, data, tmp_path / "p.zarr")
-    line = refused("fit", data, killed, *FIT, "--resume", "--scheduler", scheduler, code=1)
+    line = refused("fit", data, killed, *FIT, "--scheduler", scheduler, code=1)
     assert f"{killed}.lock was left by process {process.pid}" in line
-    assert "add --clear-lock" in line
+    assert "add --resume to go on from it, or --clear-lock" in line
     again = ("--clear-lock", "--scheduler", scheduler)
     assert "--resume" in refused("fit", data, killed, *FIT, *again)
     other = ("--model", "sgpr", "--set", "n_inducing=10", "--resume", "--scheduler", scheduler)

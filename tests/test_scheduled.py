@@ -342,22 +342,26 @@ def test_a_run_stops_or_waits_where_another_is_at_work(stored, tmp_path, schedul
     assert not lock.exists()
 
 
-def test_the_lock_of_a_killed_run_is_explained_and_cleared(stored, tmp_path, scheduler):
+@pytest.mark.parametrize("option", [(), ("--clear-lock",)], ids=["resume", "clear-lock"])
+def test_the_lock_of_a_killed_run_is_explained_and_taken_over(stored, tmp_path, scheduler, option):
     process, command, ready = long_run(tmp_path, stored, scheduler)
     code, _ = stop_when(process, ready)
     assert code == -signal.SIGKILL
-    line = refused(*command, code=1)
+    line = refused(*(word for word in command if word != "--resume"), code=1)
     lock = tmp_path / "out.zarr.lock"
     left = f"the lock {lock} was left by process {process.pid} on host {platform.node()}, which"
-    assert f"{left} is not running any more: add --clear-lock" in line
+    assert f"{left} is not running any more: add --resume to go on from it" in line
+    assert "or --clear-lock" in line
     shown = re.sub(r"[\s│]+", " ", invoke("info", tmp_path / "out.zarr").stdout)
     assert f"lock held by process {process.pid} on host" in shown
     assert "not running any more" in shown
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert (record["finished"], record["exit"]) == (None, None)  # it never came to an end
-    found = succeed(*command, "--clear-lock")
-    assert found["rows"] > 0
-    assert found["skipped"] > 0
+    done = invoke(*command, *option)
+    assert f"Warning: the lock {lock} was left by process {process.pid}" in done.stderr
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["rows"] + found["skipped"]) == (0, 400)
+    assert min(found["rows"], found["skipped"]) > 0
     assert not lock.exists()
 
 

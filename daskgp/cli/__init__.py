@@ -139,7 +139,7 @@ def fit(
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
     resumed: dict[str, bool] = {}
-    with locks.hold(model_store, wait, clear_lock) as claim:
+    with locks.hold(model_store, wait, clear_lock, resume) as claim:
         if resume and models.is_complete(model_store):
             estimator, resumed = load(model_store), {"resumed": False}
             remark = "is complete already and left as it is; data and settings are not compared"
@@ -208,7 +208,7 @@ def predict(
         solved = load(model_store).solved_
         check_source(solved, inputs)
         job = Job(solved, inputs, output, resume, model_store, verify)
-        with locks.hold(output, wait, clear_lock) as claim:
+        with locks.hold(output, wait, clear_lock, resume) as claim:
             predictions.refuse_taken(output, resume)  # before a cluster is started for it
             with cluster.executor() as executor, run.kept(claim):
                 figures = run.done(*write_held(job, executor, claim, run.begin))

@@ -126,7 +126,7 @@ def _found(url: str) -> str:
     """What is at a path that exists."""
     try:
         group = open_group(url, "store")
-        attributes, members = group.attrs.asdict(), names_in(url)
+        attributes, has_inputs = group.attrs.asdict(), "X" in names_in(url)
     except StoreError:  # no group, or none that can be read
         fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
@@ -142,7 +142,9 @@ def _started(process: psutil.Process) -> float:
 
 
 @contextmanager
-def hold(store: str, wait: float = 0.0, clear: bool = False) -> Iterator[Claim]:
+def hold(
+    store: str, wait: float = 0.0, clear: bool = False, resume: bool = False
+) -> Iterator[Claim]:
     """Hold the lock of a store for the duration of a ``with`` block.
 
     Parameters
@@ -153,11 +155,14 @@ def hold(store: str, wait: float = 0.0, clear: bool = False) -> Iterator[Claim]:
         Seconds to wait for another run to end.
     clear : bool
         Whether to take over the lock of a run that is dead.
+    resume : bool
+        Whether to take over that of a run on this host whose process is gone, which there is no
+        doubt about.
 
     Raises
     ------
     RunError
-        If another run holds the lock, or a dead one does and ``clear`` is not set.
+        If another run holds the lock, or a dead one does that is not taken over.
     """
     if not 0 <= wait < math.inf:
         raise SettingError(f"wait={wait}: a number of seconds, 0 or more, is needed")
@@ -165,7 +170,7 @@ def hold(store: str, wait: float = 0.0, clear: bool = False) -> Iterator[Claim]:
     holder, stop = Holder.here(claim.run), threading.Event()
     heart = threading.Thread(target=_beat, args=(claim, holder, stop), daemon=True)
     try:
-        _take(claim, holder, wait, clear)
+        _take(claim, holder, wait, _Over(clear, resume))
         heart.start()
         yield claim
     finally:
@@ -195,6 +200,13 @@ class _Held(RunError):
     decided = True
 
 
+class _Over(NamedTuple):
+    """Which locks of dead runs are taken over: any, those of processes known to be gone."""
+
+    any: bool
+    gone: bool
+
+
 class _Watch:
     """Looks at one lock again and again, and judges its run."""
 
@@ -214,21 +226,21 @@ class _Watch:
         return True if self.changes > 1 else None
 
 
-def _take(claim: Claim, holder: Holder, wait: float, clear: bool) -> None:
+def _take(claim: Claim, holder: Holder, wait: float, take: _Over) -> None:
     watch = _Watch()
 
     def over(state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None
-        undecided = clear and isinstance(error, _Held) and not error.decided
+        undecided = take.any and isinstance(error, _Held) and not error.decided
         return (state.seconds_since_start or 0.0) >= wait and not undecided
 
     attempts = Retrying(
         retry=retry_if_exception_type(_Held), wait=wait_fixed(POLL), stop=over, reraise=True
     )
-    attempts(_try_to_take, claim, holder, watch, clear)
+    attempts(_try_to_take, claim, holder, watch, take)
 
 
-def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, clear: bool) -> None:
+def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> None:
     """Create the lock, or raise for what is in its place."""
     with groups.writing(claim.url, "the lock"):
         while not objects.create(claim.url, holder.content()):
@@ -238,14 +250,16 @@ def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, clear: bool) -> No
             other = Holder.parse(content)
             alive = watch.alive(content, other)
             if alive is not False:
-                raise _held(claim.url, other, alive, clear)
-            if not clear:
+                raise _held(claim.url, other, alive, take.any)
+            if not take.any and not (take.gone and other.alive() is False):
+                gone = other.alive() is False
+                remedy = f"add --resume to go on from it, or {CLEAR.removeprefix('add ')}"
                 raise RunError(
                     f"the lock {claim.url} was left by {other}, which is not running any more: "
-                    f"{CLEAR}"
+                    f"{remedy if gone else CLEAR}"
                 )
             if objects.read(claim.url) == content:
-                logger.info("cleared the lock %s, which %s left", claim.url, other)
+                logger.warning("the lock %s was left by %s: taken over", claim.url, other)
                 objects.delete(claim.url)
 
 
