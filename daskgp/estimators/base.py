@@ -25,10 +25,11 @@ from daskgp.flow import average as averaging
 from daskgp.flow import io, partition, rounds, scheduled, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
-from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.cluster import Executor
 from daskgp.flow.io import grids, reading
 from daskgp.flow.members import Members
 from daskgp.flow.nearby import Nearby
+from daskgp.flow.progress import ShowProgress
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 from daskgp.model import Ensemble, Model, Theta

@@ -25,9 +25,10 @@ from daskgp.flow import computational, io, nearby, partition, rounds, supports, 
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.actions import ActionRounds
-from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.cluster import Executor
 from daskgp.flow.layout import read_layout
 from daskgp.flow.prepare import arrange
+from daskgp.flow.progress import ShowProgress
 from daskgp.flow.rounds import FAN_IN
 from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel

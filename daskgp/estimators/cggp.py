@@ -16,7 +16,8 @@ from daskgp.estimators.settings import positive
 from daskgp.flow import actions as acting
 from daskgp.flow import io, rounds, supports
 from daskgp.flow.actions import ActionRounds
-from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.cluster import Executor
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
 from daskgp.models.cagp import CaGP as ComputationAware

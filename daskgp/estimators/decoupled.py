@@ -11,7 +11,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators.learning import Precondition
 from daskgp.estimators.settings import whole
 from daskgp.estimators.variational import VariationalGP
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import RBF, Kernel
 from daskgp.typing import Device, MeanName, OptimizerName
 

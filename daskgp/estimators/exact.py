@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from daskgp.estimators.base import GaussianProcess
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact
 from daskgp.typing import Device, MeanName, OptimizerName

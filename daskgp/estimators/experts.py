@@ -23,12 +23,13 @@ from daskgp.estimators.places import kept_rows, scratch_rows
 from daskgp.estimators.settings import JITTER, share, whole
 from daskgp.flow import io, members, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor, ShowProgress, solve_threads
+from daskgp.flow.cluster import Executor, solve_threads
 from daskgp.flow.experts import ExpertRounds, Objectives, per_task
 from daskgp.flow.layout import read_layout
 from daskgp.flow.members import Members
 from daskgp.flow.partition import Span
 from daskgp.flow.prepare import arrange
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.model import Model, Theta
 from daskgp.models.exact import Exact

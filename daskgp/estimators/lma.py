@@ -18,11 +18,12 @@ from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
 from daskgp.flow import io, nearby, partition, rounds, visible
-from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.cluster import Executor
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.partition import Span, Window
 from daskgp.flow.prepare import arrange
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
 from daskgp.models.lma import LMA as LowRankMarkov

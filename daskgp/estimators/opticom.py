@@ -14,7 +14,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import in_users_units
 from daskgp.estimators.settings import JITTER, choice, positive, whole
 from daskgp.flow import io, rounds
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.models.opticom import OptiCom
 from daskgp.typing import Device, MeanName, OptimizerName

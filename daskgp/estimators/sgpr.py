@@ -11,7 +11,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.settings import JITTER
 from daskgp.flow import rounds
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.models.sgpr import SGPR as CollapsedSparse
 from daskgp.typing import Device, MeanName, OptimizerName

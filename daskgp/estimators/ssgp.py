@@ -9,7 +9,7 @@ import numpy as np
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import kernel_of, whole
 from daskgp.flow import rounds
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import RBF, Kernel
 from daskgp.models.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
 from daskgp.typing import Device, MeanName, OptimizerName

@@ -7,8 +7,9 @@ import numpy as np
 from daskgp import scaling, train
 from daskgp.errors import PlanError
 from daskgp.flow import io, partition, rounds
-from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.cluster import Executor
 from daskgp.flow.plan import SHARE
+from daskgp.flow.progress import ShowProgress
 from daskgp.model import Block, Shape, Theta
 from daskgp.models.exact import Exact
 

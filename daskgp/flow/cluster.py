@@ -1,4 +1,4 @@
-"""Where tasks run: clients, threads, memory and what the user sees of it."""
+"""Where tasks run: clients, threads and memory."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ import functools
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import dask
 import dask.local
 import dask.threaded
 from dask.base import get_scheduler
-from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 from distributed import Client, Future, KilledWorker, LocalCluster, Security, WorkerPlugin
 from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from threadpoolctl import ThreadpoolController
 
 from daskgp.errors import InputError, MemoryRunError
 from daskgp.flow import recovery, tls, versions
 from daskgp.flow.held import Held
+from daskgp.flow.progress import (
+    Counting,
+    ShowProgress,
+    progress_bar,
+    round_logged,
+    wants_progress,
+)
 
 logger = logging.getLogger("daskgp")
-
-ShowProgress: TypeAlias = bool | Literal["auto"]
 
 
 @contextmanager
@@ -271,7 +272,7 @@ class Executor:
         return self._compute(nodes, nodes, label)
 
     def _compute(self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str) -> list[Any]:
-        with _memory_is_named():
+        with _memory_is_named(), round_logged(label, len(watch)):
             if self.client is None:
                 return self._computed_here(nodes, watch, label)
             submit = functools.partial(self._submitted, self.client, nodes, watch, label)
@@ -282,7 +283,7 @@ class Executor:
     ) -> list[Any]:
         with self._bar(label, len(watch)) as advance:
             names = {node.key for node in watch}
-            counting = _Counting(names, advance) if advance else nullcontext()
+            counting = Counting(names, advance) if advance else nullcontext()
             with counting, single_blas_thread():
                 return list(dask.compute(*nodes, **self._local))
 
@@ -350,49 +351,6 @@ def _memory_is_named() -> Iterator[None]:
         raise MemoryRunError("workers died repeatedly") from error
     except MemoryError as error:
         raise MemoryRunError("tasks ran out of memory") from error
-
-
-def wants_progress(show: ShowProgress) -> bool:
-    """Resolve ``progress="auto"``: yes where somebody sits at a terminal."""
-    return sys.stderr.isatty() if show == "auto" else bool(show)
-
-
-def progress_bar(*columns: Any, disable: bool = False) -> Progress:
-    """Bar on stderr with counts, rate and time left."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        _Rate(),
-        TimeRemainingColumn(),
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        disable=disable,
-    )
-
-
-class _Rate(TextColumn):
-    """Finished steps a second."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Any) -> Any:
-        self.text_format = f"{task.speed:.3g}/s" if task.speed else "-/s"
-        return super().render(task)
-
-
-class _Counting(Callback):
-    """Calls ``advance`` whenever one of the named tasks of a local scheduler ends."""
-
-    def __init__(self, names: set[Any], advance: Callable[[], None]) -> None:
-        super().__init__()
-        self._names, self._advance = names, advance
-
-    def _posttask(self, key: Any, *_: Any) -> None:
-        if key in self._names:
-            self._advance()
 
 
 @functools.cache

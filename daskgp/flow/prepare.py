@@ -14,10 +14,11 @@ import numpy as np
 from daskgp import ordering, scaling
 from daskgp.errors import InputError, SettingError
 from daskgp.flow import io, partition, sorting, visible
-from daskgp.flow.cluster import Executor, ShowProgress
+from daskgp.flow.cluster import Executor
 from daskgp.flow.io import groups, prepared
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.flow.partition import Span
+from daskgp.flow.progress import ShowProgress
 from daskgp.flow.rounds import describe, gather_sample
 from daskgp.ordering import Order
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 import numpy as np
 
 from daskgp.errors import SettingError, StoreError
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.train.loops import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
 from daskgp.train.updates import Notes, State, Updates, evaluate_once
 

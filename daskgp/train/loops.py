@@ -14,7 +14,7 @@ from rich.progress import TextColumn
 from scipy.optimize import minimize
 
 from daskgp.errors import NumericalError, SettingError, StoreError
-from daskgp.flow.cluster import ShowProgress, progress_bar, wants_progress
+from daskgp.flow.progress import ShowProgress, progress_bar, wants_progress
 from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")

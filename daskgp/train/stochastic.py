@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from daskgp.errors import NumericalError
-from daskgp.flow.cluster import ShowProgress
+from daskgp.flow.progress import ShowProgress
 from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
 
 PARTS = ("parameters", "first", "second", "ages")

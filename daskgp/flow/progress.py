@@ -1,0 +1,77 @@
+"""What a user sees of work that goes on: bars, and a line of the log a round."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Literal, TypeAlias
+
+from dask.callbacks import Callback
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+logger = logging.getLogger("daskgp")
+
+ShowProgress: TypeAlias = bool | Literal["auto"]
+
+
+def wants_progress(show: ShowProgress) -> bool:
+    """Resolve ``progress="auto"``: yes where somebody sits at a terminal or a notebook."""
+    return sys.stderr.isatty() or in_notebook() if show == "auto" else bool(show)
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook that can show bars, which takes ipywidgets."""
+    return Console(stderr=True).is_jupyter and find_spec("ipywidgets") is not None
+
+
+def progress_bar(*columns: Any, disable: bool = False) -> Progress:
+    """Bar on stderr with counts, rate and time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        _Rate(),
+        TimeRemainingColumn(),
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=disable,
+    )
+
+
+class _Rate(TextColumn):
+    """Finished steps a second."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Any) -> Any:
+        self.text_format = f"{task.speed:.3g}/s" if task.speed else "-/s"
+        return super().render(task)
+
+
+class Counting(Callback):
+    """Calls ``advance`` whenever one of the named tasks of a local scheduler ends."""
+
+    def __init__(self, names: set[Any], advance: Callable[[], None]) -> None:
+        super().__init__()
+        self._names, self._advance = names, advance
+
+    def _posttask(self, key: Any, *_: Any) -> None:
+        if key in self._names:
+            self._advance()
+
+
+@contextmanager
+def round_logged(label: str, tasks: int) -> Iterator[None]:
+    """One line when a round has ended, in the form of Prometheus' text exposition."""
+    began = time.perf_counter()
+    yield
+    if label:
+        seconds = time.perf_counter() - began
+        logger.info('daskgp_round_seconds{round="%s",tasks="%d"} %.3f', label, tasks, seconds)
