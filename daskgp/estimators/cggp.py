@@ -100,6 +100,9 @@ class CGGP(GaussianProcess):
     def _model(self) -> Any:
         return ConjugateGradients()
 
+    def _solve_steps(self) -> int:
+        return self.n_iter_ + 1  # and the residual
+
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
         positive("solver_tol", self.solver_tol)
         super()._refuse(rows, executor)

@@ -153,9 +153,7 @@ class Learning:
 
     def _prepare(self, parameters: Parameters) -> Prepared:
         with single_blas_thread():
-            return self.steps.model.prepare(
-                self.kernel, parameters, self.offset, self.steps.dtype
-            )
+            return self.steps.model.prepare(self.kernel, parameters, self.offset, self.steps.dtype)
 
     def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""

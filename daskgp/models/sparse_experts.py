@@ -279,11 +279,14 @@ class SparseExperts:
         one = collapsed.footprint(shape, self.tile_rows)
         m, p, count = shape.inputs, shape.targets, self.n_experts
         kept = 0 if self.aggregation == "optimal" else 8 * count * (m * m + m * p)
-        nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
+        nested = 0
+        if self.aggregation == "npae":
+            nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
         return one._replace(
-            task=one.task + kept + (nested if self.aggregation == "npae" else 0),
+            task=one.task + one.solve,
             solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
-            state=8 * (2 * m * m + m * p) + kept,
+            state=8 * (3 * m * m // 2 + m * p) + kept,
+            predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
         )
 
 

@@ -11,7 +11,7 @@ from daskgp.flow.io.datasets import (
     open_inputs,
     rows_of,
 )
-from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
+from daskgp.flow.io.groups import checksum, exists, first_line, local_folder, remove, reopened
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "first_line",
     "inputs_checksum",
     "is_zarr",
+    "local_folder",
     "open_dataset",
     "open_inputs",
     "remove",

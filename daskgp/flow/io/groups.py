@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -55,6 +56,15 @@ def location(url: str) -> str:
     """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
     fs, path = _filesystem(url)
     return path if isinstance(fs, LocalFileSystem) else str(url)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of this machine that a URL is in, the nearest that exists; None elsewhere."""
+    fs, path = _filesystem(url)
+    if not isinstance(fs, LocalFileSystem):
+        return None
+    place = Path(path)
+    return next(folder for folder in (place, *place.parents) if folder.is_dir())
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
