@@ -424,9 +424,9 @@ progress
         """Bytes in a task, in the client and on disk, and operations a row, beyond the common."""
         if self._sparse:  # weights, their gradients in a sum, and what L-BFGS remembers
             return 8 * (FAN_IN + 3) * points, 8 * (2 * CORRECTIONS + 8) * points, 8 * points, 0.0
-        # weights, their products with the kernel matrix and what is made of them
+        # weights as they come and at the points, their products with the kernel and what follows
         dense = 8 * points * t
-        return dense, 4 * dense, dense, 6.0 * points * t
+        return 2 * dense, 4 * dense, dense, 6.0 * points * t
 
     def _n_points(self, n: int) -> int:
         return n if self.support is None else self.support * self._n_inputs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -78,7 +79,7 @@ def _of_history(estimator: GaussianProcess) -> float:
     counted, entries = estimator._counted(), estimator.history_[-ITERATIONS:]
     steps = [
         (after["seconds"] - before["seconds"]) / max(after[counted] - before[counted], 1)
-        for before, after in zip(entries, entries[1:], strict=False)
+        for before, after in itertools.pairwise(entries)
     ]
     return median(steps) if steps else entries[0]["seconds"] / max(entries[0][counted], 1)
 

@@ -20,6 +20,8 @@ from daskgp.model import Ensemble, Model, Shape
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
+EMPTY_STORE = 12_000
+"""Bytes of a model store without what it holds."""
 SENT = 2
 """Copies of what a round shares: as the client packs it, and as a local scheduler has it."""
 SHARE = 0.7
@@ -111,7 +113,7 @@ def make_plan(
         bytes_predict=PROCESS + _raw_bytes(rows, near_rows) + need.predict,
         reads_rows=model.keeps_rows,
         bytes_client=CLIENT + max(need.solve + SENT * need.shared, choice),
-        bytes_on_disk=need.state,
+        bytes_on_disk=EMPTY_STORE + need.state,
         bytes_written=bytes_written,
         operations=need.operations,
     )

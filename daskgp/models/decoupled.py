@@ -390,7 +390,7 @@ class Decoupled:
             stats=stats,
             solve=(shape.kernel_tiles + 10) * 8 * b * b + 5 * learned,
             state=few + 8 * 3 * b * b // 2,
-            predict=8 * 3 * b * TILE_ROWS + 3 * 8 * b * b + few,
+            predict=(shape.kernel_tiles + 3) * 8 * b * TILE_ROWS + 3 * 8 * b * b + few,
             shared=shared,
             operations=10.0 * batch * b * b + 11.0 * b**3 + 60.0 * entries,
         )

@@ -1,10 +1,11 @@
 """What ``plan`` says against what a fit then takes, for every estimator.
 
-    python workflows/benchmarks/plan.py [--cases sgpr,lma] [--scale 0.2] [--no-time]
+    python workflows/benchmarks/plan.py [--cases "sgpr;lma, float32"] [--scale 0.2] [--time]
 
 Each case runs in processes of its own: a client that fits and predicts on a local cluster of one
-worker with one thread.  Memory is the largest resident size of each process as the kernel of the
-operating system counts it (``VmHWM``, so this needs Linux).  A line of JSON a case, then a table.
+worker with one thread.  Memory is the largest resident size of each process as the operating
+system counts it (``VmHWM``: this needs Linux).  A line of JSON a case, then a table.  ``--time``
+adds the seconds of an iteration, which are of use on a quiet machine only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,11 +110,11 @@ def size_of(folder: str) -> int:
     return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
-def seconds_of(history: list[dict[str, Any]]) -> float | None:
-    """Seconds of an evaluation, the first ones left out."""
-    if len(history) < 2:
-        return None
-    first, last = history[0], history[-1]
+def seconds_of(estimator: daskgp.GaussianProcess, whole: float) -> float:
+    """Seconds of an evaluation, the first ones left out, or of a step of a fit without training."""
+    if isinstance(estimator, daskgp.CGGP):
+        return whole / (estimator.n_iter_ + 1)
+    first, last = estimator.history_[0], estimator.history_[-1]
     return (last["seconds"] - first["seconds"]) / (last["evaluations"] - first["evaluations"])
 
 
@@ -124,39 +126,40 @@ def predict(estimator: daskgp.GaussianProcess, folder: str) -> None:
     estimator.predict_store(f"{folder}/test.zarr", f"{folder}/predictions.zarr")
 
 
-def measure(case: str, folder: str, scale: float) -> dict[str, Any]:
+def measure(case: str, folder: str, scale: float, timed: bool) -> dict[str, Any]:
     """The plan of a case, and what it takes in this process and its worker."""
-    bare = peak()
     with daskgp.connect(n_workers=1, memory_limit="16GiB") as client:
-        started = peak(), max(client.run(peak).values())
         X, y = daskgp.open_dataset(f"{folder}/train.zarr")
         estimator = estimator_of(case, folder, scale)
         plan = estimator.plan(X, y)
+        began = time.perf_counter()
         estimator.fit(X, y)
-        fitted = peak(), max(client.run(peak).values())
+        seconds = seconds_of(estimator, time.perf_counter() - began)
+        found = {"worker": max(client.run(peak).values()), "client": peak()}
         predict(estimator, folder)
-        whole = max(client.run(peak).values())
+        found["predicting"] = max(client.run(peak).values())
         estimator.save(f"{folder}/model.zarr")
+        planned = estimator.plan(X, y, measure=True).seconds if timed else None
+    most = max(plan.bytes_per_worker, plan.bytes_predict)
     return {
         "case": case,
         "rows": plan.rows,
-        "bare": bare,
-        "started": started,
-        "worker": (plan.bytes_per_worker, fitted[1], whole),
-        "task": plan.bytes_per_task,
-        "client": (plan.bytes_client, fitted[0]),
+        "worker": (plan.bytes_per_worker, found["worker"]),
+        "predicting": (most, found["predicting"]),
+        "client": (plan.bytes_client, found["client"]),
         "disk": (plan.bytes_on_disk, size_of(f"{folder}/model.zarr")),
-        "seconds": seconds_of(estimator.history_),
+        "seconds": (planned, seconds),
     }
 
 
-def apart(case: str, scale: float) -> dict[str, Any]:
+def apart(case: str, scale: float, timed: bool) -> dict[str, Any]:
     """A case in processes of its own."""
     with tempfile.TemporaryDirectory() as folder:
         rows = max(1_024, int(CASES[case][0] * scale))
         write(Path(folder, "train.zarr"), rows)
         write(Path(folder, "test.zarr"), min(rows, PLACES))
         words = [sys.executable, __file__, "--here", folder, "--cases", case, "--scale", str(scale)]
+        words += ["--time"] if timed else []
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"{case}: {done.stderr.strip().splitlines()[-1]}")
@@ -166,32 +169,42 @@ def apart(case: str, scale: float) -> dict[str, Any]:
 def report(found: list[Mapping[str, Any]]) -> Table:
     """Planned and measured, side by side."""
     table = Table(title="planned : measured, MB")
-    for column in ("case", "rows", "worker", "client", "disk", "seconds"):
+    for column in ("case", "rows", "worker", "predicting", "client", "disk", "seconds"):
         table.add_column(column, justify="left" if column == "case" else "right")
     for row in found:
-        cells = [_pair(*row["worker"][::2]), _pair(*row["client"]), _pair(*row["disk"])]
-        table.add_row(row["case"], f"{row['rows']:,}", *cells, str(row["seconds"]))
+        cells = [_pair(*row[what]) for what in ("worker", "predicting", "client", "disk")]
+        planned, seconds = row["seconds"]
+        cells.append("–" if planned is None else f"{planned:.3g} : {seconds:.3g}")
+        table.add_row(row["case"], f"{row['rows']:,}", *cells)
     return table
 
 
 def _pair(planned: float, measured: float) -> str:
-    return f"{planned / 1e6:,.1f} : {measured / 1e6:,.1f} = {planned / measured:.2f}"
+    return f"{planned / 1e6:,.3g} : {measured / 1e6:,.3g} = {planned / measured:.2f}"
+
+
+def _cases(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
+    for name in text.split(";"):
+        if name not in CASES:
+            raise click.BadParameter(f"{name!r} is none of {'; '.join(CASES)}")
+    return text.split(";")
 
 
 @click.command()
-@click.option("--cases", default=";".join(CASES), callback=lambda c, o, text: text.split(";"))
-@click.option("--scale", default=1.0, show_default=True)
+@click.option("--cases", default=";".join(CASES), callback=_cases, help="Names, with ; between.")
+@click.option("--scale", default=1.0, show_default=True, help="Of rows and inducing inputs.")
+@click.option("--time", "timed", is_flag=True, help="Also plan and measure seconds.")
 @click.option("--here", hidden=True)
-def main(cases: list[str], scale: float, here: str | None) -> None:
+def main(cases: list[str], scale: float, timed: bool, here: str | None) -> None:
     """Measure and print."""
     if here:
-        print(json.dumps(measure(cases[0], here, scale)))
+        print(json.dumps(measure(cases[0], here, scale, timed)))
         return
     found = []
     for case in cases:
-        found.append(apart(case, scale))
+        found.append(apart(case, scale, timed))
         print(json.dumps(found[-1]), flush=True)
-    Console(width=120).print(report(found))
+    Console(width=150).print(report(found))
 
 
 if __name__ == "__main__":
