@@ -290,7 +290,7 @@ def plan(
             limit = executor.memory_per_task()
         found = estimator.plan(X, y)
         try:
-            estimator._refuse_plan(estimator._plan(rows), rows, limit)
+            estimator._refuse_plan(found, rows, limit)
         except PlanError as error:
             remedy = str(error)
         if measure and remedy is None:

@@ -33,6 +33,8 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+ALIKE = 128
+"""Blocks beyond which more of them change nothing of what a worker needs."""
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
@@ -507,7 +509,8 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
             if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
                 most = max(wide, partition.default_block_rows(len(rows)))
                 cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
-            return self._plan_blocks(cut, [partition.Span(0, wide)])
+            count = min(-(-len(rows) // wide), ALIKE)
+            return self._plan_blocks(cut, [partition.Span(0, wide)] * count)
 
         planning.refuse(plan, limit, planned)
 

@@ -61,6 +61,9 @@ class Plan:
     seconds : float or None
         Seconds of an iteration of training, or of the whole fit where nothing is trained; None
         unless it was measured.
+    bytes_held, bytes_held_predicting : int
+        What of ``bytes_per_worker`` and ``bytes_predict`` is held only where there is room, such
+        as factors that wait for the gradient.
     """
 
     rows: int
@@ -75,6 +78,8 @@ class Plan:
     bytes_written: int
     operations: float
     seconds: float | None = None
+    bytes_held: int = 0
+    bytes_held_predicting: int = 0
 
 
 def make_plan(
@@ -125,6 +130,8 @@ def with_held(plan: Plan, fitting: int, predicting: int) -> Plan:
         plan,
         bytes_per_worker=plan.bytes_per_worker + fitting,
         bytes_predict=plan.bytes_predict + predicting,
+        bytes_held=fitting,
+        bytes_held_predicting=predicting,
     )
 
 
@@ -160,7 +167,9 @@ def _raw_bytes(rows: Rows, block_rows: int) -> int:
 
 def needed(plan: Plan) -> int:
     """Bytes that a worker must have for a fit that is of use."""
-    return max(plan.bytes_per_worker, plan.bytes_predict if plan.reads_rows else 0)
+    fitting = plan.bytes_per_worker - plan.bytes_held
+    predicting = plan.bytes_predict - plan.bytes_held_predicting
+    return max(fitting, predicting if plan.reads_rows else 0)
 
 
 def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> None:
