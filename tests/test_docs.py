@@ -12,8 +12,8 @@ from docs_text import ROOT, check_commands, code_blocks
 
 import daskgp
 from daskgp import errors, kernels, likelihoods, metrics, plot
-from daskgp.flow.partition import default_block_rows
 from daskgp.flow.io import rows_of
+from daskgp.flow.partition import default_block_rows
 from daskgp.flow.plan import Plan
 
 DOCS = ROOT / "docs"

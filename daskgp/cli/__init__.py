@@ -299,8 +299,7 @@ def plan(
         verdict = {"bytes_limit": limit, "fits": remedy is None, "remedy": remedy}
         click.echo(json.dumps(dataclasses.asdict(found) | {"workers": threads} | verdict))
     else:
-        most = None if estimator.optimizer is None else estimator.max_iter
-        describe_plan(found, limit, remedy, threads, most)
+        describe_plan(found, limit, remedy, threads, estimator._most_iterations())
 
 
 def _since(began: float) -> float:

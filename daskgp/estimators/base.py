@@ -242,6 +242,10 @@ class GaussianProcess(RegressorMixin, BaseEstimator):
         """Steps that the fit of a method took which trains nothing."""
         return 1
 
+    def _most_iterations(self) -> int | None:
+        """Iterations of a fit at most; None where it makes none."""
+        return None if self.optimizer is None else self.max_iter
+
     def _counted(self) -> str:
         """What the history counts that takes about the same time each."""
         return "evaluations"
