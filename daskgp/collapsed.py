@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskgp import inducing, linalg
+from daskgp import inducing, linalg, model
 from daskgp.backend import namespace, to_host
 from daskgp.errors import NumericalError
 from daskgp.inducing import Prepared, inputs_of, wide
@@ -187,7 +187,8 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
     """The kernel's tiles, two in float64, L and two summaries in a task; 4 n m^2 operations.
 
     The solve has S, the factors of prediction and what its gradient takes beside the tiles of
-    K(Z, Z): thirteen matrices.
+    K(Z, Z): thirteen matrices.  L and the cotangent go to all tasks.  Of a factor a store holds
+    half: zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
     tile = min(tile_rows, shape.block_rows) * m
@@ -196,8 +197,10 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
         stats=stats,
         solve=(shape.kernel_tiles + 13) * 8 * m * m,
-        state=8 * (2 * m * m + m * p),
+        state=8 * (m * m + m * p),
         operations=4.0 * shape.rows * m * m,
+        predict=8 * m * (2 * m + p + model.TILE_ROWS),
+        shared=2 * 8 * m * m,
     )
 
 

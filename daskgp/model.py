@@ -87,7 +87,9 @@ class Footprint(NamedTuple):
     """What a method needs, in bytes and floating-point operations.
 
     ``task`` beyond the block's own rows; ``stats`` one local summary; ``solve`` the peak of
-    the small solve; ``state`` what prediction carries; ``operations`` one value and gradient.
+    the small solve; ``state`` the model store; ``operations`` one value and gradient; ``predict``
+    a tile of predictions with their variance, and what these carry; ``shared`` what the client
+    sends to all tasks of a round.
     """
 
     task: int
@@ -95,6 +97,8 @@ class Footprint(NamedTuple):
     solve: int
     state: int
     operations: float
+    predict: int
+    shared: int
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from docs_text import ROOT, check_commands, code_blocks
 
 import daskgp
 from daskgp import errors, kernels, likelihoods, metrics, plot
+from daskgp.flow.io import rows_of
 from daskgp.flow.partition import default_block_rows
 from daskgp.flow.plan import Plan
 
@@ -115,11 +116,12 @@ def test_the_table_of_local_memory_is_that_of_the_code():
     table = rows_after("| $b$ | $m$ |")
     assert len(table) == 6
     for b, m, window, task, worker, held, alone in table:
-        plan = daskgp.LMA(n_support=m, block_rows=b).plan(X, X[:, 0])
+        rows = rows_of(X, X[:, 0], None, shared_memory=True)
+        plan = daskgp.LMA(n_support=m, block_rows=b)._plan(rows)
         assert window == 7 * b
         assert (task, worker) == (
             round(plan.bytes_per_task / 1e6),
-            round(plan.bytes_per_worker / 1e6),
+            round(plan.bytes_predict / 1e6),
         )
         assert held == round(8 * window * (window + 2 * m + 3 + 1 + 128) / 1e6)
         plan = daskgp.PIC(n_support=m, block_rows=b).plan(X, X[:, 0])

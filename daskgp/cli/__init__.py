@@ -255,6 +255,9 @@ def info(store: str) -> None:
 @click.argument("data")
 @estimator_options
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
+@click.option(
+    "--measure", is_flag=True, help="Run on a few blocks to tell how long an iteration takes."
+)
 @cluster_options
 @verbose_option
 def plan(
@@ -263,35 +266,42 @@ def plan(
     assignments: tuple[str, ...],
     config: str | None,
     as_json: bool,
+    measure: bool,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
     """Show what a fit to the dataset store DATA will need, without starting it."""
+    from contextlib import nullcontext
+
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
     from daskgp.errors import PlanError
-    from daskgp.flow.cluster import local_memory_limit
+    from daskgp.flow.cluster import Executor, local_memory_limit
     from daskgp.flow.io import open_dataset, rows_of
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
-    if scheduler:
-        with cluster.executor() as executor:
-            limit = executor.memory_per_task()
-    else:
+    rows, remedy = rows_of(X, y, spill="", shared_memory=True), None
+    started = scheduler or measure
+    with cluster.executor() if started else nullcontext(Executor.current()) as executor:
+        threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
-    found, remedy = estimator.plan(X, y), None
-    try:
-        estimator._refuse_plan(found, rows_of(X, y, spill="", shared_memory=True), limit)
-    except PlanError as error:
-        remedy = str(error)
+        if started:
+            limit = executor.memory_per_task()
+        found = estimator.plan(X, y)
+        try:
+            estimator._refuse_plan(found, rows, limit)
+        except PlanError as error:
+            remedy = str(error)
+        if measure and remedy is None:
+            found = estimator.plan(X, y, measure=True)
     if as_json:
         verdict = {"bytes_limit": limit, "fits": remedy is None, "remedy": remedy}
-        click.echo(json.dumps(dataclasses.asdict(found) | verdict))
+        click.echo(json.dumps(dataclasses.asdict(found) | {"workers": threads} | verdict))
     else:
-        describe_plan(found, limit, remedy)
+        describe_plan(found, limit, remedy, threads, estimator._most_iterations())
 
 
 def _since(began: float) -> float:

@@ -41,8 +41,10 @@ def describe(url: str) -> None:
         )
 
 
-def describe_plan(plan: Plan, limit: int | None, remedy: str | None) -> None:
-    """Print what a fit will need."""
+def describe_plan(
+    plan: Plan, limit: int | None, remedy: str | None, workers: int, max_iter: int | None
+) -> None:
+    """Print what a fit will need; ``max_iter`` is None where nothing is trained."""
     table = _table("plan of a fit")
     table.add_row("rows", f"{plan.rows:,}")
     table.add_row("rows of the largest block", f"{plan.block_rows:,}")
@@ -50,9 +52,17 @@ def describe_plan(plan: Plan, limit: int | None, remedy: str | None) -> None:
     table.add_row("memory of a task", _size(plan.bytes_per_task))
     table.add_row("memory of a worker", _size(plan.bytes_per_worker))
     table.add_row("a worker may use", "no limit" if limit is None else _size(limit))
+    table.add_row("memory of a worker that predicts", _size(plan.bytes_predict))
     table.add_row("memory of the client", _size(plan.bytes_client))
     table.add_row("model store on disk", _size(plan.bytes_on_disk))
+    if plan.bytes_written:
+        table.add_row("rows that the fit writes", _size(plan.bytes_written))
     table.add_row("operations of a value and gradient", f"{plan.operations:.2g}")
+    if plan.seconds is not None:
+        what = "the fit" if max_iter is None else "an iteration"
+        table.add_row(what, f"about {_duration(plan.seconds)} on {_counted(workers, 'worker')}")
+    if plan.seconds is not None and max_iter is not None:
+        table.add_row(f"max_iter={max_iter}", f"at most {_duration(max_iter * plan.seconds)}")
     table.add_row("fits", "yes" if remedy is None else f"no: {remedy}")
     _show(table)
 
@@ -276,6 +286,18 @@ def _listed(names: Any) -> str:
     names = [str(name) for name in names] if names else ["not named"]
     more = f", ... ({len(names)} in all)" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _duration(seconds: float) -> str:
+    """Two digits in a unit that suits."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{float(f'{seconds / length:.2g}'):g} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} s"
 
 
 def _size(number: float) -> str:

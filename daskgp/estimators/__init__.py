@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def plan(estimator: GaussianProcess, X: Any, y: Any) -> Plan:
+def plan(estimator: GaussianProcess, X: Any, y: Any, measure: bool = False) -> Plan:
     """What ``estimator.fit(X, y)`` will need, before it starts.
 
     Parameters
@@ -43,11 +43,14 @@ def plan(estimator: GaussianProcess, X: Any, y: Any) -> Plan:
     estimator : GaussianProcess
         With the settings of the fit.
     X, y : array-like (n, d) and (n,) or (n, p)
-        Training rows; only their sizes and chunks are looked at.
+        Training rows; only their sizes and chunks are looked at, unless ``measure`` is set.
+    measure : bool
+        Whether to also measure how long an iteration will take, by two short runs on some of the
+        rows, with the workers that there are.
 
     Returns
     -------
     Plan
         Rows a block, tasks, bytes a task, a worker, the client and on disk, operations.
     """
-    return estimator.plan(X, y)
+    return estimator.plan(X, y, measure)

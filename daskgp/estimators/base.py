@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Self, cast
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import linalg, metrics, scaling
 from daskgp.backend import resolve_device
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.estimators import training
+from daskgp.estimators import measuring, training
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.settings import check_settings, kernel_of
@@ -37,6 +38,8 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+ALIKE = 128
+"""Blocks beyond which more of them change nothing of what a worker needs."""
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
@@ -184,6 +187,7 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         chunk_rows = self._read_rows()
         sizes = io.rows_of(X, y, None, executor.shares_memory, chunk_rows)
         self._refuse(sizes, executor)
+        self._refuse_full_disk(sizes, keep)
         limit = executor.memory_per_task()
         try:
             with scratch_rows(self.store) as spill:
@@ -193,14 +197,73 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             raise self._out_of_memory(error, sizes, limit) from error
         return self
 
-    def plan(self, X: Any, y: Any) -> planning.Plan:
-        """What ``fit(X, y)`` will need, from the sizes of the data alone."""
+    def plan(self, X: Any, y: Any, measure: bool = False) -> planning.Plan:
+        """What ``fit(X, y)`` will need, from the sizes of the data alone.
+
+        Parameters
+        ----------
+        X, y : array-like
+            As for ``fit``.
+        measure : bool
+            Whether to also measure how long an iteration will take, by two short runs on some of
+            the rows.
+
+        Returns
+        -------
+        Plan
+        """
         check_settings(self)
         executor = Executor.current(self.progress)
         rows = io.rows_of(X, y, None, executor.shares_memory, self._read_rows())
-        found = self._plan(rows)
+        found = planning.with_held(self._plan(rows), *self._held_bytes(rows, executor))
         self._refuse_few_rows(len(rows))
+        if measure:
+            seconds = measuring.seconds(self, rows, executor)
+            found = dataclasses.replace(found, seconds=seconds)
         return found
+
+    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+        """Bytes that a worker holds where there is room for them, in the fit and predicting."""
+        return 0, 0
+
+    def _written_bytes(self, rows: io.Rows) -> int:
+        """Bytes of rows that a fit writes: those that tasks could not read otherwise."""
+        spilled = rows.chunks is not None and not io.is_zarr(rows.X)
+        return planning.rows_bytes(rows) if spilled else 0
+
+    def _refuse_full_disk(self, rows: io.Rows, keep: str | None) -> None:
+        """Raise PlanError where rows, or the model store that they are kept in, find no room."""
+        found = self._plan(rows)
+        planning.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
+        if keep is not None:
+            planning.refuse_full_disk(found.bytes_on_disk, keep)
+
+    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+        """Short runs whose seconds tell those of an iteration, from the smaller to the larger.
+
+        They have blocks of the planned size, some for each thread.
+        """
+        largest = max((span.rows for span in self._work(rows)), default=1)
+        return [
+            measuring.Probe(self._quick(block_rows=largest), number)
+            for number in measuring.sizes(len(rows), largest * threads, self._n_inputs())
+        ]
+
+    def _quick(self, **settings: Any) -> Self:
+        """A copy that makes a few iterations, on all blocks that it is given."""
+        return measuring.quick(self, train_blocks=None, **settings)
+
+    def _solve_steps(self) -> int:
+        """Steps that the fit of a method took which trains nothing."""
+        return 1
+
+    def _most_iterations(self) -> int | None:
+        """Iterations of a fit at most; None where it makes none."""
+        return None if self.optimizer is None else self.max_iter
+
+    def _counted(self) -> str:
+        """What the history counts that takes about the same time each."""
+        return "evaluations"
 
     def _fit_rows(
         self,
@@ -499,9 +562,13 @@ class GaussianProcess(RegressorMixin, NestedKernel):
     def _plan(self, rows: io.Rows) -> planning.Plan:
         return self._plan_blocks(rows, self._work(rows))
 
+    def _trained_share(self, blocks: int) -> float:
+        """Share of the blocks that hyper-parameters are trained on."""
+        return 1.0 if self.train_blocks is None else min(1.0, self.train_blocks / max(blocks, 1))
+
     def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         largest = max((span.rows for span in spans), default=0)
-        return planning.make_plan(
+        found = planning.make_plan(
             self._model(),
             self._kernel(),
             rows,
@@ -509,6 +576,11 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             self._planned_inputs(rows),
             np.dtype(self.dtype).itemsize,
             *self._held_rows(largest, len(rows)),
+            bytes_written=self._written_bytes(rows),
+        )
+        return dataclasses.replace(
+            found,
+            operations=found.operations * self._trained_share(len(spans)),
         )
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
@@ -533,7 +605,8 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
             most = max(wide, partition.default_block_rows(len(rows)))
             cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
-        return self._plan_blocks(cut, [partition.Span(0, wide)])
+        count = min(-(-len(rows) // wide), ALIKE)
+        return self._plan_blocks(cut, [partition.Span(0, wide)] * count)
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import ordering, scaling
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import policies, training
+from daskgp.estimators import measuring, policies, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import choice, positive, whole
@@ -366,12 +366,12 @@ progress
                 f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"
             )
 
-    def _plan(self, rows: io.Rows) -> planning.Plan:
+    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         self._check(len(rows))
         if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
             ordering.check_order(self.order, rows.feature_names)
-        found, n, t = super()._plan(rows), len(rows), self._n_inputs()
-        points = self._n_points(n)
+        found, n, t = super()._plan_blocks(rows, spans), len(rows), self._n_inputs()
+        points, counted = self._n_points(n), self._counted_rows(n)
         task, client, disk, work = self._grows_with(points, t)
         return dataclasses.replace(
             found,
@@ -379,16 +379,55 @@ progress
             bytes_per_worker=found.bytes_per_worker + task,
             bytes_client=found.bytes_client + client,
             bytes_on_disk=found.bytes_on_disk + disk + 8 * points * rows.n_features,
-            operations=2.0 * ENTRY * n * points + 6.0 * n * t * t + work * n,
+            operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + work * n,
         )
+
+    def _written_bytes(self, rows: io.Rows) -> int:
+        found, whole = super()._written_bytes(rows), planning.rows_bytes(rows)
+        ordered = self._sparse and self.support is None and self.order is not None
+        if ordered and read_layout(rows.X) is None:
+            found += whole
+        kept = 0 if isinstance(rows.X, np.ndarray) else self._kept_bytes(rows)
+        return found + kept
+
+    def _kept_bytes(self, rows: io.Rows) -> int:
+        """Points with their weights, in a store."""
+        return (
+            8
+            * self._n_points(len(rows))
+            * (rows.n_features + (1 if self._sparse else self._n_inputs()))
+        )
+
+    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+        """The actions' functions at all rows, which wait for the gradient."""
+        counted = (
+            self._counted_rows(len(rows)) if self.loss == "elbo" else self._n_points(len(rows))
+        )
+        kept = np.dtype(self.dtype).itemsize * self._n_inputs() * counted
+        fits = kept <= rounds.KEEP_SHARE * executor.memory()
+        return kept // executor.threads() if fits else 0, 0
+
+    def _counted_rows(self, n: int) -> int:
+        """Rows at which an iteration wants the actions' functions, points of few rows included."""
+        own = 0 if self.support is None else self._n_points(n)
+        return own + (n if self.batch_rows is None else self.batch_rows)
+
+    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+        largest, t = max(span.rows for span in self._work(rows)), self._n_inputs()
+        settings: dict[str, Any] = {"block_rows": largest, "refreshes": 1}
+        if self._given is not None:
+            settings |= {"actions": "random", "n_actions": t}
+        least = max(2 * t, self._n_points(0), self.batch_rows or 0)
+        numbers = measuring.sizes(len(rows), largest * threads, least)
+        return [measuring.Probe(self._quick(**settings), number) for number in numbers]
 
     def _grows_with(self, points: int, t: int) -> tuple[int, int, int, float]:
         """Bytes in a task, in the client and on disk, and operations a row, beyond the common."""
         if self._sparse:  # weights, their gradients in a sum, and what L-BFGS remembers
             return 8 * (FAN_IN + 3) * points, 8 * (2 * CORRECTIONS + 8) * points, 8 * points, 0.0
-        # weights, their products with the kernel matrix and what is made of them
+        # weights as they come and at the points, their products with the kernel and what follows
         dense = 8 * points * t
-        return dense, 4 * dense, dense, 6.0 * points * t
+        return 2 * dense, 4 * dense, dense, 6.0 * points * t
 
     def _n_points(self, n: int) -> int:
         return n if self.support is None else self.support * self._n_inputs()

@@ -15,6 +15,7 @@ from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
 from daskgp.flow import actions as acting
 from daskgp.flow import io, rounds, supports
+from daskgp.flow import plan as planning
 from daskgp.flow.actions import ActionRounds
 from daskgp.flow.cluster import Executor
 from daskgp.flow.progress import ShowProgress
@@ -100,6 +101,16 @@ class CGGP(GaussianProcess):
 
     def _model(self) -> Any:
         return ConjugateGradients()
+
+    def _most_iterations(self) -> int:
+        return self.max_iter
+
+    def _written_bytes(self, rows: io.Rows) -> int:
+        kept = 0 if isinstance(rows.X, np.ndarray) else planning.rows_bytes(rows)
+        return super()._written_bytes(rows) + kept
+
+    def _solve_steps(self) -> int:
+        return self.n_iter_ + 1  # and the residual
 
     def _refuse(self, rows: io.Rows, executor: Executor) -> None:
         positive("solver_tol", self.solver_tol)

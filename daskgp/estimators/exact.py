@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from daskgp.estimators import measuring
 from daskgp.estimators.base import GaussianProcess
+from daskgp.flow import io
 from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact
@@ -71,3 +73,7 @@ progress
 
     def _model(self) -> Exact:
         return Exact()
+
+    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+        numbers = sorted({min(len(rows), number) for number in (1_024, 2_048)})
+        return [measuring.Probe(self._quick(), number) for number in numbers]

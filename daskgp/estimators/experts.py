@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import ordering, scaling, train
 from daskgp.aggregation import Aggregation
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.estimators import training
+from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows, scratch_rows
@@ -41,6 +41,8 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+EXACT_PROBE_ROWS = 2_048
+"""Most rows of an exact expert of a short run."""
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
 """Default rows of an exact expert; most sparse experts by default, and least rows of one."""
 TOL = {"fact": 1e-5, "rounds": 1e-4}
@@ -390,7 +392,32 @@ random_state, progress
             np.dtype(self.dtype).itemsize,
             largest,
             per_task=per_task(-(-len(rows) // count), count),
+            bytes_written=self._written_bytes(rows),
         )
+
+    def _written_bytes(self, rows: io.Rows) -> int:
+        rewritten = planning.rows_bytes(rows)
+        as_they_lie = self.partition == "chunks" or read_layout(rows.X) is not None
+        if as_they_lie or (isinstance(rows.X, np.ndarray) and self.partition == "random"):
+            rewritten = 0
+        return super()._written_bytes(rows) + rewritten
+
+    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+        count = self._number(len(rows))
+        wide = -(-len(rows) // count)
+        if self._exact:
+            wide = min(wide, EXACT_PROBE_ROWS)
+        settings = {"partition": "random", "order": "auto"}
+        return [
+            measuring.Probe(
+                self._quick(n_experts=k, block_rows=self._part_rows(len(rows), count), **settings),
+                max(k * wide, self._n_inputs()),
+            )
+            for k in sorted({min(count, threads), min(count, 3 * threads)})
+        ]
+
+    def _counted(self) -> str:
+        return "evaluations" if self.training == "fact" else "iteration"
 
     def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
         planning.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))

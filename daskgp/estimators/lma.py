@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 
 from daskgp import ordering, scaling, selection
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import training
+from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
-from daskgp.flow import io, nearby, partition, rounds, visible
+from daskgp.flow import io, local, nearby, partition, rounds, visible
+from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.flow.nearby import Nearby
@@ -229,6 +230,30 @@ class LMA(GaussianProcess):
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
         window, near = (min(n, block_rows * (1 + k)) for k in (self._reach(), self._around()))
         return window, near, partition.per_task(-(-n // max(block_rows, 1)), max(block_rows, 1))
+
+    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+        """Factors that wait for the gradient, and those of predictions that were made last."""
+        spans, m, p = self._work(rows), self._n_inputs(), rows.n_targets
+        block_rows = max(span.rows for span in spans)
+        window, near, _ = self._held_rows(block_rows, len(rows))
+        trained = round(len(spans) * self._trained_share(len(spans)))
+        kept = trained * self._model().window_bytes(window, m, p)
+        fits = kept <= rounds.KEEP_SHARE * executor.memory()
+        factors = len(spans) * 8 * near * (near + 2 * m + rows.n_features + p)
+        share = executor.threads()
+        most = local.CACHE_SHARE * (executor.memory_per_task() or executor.memory())
+        return kept // share if fits else 0, int(min(factors // share, most))
+
+    def _written_bytes(self, rows: io.Rows) -> int:
+        rewritten = 0 if read_layout(rows.X) else planning.rows_bytes(rows)
+        return super()._written_bytes(rows) + rewritten
+
+    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+        wide = max(span.rows for span in self._work(rows))
+        step = 2 * wide * threads
+        copy = self._quick(block_rows=wide)
+        numbers = measuring.sizes(len(rows), step, self._n_inputs())
+        return [measuring.Probe(copy, number) for number in numbers]
 
     def _block_rows(self, n: int, layout: Layout | None) -> int:
         if layout is None:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.estimators import subset, training
+from daskgp.estimators import measuring, subset, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Bases, Learning, Precondition
@@ -38,6 +38,8 @@ from daskgp.train.stochastic import Ascent, Run, Stopped, ascend
 
 logger = logging.getLogger("daskgp")
 
+PROBE_SUBSET = 256
+"""Rows whose evidence a short run maximises: what it finds does not matter."""
 BATCH_ROWS = 1_024
 MEAN_PACE = 10.0
 """What the mean's weights move by beside other parameters: their coordinates are of size one."""
@@ -319,22 +321,35 @@ class VariationalGP(GaussianProcess):
             subset.refuse_large(few, d, p, self._kernel().tiles, MEMORY_LIMIT)
         super()._refuse(rows, executor)
 
-    def _plan(self, rows: io.Rows) -> planning.Plan:
+    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         self._check()
-        found, n = super()._plan(rows), len(rows)
-        lanes = -(-self._batch(n) // LANE_ROWS)
-        size = 8 * n * (rows.n_features + rows.n_targets)
-        pools = 2 * min(POOL_BYTES * lanes, size)
+        n, batch = len(rows), self._batch(len(rows))
+        lanes = -(-batch // LANE_ROWS)
+        step = super()._plan_blocks(rows, [partition.Span(0, -(-batch // lanes))] * lanes)
+        found = dataclasses.replace(step, block_rows=max((s.rows for s in spans), default=0))
+        pools = 2 * min(POOL_BYTES * lanes, planning.rows_bytes(rows))
         client = found.bytes_client
         if self._from_subset():
             few, d, p = min(self.n_subset, n), rows.n_features, rows.n_targets
             client = max(client, subset.solve_bytes(few, d, p, self._kernel().tiles))
         return dataclasses.replace(
             found,
-            tasks=lanes,
             bytes_per_worker=found.bytes_per_worker + pools,
             bytes_client=client,
         )
+
+    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+        """One run of a few steps once the bases are full, which take the same for any rows."""
+        batch, most = self._batch(len(rows)), self._n_inputs() + self._n_mean(len(rows))
+        grown = 1 + -(-most // batch)
+        copy = self._quick(
+            max_iter=grown + measuring.ITERATIONS,
+            n_added=max(self.n_added, batch),
+            n_subset=min(self.n_subset, PROBE_SUBSET),
+            validation=None,
+        )
+        number = min(len(rows), max(most, grown * batch))
+        return [measuring.Probe(copy, number)]
 
     # -- stages ------------------------------------------------------------------------------
 

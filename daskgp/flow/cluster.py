@@ -233,6 +233,13 @@ class Executor:
             return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
         return get in (None, dask.threaded.get, dask.local.get_sync)
 
+    def threads(self) -> int:
+        """Tasks that run at a time."""
+        if self.client is None:
+            return int(dask.config.get("num_workers", None) or CPU_COUNT)
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return max(1, sum(int(w["nthreads"]) for w in workers))
+
     def memory_per_task(self) -> int | None:
         """Bytes that one task may use: a worker's limit over its threads; None if unlimited."""
         if self.client is None:

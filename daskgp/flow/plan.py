@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import selection
 from daskgp.errors import MemoryRunError, PlanError
+from daskgp.flow import io
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import FAN_IN
@@ -18,12 +20,16 @@ from daskgp.model import Ensemble, Model, Shape
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
+EMPTY_STORE = 12_000
+"""Bytes of a model store without what it holds."""
+SENT = 2
+"""Copies of what a round shares: as the client packs it, and as a local scheduler has it."""
 SHARE = 0.7
 """Share of a worker's memory limit that a task may plan for; Dask pauses workers at 0.8."""
 MOST_EXPERTS = 1 << 20
 """Most experts that a refusal suggests."""
-PROCESS = 200_000_000
-"""Bytes of a worker process before it does anything."""
+PROCESS, CLIENT = 190_000_000, 280_000_000
+"""Bytes of a worker, and of a client with the scheduler of a local cluster, with few rows."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,27 @@ class Plan:
     bytes_per_task : int
         Peak of one map task with its raw rows.
     bytes_per_worker : int
-        Peak of a worker process with one thread.
+        Peak of a worker process with one thread while it fits, the bare process included.
+    bytes_predict : int
+        Peak of such a worker while it predicts means and variances.
+    reads_rows : bool
+        Whether predictions read training rows back; a fit whose predictions would not fit is
+        refused then.
     bytes_client : int
-        Peak of the client: of the small solve, or of the choice of inducing inputs.
+        Peak of the client process, the bare process included: of the small solve, or of the
+        choice of inducing inputs.
     bytes_on_disk : int
-        Size of the model store.
+        Size of the model store, with the training rows that predictions read back.
+    bytes_written : int
+        Training rows that the fit itself writes, to ``store`` or a temporary folder.
     operations : float
         Floating-point operations of one value and gradient of the objective.
+    seconds : float or None
+        Seconds of an iteration of training, or of the whole fit where nothing is trained; None
+        unless it was measured.
+    bytes_held, bytes_held_predicting : int
+        What of ``bytes_per_worker`` and ``bytes_predict`` is held only where there is room, such
+        as factors that wait for the gradient.
     """
 
     rows: int
@@ -51,9 +71,15 @@ class Plan:
     tasks: int
     bytes_per_task: int
     bytes_per_worker: int
+    bytes_predict: int
+    reads_rows: bool
     bytes_client: int
     bytes_on_disk: int
+    bytes_written: int
     operations: float
+    seconds: float | None = None
+    bytes_held: int = 0
+    bytes_held_predicting: int = 0
 
 
 def make_plan(
@@ -66,6 +92,7 @@ def make_plan(
     window_rows: int,
     near_rows: int = 0,
     per_task: int = 1,
+    bytes_written: int = 0,
 ) -> Plan:
     """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs.
 
@@ -78,19 +105,48 @@ def make_plan(
         len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles, window_rows, near_rows
     )
     need = model.footprint(shape)
-    held = max(window_rows + (per_task - 1) * largest, near_rows)
+    tasks = -(-len(spans) // per_task)
+    held = window_rows + (per_task - 1) * largest
     task = _raw_bytes(rows, held) + _chunk_bytes(rows, largest) + need.task
-    worker = max(task, (FAN_IN + 1) * need.stats) + PROCESS
+    choice = _choice_bytes(n_inputs, len(rows), d)
     return Plan(
         rows=len(rows),
         block_rows=largest,
-        tasks=-(-len(spans) // per_task),
+        tasks=tasks,
         bytes_per_task=task,
-        bytes_per_worker=worker,
-        bytes_client=max(need.solve, _choice_bytes(n_inputs, len(rows), d)),
-        bytes_on_disk=need.state,
+        bytes_per_worker=PROCESS + _with_waiting(task, need.stats, tasks),
+        bytes_predict=PROCESS + _raw_bytes(rows, near_rows) + need.predict,
+        reads_rows=model.keeps_rows,
+        bytes_client=CLIENT + max(need.solve + SENT * need.shared, choice),
+        bytes_on_disk=EMPTY_STORE + need.state,
+        bytes_written=bytes_written,
         operations=need.operations,
     )
+
+
+def with_held(plan: Plan, fitting: int, predicting: int) -> Plan:
+    """The plan of workers that also hold so many bytes because there is room for them."""
+    return replace(
+        plan,
+        bytes_per_worker=plan.bytes_per_worker + fitting,
+        bytes_predict=plan.bytes_predict + predicting,
+        bytes_held=fitting,
+        bytes_held_predicting=predicting,
+    )
+
+
+def rows_bytes(rows: Rows) -> int:
+    """Bytes of rows in a store, before they are compressed."""
+    return 8 * len(rows) * (rows.n_features + rows.n_targets)
+
+
+def _with_waiting(task: int, stats: int, tasks: int) -> int:
+    """Bytes of a task beside the summaries that wait for it, or of the sum of as many as there are.
+
+    A lone worker holds all summaries that are added together.
+    """
+    together = min(tasks, FAN_IN)
+    return max(task + (together - 1) * stats, (together + 1) * stats)
 
 
 def _choice_bytes(n_inputs: int, n: int, d: int) -> int:
@@ -109,6 +165,13 @@ def _raw_bytes(rows: Rows, block_rows: int) -> int:
     return COPIES * 8 * block_rows * (rows.n_features + rows.n_targets)
 
 
+def needed(plan: Plan) -> int:
+    """Bytes that a worker must have for a fit that is of use."""
+    fitting = plan.bytes_per_worker - plan.bytes_held
+    predicting = plan.bytes_predict - plan.bytes_held_predicting
+    return max(fitting, predicting if plan.reads_rows else 0)
+
+
 def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> None:
     """Raise PlanError if the plan needs more than a task's memory limit or the client's memory.
 
@@ -119,16 +182,16 @@ def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> Non
             f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, this machine has "
             f"{_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
         )
-    if limit is None or plan.bytes_per_worker <= SHARE * limit:
+    if limit is None or needed(plan) <= SHARE * limit:
         return
-    fits = _most(plan.block_rows, lambda k: planned(k).bytes_per_worker <= SHARE * limit)
+    fits = _most(plan.block_rows, lambda k: needed(planned(k)) <= SHARE * limit)
     if fits < 1:
         raise PlanError(
-            f"a task needs {_size(planned(1).bytes_per_worker)} with one row, a worker thread has "
+            f"a task needs {_size(needed(planned(1)))} with one row, a worker thread has "
             f"{_size(limit)}: give the workers more memory or choose fewer inputs of the method"
         )
     raise PlanError(
-        f"a block of {plan.block_rows} rows needs {_size(plan.bytes_per_worker)}, a worker thread "
+        f"a block of {plan.block_rows} rows needs {_size(needed(plan))}, a worker thread "
         f"has {_size(limit)}: set block_rows to at most {fits} (where the chunks of the store are "
         "larger than that, rewrite it with smaller ones)"
     )
@@ -182,6 +245,19 @@ def _short_of_memory(
     return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")
 
 
+def refuse_full_disk(wanted: int, url: str) -> None:
+    """Raise PlanError if a folder of this machine has less room than a fit will write there."""
+    place = io.local_folder(url)
+    if place is None:
+        return
+    free = shutil.disk_usage(place).free
+    if wanted > free:
+        raise PlanError(
+            f"the fit writes up to {_size(wanted)} to {place}, which has {_size(free)} free: free "
+            "some space or choose another place"
+        )
+
+
 def refuse_experts(
     plan: Plan, limit: int | None, planned: Callable[[int], Plan], count: int
 ) -> None:
@@ -191,23 +267,23 @@ def refuse_experts(
     """
 
     def fits(found: Plan) -> bool:
-        inside = limit is None or found.bytes_per_worker <= SHARE * limit
+        inside = limit is None or needed(found) <= SHARE * limit
         return inside and found.bytes_client <= SHARE * MEMORY_LIMIT
 
     if fits(plan):
         return
-    needed = (
+    wanted = (
         f"{count} {'expert' if count == 1 else 'experts'} of up to {-(-plan.rows // count)} rows "
         f"{'needs' if count == 1 else 'need'} "
-        f"{_size(plan.bytes_per_worker)} in a task and {_size(plan.bytes_client)} in the client, "
+        f"{_size(needed(plan))} in a task and {_size(plan.bytes_client)} in the client, "
         f"where there are {_size(limit or MEMORY_LIMIT)} and {_size(MEMORY_LIMIT)}"
     )
     tried = {count >> k for k in range(1, 64)} | {count << k for k in range(1, 64)}
     possible = [k for k in tried if 1 <= k <= min(plan.rows, MOST_EXPERTS)]
     for other in sorted(possible, key=lambda k: abs(np.log(k / count))):
         if fits(planned(other)):
-            raise PlanError(f"{needed}: n_experts={other} fits")
-    raise PlanError(f"{needed}: choose another aggregation, fewer inducing inputs or more memory")
+            raise PlanError(f"{wanted}: n_experts={other} fits")
+    raise PlanError(f"{wanted}: choose another aggregation, fewer inducing inputs or more memory")
 
 
 def _size(number: float) -> str:

@@ -21,6 +21,7 @@ from daskgp.errors import NumericalError
 from daskgp.inducing import wide
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
+from daskgp.model import TILE_ROWS as PREDICTED_ROWS
 from daskgp.model import Block, Footprint, Moments, Shape, Theta, Want, add
 from daskgp.typing import Array
 
@@ -293,8 +294,10 @@ class CaGP:
             task=8 * 4 * t * tile + 2 * stats + panel,
             stats=stats,
             solve=12 * 8 * t * t,
-            state=8 * (t * t + t * p),
+            state=8 * (t * t // 2 + t * p),
             operations=6.0 * shape.rows * t * t,
+            predict=8 * t * (3 * PREDICTED_ROWS + t) + panel,
+            shared=8 * 5 * t * t,
         )
 
 

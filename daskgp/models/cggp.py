@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp.errors import SettingError
 from daskgp.inducing import wide
-from daskgp.model import Footprint, Moments, Shape, Theta, Want
+from daskgp.model import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
 
 NO_VARIANCE = (
     "CGGP gives a mean and no variance, which this wants: choose CaGP(actions='cg'), which has the "
@@ -54,4 +54,6 @@ class CGGP:
             solve=6 * vectors,
             state=vectors + 8 * shape.rows * shape.features,
             operations=30.0 * shape.rows * shape.rows,
+            predict=8 * shape.targets * TILE_ROWS + vectors,
+            shared=vectors,
         )

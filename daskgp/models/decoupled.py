@@ -25,7 +25,7 @@ from daskgp.backend import namespace
 from daskgp.basis import Points
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
-from daskgp.model import Block, Footprint, Moments, Shape, Theta, Want
+from daskgp.model import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
 FormName = Literal["hybrid", "direct"]
@@ -379,17 +379,20 @@ class Decoupled:
     def footprint(self, shape: Shape) -> Footprint:
         """The tile of a batch by Z with its pullback, sums, and the factors of a step."""
         b, p, d = shape.inputs, shape.targets, shape.features
-        rows = min(self.batch_rows, shape.block_rows)
-        learned = 8 * (b * (b + d + p) + self.n_mean * (2 * d + p))
-        stats = learned + 8 * 2 * b * b
+        rows, batch = min(self.batch_rows, shape.block_rows), min(self.batch_rows, shape.rows)
+        few = 8 * (b * (d + p) + self.n_mean * (2 * d + p))
+        learned, shared = few + 8 * b * b, few + (2 * 8 + shape.itemsize) * b * b
+        stats = learned + 2 * shape.itemsize * b * b
         tiles = (shape.kernel_tiles + 4) * shape.itemsize * rows * b
-        entries = float(rows) * (b + 2 * self.n_mean)
+        entries = float(batch) * (b + 2 * self.n_mean)
         return Footprint(
-            task=tiles + 2 * stats,
+            task=tiles + 2 * stats + shared,
             stats=stats,
             solve=(shape.kernel_tiles + 10) * 8 * b * b + 5 * learned,
-            state=learned + 8 * 2 * b * b,
-            operations=10.0 * rows * b * b + 11.0 * b**3 + 60.0 * entries,
+            state=few + 8 * 3 * b * b // 2,
+            predict=(shape.kernel_tiles + 3) * 8 * b * TILE_ROWS + 3 * 8 * b * b + few,
+            shared=shared,
+            operations=10.0 * batch * b * b + 11.0 * b**3 + 60.0 * entries,
         )
 
 

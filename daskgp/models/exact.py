@@ -13,7 +13,17 @@ import numpy as np
 
 from daskgp import linalg
 from daskgp.backend import namespace
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want
+from daskgp.model import (
+    TILE_ROWS,
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Shape,
+    Theta,
+    ThetaBar,
+    Want,
+)
 from daskgp.typing import Array
 
 
@@ -86,7 +96,7 @@ class Exact:
         mean = K @ state.weights.astype(X.dtype)
         if want == "mean":
             return Moments(mean)
-        A = linalg.whiten_rows(state.factor.astype(X.dtype), K, overwrite=True)
+        A = linalg.whiten_rows(state.factor.astype(X.dtype, copy=False), K, overwrite=True)
         if want == "variance":
             variance = theta.kernel.diag(X)
             variance -= linalg.row_squares(A)
@@ -108,8 +118,10 @@ class Exact:
             task=2 * shape.block_rows * row,
             stats=n * row,
             solve=(shape.kernel_tiles + 5) * 8 * n * n + n * row,
-            state=8 * n * n + n * row,
+            state=4 * n * n + n * row,
             operations=2.0 * n**3,
+            predict=8 * n * (n + TILE_ROWS) + n * row,
+            shared=0,
         )
 
 

@@ -255,11 +255,13 @@ class ExactExperts:
         matrices = (shape.kernel_tiles + 5) * 8 * most * most
         predicted = 8 * most * (most + 2 * TILE_ROWS)
         return Footprint(
-            task=max(matrices, predicted, together + 3 * 8 * most * most) + weights,
+            task=matrices + weights,
             stats=weights // max(count, 1) + 2 * 8 * products,
             solve=2 * weights + 4 * 8 * products,
             state=weights + n * 8 * (shape.features + shape.targets),
             operations=2.0 * n * r * r,
+            predict=max(predicted, together) + 3 * 8 * most * most + weights,
+            shared=weights,
         )
 
 

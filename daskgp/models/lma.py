@@ -287,11 +287,13 @@ class LMA:
         once = w**3 / 3 + w * w * m + w * m * m + w * w * (m + p) + 2 * b * m * m
         adjoint = w * w * (b + m + p) + 2 * w * w * b + 8 * w * b * m + w * m * m
         return Footprint(
-            task=max(fit, predict) + 2 * stats + 8 * m * m,
+            task=fit + 2 * stats + 8 * m * m,
             stats=stats,
             solve=(shape.kernel_tiles + 8) * 8 * m * m,
-            state=8 * (2 * m * m + m * p) + 8 * shape.rows * (shape.features + p),
+            state=8 * (m * m + m * p) + 8 * shape.rows * (shape.features + p),
             operations=float(blocks * (2 * once + adjoint)),
+            predict=predict + 8 * (2 * m * m + m * p),
+            shared=2 * 8 * m * m,
         )
 
 

@@ -22,7 +22,7 @@ from daskgp.aggregation import optimal_weights
 from daskgp.collapsed import Collapsed, Stats
 from daskgp.errors import InputError
 from daskgp.inducing import Prepared, inputs_of
-from daskgp.model import Footprint, Moments, Shape, Theta, Want
+from daskgp.model import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
 from daskgp.sparsegrid import SparseGrid
 from daskgp.typing import Array
 
@@ -151,7 +151,8 @@ class OptiCom(Collapsed):
         grids = 8 * m * (2 * beside + 3 * len(levels) * p)
         return plain._replace(
             solve=max(plain.solve, 8 * 9 * m * m + grids),
-            state=8 * (2 * m * m + m * p + len(levels)),
+            state=8 * (3 * m * m // 2 + m * p + len(levels)),
+            predict=plain.predict + 8 * m * TILE_ROWS,
         )
 
 

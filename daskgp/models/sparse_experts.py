@@ -278,12 +278,17 @@ class SparseExperts:
         """As the collapsed sparse GP, with the summaries of M experts in the solve."""
         one = collapsed.footprint(shape, self.tile_rows)
         m, p, count = shape.inputs, shape.targets, self.n_experts
-        kept = 0 if self.aggregation == "optimal" else 8 * count * (m * m + m * p)
-        nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
+        combined = self.aggregation == "optimal"
+        kept = 0 if combined else 8 * count * (m * m + m * p)
+        stored = kept if self.aggregation == "npae" else kept // 2  # of factors, without zeros
+        nested = 0
+        if self.aggregation == "npae":
+            nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
         return one._replace(
-            task=one.task + kept + (nested if self.aggregation == "npae" else 0),
+            task=one.task + one.solve,
             solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
-            state=8 * (2 * m * m + m * p) + kept,
+            state=8 * (m * m // 2 + combined * m * m + m * p) + stored,
+            predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
         )
 
 

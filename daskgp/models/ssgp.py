@@ -19,7 +19,18 @@ from daskgp import linalg
 from daskgp.backend import namespace, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
+from daskgp.model import (
+    TILE_ROWS,
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Shape,
+    Theta,
+    ThetaBar,
+    Want,
+    add,
+)
 from daskgp.typing import Array
 
 FREEDOM: dict[type[Kernel], float] = {RBF: np.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
@@ -232,8 +243,10 @@ class SparseSpectrum:
             task=3 * 8 * min(self.tile_rows, shape.block_rows) * q + 2 * stats,
             stats=stats,
             solve=6 * 8 * q * q,
-            state=8 * (q * q + q * p),
+            state=8 * (q * q // 2 + q * p + shape.inputs * shape.features),
             operations=3.0 * shape.rows * q * q,
+            predict=8 * q * (q + p + 2 * TILE_ROWS),
+            shared=8 * q * q,
         )
 
     def _tiles(self, n: int) -> Iterator[slice]:

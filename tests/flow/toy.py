@@ -70,7 +70,7 @@ class Sum:
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        return Footprint(0, 8, 8, 8, 1.0)
+        return Footprint(0, 8, 8, 8, 1.0, 8, 8)
 
     def _sum(self, block: Block, near: Sequence[Block]) -> np.ndarray:
         return block.X.T @ block.y

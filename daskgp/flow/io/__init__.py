@@ -12,7 +12,7 @@ from daskgp.flow.io.datasets import (
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
 from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
-from daskgp.flow.io.remote import address
+from daskgp.flow.io.remote import address, local_folder
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "exists",
     "first_line",
     "is_zarr",
+    "local_folder",
     "open_dataset",
     "open_inputs",
     "remove",

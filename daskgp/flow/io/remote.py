@@ -10,6 +10,7 @@ import atexit
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -62,6 +63,15 @@ def location(url: str) -> str:
     """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
     fs, path = filesystem(url)
     return path if isinstance(fs, LocalFileSystem) else str(url)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of this machine that a URL is in, the nearest that exists; None elsewhere."""
+    fs, path = filesystem(url)
+    if not isinstance(fs, LocalFileSystem):
+        return None
+    place = Path(path)
+    return next(folder for folder in (place, *place.parents) if folder.is_dir())
 
 
 def address(member: zarr.Group | zarr.Array) -> str:

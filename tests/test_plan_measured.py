@@ -1,0 +1,132 @@
+"""Plans against what real processes take: a client and a worker of their own for each fit."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from commands import invoke, succeed
+
+import daskgp
+from daskgp.errors import PlanError
+from daskgp.estimators import ESTIMATORS
+
+BENCHMARK = Path(__file__).parents[1] / "workflows" / "benchmarks" / "plan.py"
+FACTOR = 1.5
+QUICK = ("experts", "svgp, float32")
+OTHERS = (
+    "exact",
+    "sgpr",
+    "sgpr, float32",
+    "sgpr, large blocks",
+    "lma",
+    "lma, float32",
+    "pic",
+    "opticom",
+    "experts, rbcm",
+    "experts, exact",
+    "cagp",
+    "cagp, random",
+    "cagp, support",
+    "cggp",
+    "decoupled",
+    "svgp",
+    "ssgp",
+)
+SMALL = {
+    "exact": {},
+    "lma": {"n_support": 10},
+    "pic": {"n_support": 10},
+    "sgpr": {"n_inducing": 10},
+    "svgp": {"n_inducing": 10},
+    "experts": {"n_inducing": 10},
+    "opticom": {"level": 2},
+    "cagp": {"n_actions": 10},
+    "cggp": {},
+    "decoupled": {"n_covariance": 10, "n_mean": 20},
+    "ssgp": {"n_spectral": 10},
+}
+
+
+def measured(case, *options):
+    words = [sys.executable, str(BENCHMARK), "--cases", case, *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[0])
+
+
+def agrees(case):
+    found = measured(case)
+    ratios = {k: found[k][0] / found[k][1] for k in ("worker", "predicting", "client", "disk")}
+    assert all(1 / FACTOR < ratio < FACTOR for ratio in ratios.values()), ratios
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_planned_memory_is_what_processes_take(case):
+    agrees(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS)
+def test_planned_memory_is_what_processes_take_for_every_estimator(case):
+    agrees(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["exact", "sgpr", "experts", "cagp", "cggp", "ssgp"])
+def test_planned_seconds_are_what_an_iteration_takes(case):
+    planned, seconds = measured(case, "--time")["seconds"]
+    assert seconds / 2 < planned < seconds * 2
+
+
+def data(n=400):
+    X = np.random.default_rng(0).uniform(0, 5, (n, 2))
+    return X, np.sin(X[:, 0])
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimator_measures_an_iteration_and_is_left_as_it_was(name, tmp_path):
+    model = ESTIMATORS[name](**SMALL[name], store=str(tmp_path), progress=False)
+    before = model.get_params()
+    found = daskgp.plan(model, *data(), measure=True)
+    assert found.seconds > 0
+    assert daskgp.plan(model, *data()).seconds is None
+    assert model.get_params() == before
+    assert not hasattr(model, "solved_")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimator_refuses_what_no_worker_can_hold_and_writes_nothing(name, tmp_path):
+    model = ESTIMATORS[name](**SMALL[name], store=str(tmp_path))
+    X, y = (da.from_array(part, chunks=(100, *part.shape[1:])) for part in data())
+    with dask.config.set(num_workers=10_000), pytest.raises(PlanError, match="memory"):
+        model.fit(X, y)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_that_the_disk_has_no_room_for_are_refused(tmp_path):
+    n = shutil.disk_usage(tmp_path).free // (8 * 101) + 65_536
+    X, y = da.zeros((n, 100), chunks=(65_536, 100)), da.zeros(n, chunks=65_536)
+    with pytest.raises(PlanError, match=r"GiB to .*, which has .* free"):
+        daskgp.SGPR(n_inducing=10, store=str(tmp_path)).fit(X, y)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_measures_an_iteration_on_its_workers(tmp_path):
+    np.savez(tmp_path / "train.npz", X=data()[0], y=data()[1])
+    store = str(tmp_path / "train.zarr")
+    daskgp.convert(str(tmp_path / "train.npz"), store, target="y")
+    chosen = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=20")
+    printed = invoke("plan", store, *chosen, "--measure", "--workers", "1").stdout
+    text = re.sub(r"[\s│]+", " ", printed)
+    assert "an iteration about" in text
+    assert "on 1 worker" in text
+    assert "max_iter=20 at most" in text
+    found = succeed("plan", store, *chosen, "--json")
+    assert found["seconds"] is None
