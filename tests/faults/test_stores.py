@@ -14,7 +14,7 @@ import daskgp
 from daskgp.errors import RunError, StoreError
 from daskgp.flow.io import reading
 
-FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
+FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14", "--set", "max_iter=12")
 
 
 @pytest.fixture
