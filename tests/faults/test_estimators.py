@@ -128,7 +128,7 @@ def test_four_workers_of_which_one_is_killed_give_the_bits_of_one(
 
 
 STORING = [name for name in SMALL if name != "cggp"]  # which has no variance to be stored
-FEW = ("sgpr", "lma", "experts")
+FEW = ("sgpr", "lma")
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_the_command_whose_scheduler_is_gone_ends_with_one_line_and_is_resumed(
     assert resumed["objective"] == succeed("fit", data, whole, *options)["objective"]
 
 
+@pytest.mark.slow
 def test_a_prediction_whose_workers_are_all_killed_is_finished_by_new_ones(data, cluster, tmp_path):
     cluster.start(2).wait()
     model = daskgp.SGPR(n_inducing=10, optimizer=None, progress=False)
