@@ -55,7 +55,7 @@ def disturbed(monkeypatch):
 
 
 def lma():
-    return daskgp.LMA(n_support=10, block_rows=30, max_iter=4, progress=False)
+    return daskgp.LMA(n_support=10, block_rows=30, max_iter=3, progress=False)
 
 
 def test_a_cluster_that_somebody_else_restarts_does_the_round_again(
@@ -146,11 +146,12 @@ def test_the_command_whose_scheduler_is_gone_ends_with_one_line_and_is_resumed(
     assert resumed["objective"] == succeed("fit", data, whole, *options)["objective"]
 
 
+@pytest.mark.slow
 def test_a_prediction_whose_workers_are_all_killed_is_finished_by_new_ones(data, cluster, tmp_path):
     cluster.start(2).wait()
     model = daskgp.SGPR(n_inducing=10, optimizer=None, progress=False)
     model.fit(*daskgp.open_dataset(data))
-    inputs = dataset(tmp_path / "in.zarr", *rows(800, seed=2), step=8)
+    inputs = dataset(tmp_path / "in.zarr", *rows(800, seed=2), step=16)
     model.predict_store(inputs, str(tmp_path / "wanted.zarr"))
     flags = tmp_path / "found.zarr" / "done" / "c"
 
@@ -215,13 +216,13 @@ def test_predictions_killed_at_random_times_are_finished_by_resume(
     model, whole, out = (tmp_path / f"{name}.zarr" for name in ("model", "whole", "out"))
     options = ("--scheduler", scheduler)
     succeed("fit", data, model, "--model", "sgpr", "--set", "n_inducing=20", *options)
-    inputs = dataset(tmp_path / "in.zarr", *rows(3_000, seed=2), step=3_000 // (40 * number))
+    inputs = dataset(tmp_path / "in.zarr", *rows(3_000, seed=2), step=3_000 // (20 * number))
     succeed("predict", model, inputs, whole, *options)
-    chunks, rng, flags = 40 * number, np.random.default_rng(0), out / "done" / "c"
+    chunks, rng, flags = 20 * number, np.random.default_rng(0), out / "done" / "c"
     for i in range(number):
         given = ("--resume",) if out.exists() else ()
         process = start("predict", model, inputs, out, *given, *options)
-        least = chunks * i // (number + 1) + int(rng.integers(1, 20))
+        least = chunks * i // (number + 1) + int(rng.integers(1, 8))
         code, _ = stop_when(process, lambda: flags.exists() and len(os.listdir(flags)) >= least)  # noqa: B023
         assert code == -signal.SIGKILL
     succeed("predict", model, inputs, out, "--resume", *options)

@@ -1,0 +1,78 @@
+"""What a user sees of work that goes on: bars in notebooks, lines of the log, names of tasks."""
+
+import logging
+import re
+
+import nbformat
+import numpy as np
+import pytest
+from commands import dataset
+from dask.utils import key_split
+from distributed import Client
+from nbclient import NotebookClient
+
+import daskgp
+
+CELL = """
+import numpy as np, daskgp
+X = np.random.default_rng(0).standard_normal((400, 2))
+model = daskgp.SGPR(n_inducing=10, max_iter=3, progress={progress!r}).fit(X, X[:, 0])
+"""
+LINE = re.compile(r'daskgp_round_seconds\{round="([\w-]+)",tasks="(\d+)"\} (\d+\.\d{3})')
+
+
+def shown(progress):
+    """The kinds of output of a cell that fits, in a real kernel."""
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(CELL.format(progress=progress))]
+    )
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    outputs = notebook.cells[0].outputs
+    return {kind for output in outputs for kind in output.get("data", {output.output_type: None})}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_notebook_shows_bars_and_none_where_none_is_wanted():
+    assert "application/vnd.jupyter.widget-view+json" in shown("auto")
+    assert shown(False) == set()
+
+
+def table(n=400):
+    X = np.random.default_rng(0).standard_normal((n, 2))
+    return X, X[:, 0]
+
+
+def test_every_round_leaves_one_line_that_prometheus_can_read(caplog):
+    with caplog.at_level(logging.INFO, "daskgp"):
+        model = daskgp.SGPR(n_inducing=10, max_iter=2, block_rows=100, progress=False)
+        model.fit(*table())
+    lines = [m for text in caplog.messages if (m := LINE.fullmatch(text))]
+    rounds = {m[1]: int(m[2]) for m in lines}
+    assert rounds["sgpr-local"] == rounds["sgpr-gradient"] == rounds["describe"] == 4
+    evaluations = len(model.history_)
+    assert sum(m[1] == "sgpr-gradient" for m in lines) >= evaluations
+
+
+def test_tasks_are_grouped_on_the_dashboard_by_what_they_do(scheduler, tmp_path):
+    X, y = table()
+    store = dataset(tmp_path / "rows.zarr", X, y)
+    with Client(scheduler) as client:
+        client.run_on_scheduler(_forget)
+        model = daskgp.SGPR(n_inducing=10, max_iter=1, block_rows=100, progress=False)
+        model.fit(X, y)
+        model.predict_store(store, str(tmp_path / "out.zarr"))
+        seen = set(client.run_on_scheduler(_prefixes))
+    wanted = {"describe", "sgpr-local", "sgpr-local-sum", "sgpr-gradient", "predict"}
+    assert wanted | {"predict-write"} <= seen
+
+
+def _forget(dask_scheduler):
+    dask_scheduler.task_prefixes.clear()
+
+
+def _prefixes(dask_scheduler):
+    return list(dask_scheduler.task_prefixes)
+
+
+def test_the_key_of_a_task_says_what_it_does():
+    assert key_split("sgpr-local-0a1b2c3d-17") == "sgpr-local"
