@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import dask
 from dask.delayed import Delayed
-from distributed import Client, Future, wait
+from distributed import Client, Future
 from distributed.comm.core import CommClosedError
 from tenacity import (
     RetryCallState,
@@ -140,17 +140,24 @@ def settle(client: Client, futures: Sequence[Future]) -> None:
         If there were none for as long as ``patience`` says.
     """
     alone, limit = 0.0, patience()
-    while True:
-        try:
-            wait(futures, timeout=POLL)
-            return
-        except TimeoutError:
-            if any(future.status == "error" for future in futures):
-                return  # no need to wait for the rest
-        there = client.status != "running" or client.scheduler_info(n_workers=-1)["workers"]
-        alone = 0.0 if there else alone + POLL
-        if alone >= limit:
-            raise _without_workers(client, limit)
+    for future in futures:
+        while not future.done():
+            try:
+                future.exception(timeout=POLL)
+            except TimeoutError:
+                there = client.status != "running" or _has_workers(client)
+                alone = 0.0 if there else alone + POLL
+                if alone >= limit:
+                    raise _without_workers(client, limit) from None
+        if future.status == "error":
+            return  # no need to wait for the rest
+
+
+def _has_workers(client: Client) -> bool:
+    try:
+        return bool(client.scheduler_info(n_workers=-1)["workers"])
+    except OSError:  # the client finds out by itself that the scheduler is gone
+        return True
 
 
 # -- what workers keep -----------------------------------------------------------------------
