@@ -198,6 +198,8 @@ def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
         return list(nodes)
     recipes = {i: _recipes[i] for i in needed}
     stale = [recipe for recipe in recipes.values() if _stale(recipe)]
+    for future in (*needed.values(), *(f for recipe in stale for f in _instead(recipe))):
+        future.release()  # one of the same key would be as lost as this one
     if stale:
         for recipe, again in zip(stale, keep(client, [r.node for r in stale]), strict=True):
             recipe.again = again
@@ -222,5 +224,9 @@ def _lost(future: Future) -> bool:
     return bool(future.status == "cancelled")
 
 
+def _instead(recipe: _Recipe) -> list[Future]:
+    return [] if recipe.again is None else list(_futures(recipe.again).values())
+
+
 def _stale(recipe: _Recipe) -> bool:
-    return recipe.again is None or any(map(_lost, _futures(recipe.again).values()))
+    return recipe.again is None or any(map(_lost, _instead(recipe)))
