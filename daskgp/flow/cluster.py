@@ -299,8 +299,12 @@ class Executor:
     ) -> list[Any]:
         with self._bar(label, len(watch)) as advance:
             futures = self._futures(client, nodes, watch, advance)
-            recovery.settle(client, futures)
-            return list(client.gather(futures))
+            try:
+                recovery.settle(client, futures)
+                return list(client.gather(futures))
+            finally:  # one of the same key that still lives would be as lost as this one
+                for future in futures:
+                    future.release()
 
     @staticmethod
     def _futures(

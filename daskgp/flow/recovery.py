@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import dask
 from dask.delayed import Delayed
-from distributed import Client, Future, wait
+from distributed import Client, Future
 from distributed.comm.core import CommClosedError
 from tenacity import (
     RetryCallState,
@@ -140,17 +140,24 @@ def settle(client: Client, futures: Sequence[Future]) -> None:
         If there were none for as long as ``patience`` says.
     """
     alone, limit = 0.0, patience()
-    while True:
-        try:
-            wait(futures, timeout=POLL)
-            return
-        except TimeoutError:
-            if any(future.status == "error" for future in futures):
-                return  # no need to wait for the rest
-        there = client.status != "running" or client.scheduler_info(n_workers=-1)["workers"]
-        alone = 0.0 if there else alone + POLL
-        if alone >= limit:
-            raise _without_workers(client, limit)
+    for future in futures:
+        while not future.done():
+            try:
+                future.exception(timeout=POLL)
+            except TimeoutError:
+                there = client.status != "running" or _has_workers(client)
+                alone = 0.0 if there else alone + POLL
+                if alone >= limit:
+                    raise _without_workers(client, limit) from None
+        if future.status == "error":
+            return  # no need to wait for the rest
+
+
+def _has_workers(client: Client) -> bool:
+    try:
+        return bool(client.scheduler_info(n_workers=-1)["workers"])
+    except OSError:  # the client finds out by itself that the scheduler is gone
+        return True
 
 
 # -- what workers keep -----------------------------------------------------------------------
@@ -191,6 +198,8 @@ def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
         return list(nodes)
     recipes = {i: _recipes[i] for i in needed}
     stale = [recipe for recipe in recipes.values() if _stale(recipe)]
+    for future in (*needed.values(), *(f for recipe in stale for f in _instead(recipe))):
+        future.release()  # one of the same key would be as lost as this one
     if stale:
         for recipe, again in zip(stale, keep(client, [r.node for r in stale]), strict=True):
             recipe.again = again
@@ -215,5 +224,9 @@ def _lost(future: Future) -> bool:
     return bool(future.status == "cancelled")
 
 
+def _instead(recipe: _Recipe) -> list[Future]:
+    return [] if recipe.again is None else list(_futures(recipe.again).values())
+
+
 def _stale(recipe: _Recipe) -> bool:
-    return recipe.again is None or any(map(_lost, _futures(recipe.again).values()))
+    return recipe.again is None or any(map(_lost, _instead(recipe)))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from daskgp import scaling
+from daskgp.errors import RunError
 from daskgp.flow import partition, rounds, stream
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows, dataset_arrays, rows_of
@@ -363,7 +364,7 @@ def test_an_error_of_reading_reaches_who_takes():
     rows = Rows(Broken(X, 0), y, None, ("a", "b"), ("y",))
     with (
         stream_of(rows, 5) as batches,
-        pytest.raises(OSError, match="connection reset by the store"),
+        pytest.raises(RunError, match="connection reset by the store"),
     ):
         epochs(batches, 1)
     assert readers() == []
