@@ -120,3 +120,12 @@ def projected_evidence(K, y, s, S):
     """[CAGP] eq. 9 with its sign changed: log N(S'' y | 0, S'' (K + s I) S'), S' of eq. 7."""
     S = projected_targets(S)
     return evidence(S.T @ K @ S, S.T @ y, s)
+
+
+def on_disk(arrays):
+    """Bytes of arrays in a store, where the zeros above the diagonal of a factor take none."""
+    return sum(a.nbytes / 2 if _is_factor(a) else a.nbytes for a in map(np.asarray, arrays))
+
+
+def _is_factor(a):
+    return a.ndim == 2 and a.shape[0] == a.shape[1] > 2 and not np.triu(a, 1).any()

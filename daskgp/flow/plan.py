@@ -169,7 +169,7 @@ def needed(plan: Plan) -> int:
     """Bytes that a worker must have for a fit that is of use."""
     fitting = plan.bytes_per_worker - plan.bytes_held
     predicting = plan.bytes_predict - plan.bytes_held_predicting
-    return max(fitting, predicting if plan.reads_rows else 0)
+    return max(fitting, predicting)
 
 
 def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> None:

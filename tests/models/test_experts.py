@@ -683,7 +683,7 @@ def test_plans_know_what_predictions_of_all_experts_at_once_take(kind, rule, siz
     model = EXPERTS[kind](len(sizes), rule)
     m = 0 if theta.inputs is None else len(theta.inputs)
     shape = Shape(sum(sizes), 2, 2, sizes[0], m, 8, KERNEL.tiles, sizes[0])
-    planned = model.footprint(shape).task
+    planned = model.footprint(shape).predict
     tracemalloc.start()
     try:
         predicted(model, theta, blocks, T)

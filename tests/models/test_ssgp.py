@@ -196,8 +196,8 @@ def test_the_footprint_is_what_is_measured(n, m, dtype):
     task = max(local, gradient + cotangent.gram.nbytes)
     solve, _ = peak((model.solve, prepared, total), (model.objective, prepared, total))
     solve += total.gram.nbytes
-    state = sum(a.nbytes for a in model.solve(prepared, total))
-    assert planned.state == state
+    state = oracle.on_disk(model.solve(prepared, total))
+    assert planned.state == pytest.approx(state, rel=0.05)
     for plan, measured in ((planned.task, task), (planned.solve, solve)):
         assert measured / 1.5 < plan < measured * 1.5
 

@@ -169,14 +169,13 @@ def hold(
     claim = Claim(lock_url(store), uuid.uuid4().hex)
     holder, stop = Holder.here(claim.run), threading.Event()
     heart = threading.Thread(target=_beat, args=(claim, holder, stop), daemon=True)
+    _take(claim, holder, wait, _Over(clear, resume))
     try:
-        _take(claim, holder, wait, _Over(clear, resume))
         heart.start()
         yield claim
     finally:
         stop.set()
-        if heart.ident is not None:
-            heart.join()
+        heart.join()
         if claim.held():
             objects.delete(claim.url)
 
@@ -259,7 +258,7 @@ def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> No
                     f"{remedy if gone else CLEAR}"
                 )
             if objects.read(claim.url) == content:
-                logger.warning("the lock %s was left by %s: taken over", claim.url, other)
+                logger.info("the lock %s was left by %s: taken over", claim.url, other)
                 objects.delete(claim.url)
 
 

@@ -44,7 +44,7 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
         groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
         with groups.writing(url, "model store"):
             marks = {"format": FORMAT, "version": VERSION, "complete": False}
-            group = groups.create_group(url, marks)
+            group = _created(url, marks)
     try:
         yield group
     except Exception as error:
@@ -53,6 +53,15 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
             error.add_note(GOES_ON)
         elif not resumed:  # an earlier run is not lost to a mistake in a later command
             groups.remove(url)
+        raise
+
+
+def _created(url: str, marks: groups.Attributes) -> zarr.Group:
+    """A new group, of which nothing is left where it cannot be written."""
+    try:
+        return groups.create_group(url, marks)
+    except Exception:
+        groups.remove(url)
         raise
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
+from typing import IO
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -14,10 +17,13 @@ def create(url: str, content: bytes) -> bool:
     """Make an object; False where one is there already, of however many that try at once."""
     fs, path = remote.filesystem(url)
     if isinstance(fs, LocalFileSystem):
-        fs.makedirs(fs._parent(path), exist_ok=True)
+        try:
+            fs.makedirs(fs._parent(path), exist_ok=True)
+        except FileExistsError as error:  # it is a file
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
     try:
         with fs.open(path, "xb") as file:
-            file.write(content)
+            _fill(file, content, url)
     except FileExistsError:
         return False
     except (NotImplementedError, ValueError) as error:
@@ -27,6 +33,16 @@ def create(url: str, content: bytes) -> bool:
             f"({reason}): choose another path"
         ) from error
     return True
+
+
+def _fill(file: IO[bytes], content: bytes, url: str) -> None:
+    """Write a new object, or remove it again, as on a disk that is full."""
+    try:
+        file.write(content)
+        file.flush()
+    except OSError:
+        delete(url)
+        raise
 
 
 def replace(url: str, content: bytes) -> None:
@@ -49,8 +65,9 @@ def read(url: str) -> bytes | None:
     """The content of an object, None where there is none."""
     fs, path = remote.filesystem(url)
     try:
-        return bytes(fs.cat_file(path))
-    except FileNotFoundError:
+        with remote.plainly(url, "the object"):
+            return bytes(fs.cat_file(path))
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
