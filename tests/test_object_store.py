@@ -138,6 +138,7 @@ def test_a_fit_that_was_killed_goes_on_from_its_checkpoint_on_s3(server, data, c
     assert not keys(server, "killed.zarr/checkpoint")
 
 
+@pytest.mark.slow
 def test_a_prediction_that_was_killed_goes_on_with_the_chunks_it_lacks(
     server, data, model, cluster
 ):
@@ -254,6 +255,7 @@ def test_a_bucket_that_cannot_be_written_is_found_out_before_the_work(server, da
         assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_a_command_on_s3_says_nothing_but_its_result(server, data, model):
     process = start("score", model, data, "--workers", 1)
     stdout, stderr = process.communicate(timeout=120)

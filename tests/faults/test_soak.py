@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOAK = Path(__file__).parents[2] / "workflows" / "benchmarks" / "soak.py"
 
 
+@pytest.mark.slow
 def test_memory_and_speed_are_printed_as_json(tmp_path):
     sizes = ("--cycles", "2", "--workers", "1", "--rows", "400", "--only", "memory")
     command = [sys.executable, str(SOAK), *sizes]
