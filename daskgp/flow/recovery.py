@@ -76,9 +76,15 @@ def until_done(
         ) from error
 
     _refuse_closed(client)
+    try:  # without the library of retries, whose garbage can hang a profiler: see io.reading
+        return work()
+    except lost as error:
+        reason = _line(error)
+    logger.warning("the cluster lost work, which is done again (%s)", reason)
+    _wait_for_cluster(client)
     return Retrying(
         retry=retry_if_exception_type(lost),
-        stop=stop_after_attempt(ATTEMPTS),
+        stop=stop_after_attempt(ATTEMPTS - 1),
         before_sleep=wait_for_cluster,
         retry_error_callback=give_up,
     )(work)

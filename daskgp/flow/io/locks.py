@@ -233,6 +233,12 @@ def _take(claim: Claim, holder: Holder, wait: float, take: _Over) -> None:
         undecided = take.any and isinstance(error, _Held) and not error.decided
         return (state.seconds_since_start or 0.0) >= wait and not undecided
 
+    try:
+        _try_to_take(claim, holder, watch, take)
+        return
+    except _Held as error:
+        if wait <= 0 and (error.decided or not take.any):
+            raise
     attempts = Retrying(
         retry=retry_if_exception_type(_Held), wait=wait_fixed(POLL), stop=over, reraise=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -12,8 +13,8 @@ import zarr
 import zict
 from scipy.sparse import issparse
 from tenacity import (
+    Retrying,
     before_sleep_log,
-    retry,
     retry_if_exception,
     stop_after_attempt,
     wait_exponential,
@@ -106,15 +107,27 @@ def _for_a_moment(error: BaseException) -> bool:
     return isinstance(error, OSError) and not isinstance(error, LASTING)
 
 
-@retry(
-    retry=retry_if_exception(_for_a_moment),
-    stop=stop_after_attempt(ATTEMPTS),
-    wait=wait_exponential(multiplier=PAUSE) + wait_random(0, PAUSE),
-    before_sleep=before_sleep_log(logger, logging.WARNING),
-    reraise=True,
-)
 def _slice(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    return np.asarray(array[rows])
+    """Rows, read again after errors that may pass.
+
+    The library of retries comes in after an error only: the threading.local that each of its
+    calls leaves behind can, as garbage, hang the profiler of a Dask worker on CPython 3.11.
+    """
+    try:
+        return np.asarray(array[rows])
+    except OSError as error:
+        if not _for_a_moment(error):
+            raise
+        logger.warning("%s: %s, read again", _what(array, rows), _reason(error))
+    time.sleep(PAUSE)
+    found: np.ndarray = Retrying(
+        retry=retry_if_exception(_for_a_moment),
+        stop=stop_after_attempt(ATTEMPTS - 1),
+        wait=wait_exponential(multiplier=2 * PAUSE) + wait_random(0, PAUSE),
+        before_sleep=before_sleep_log(logger, logging.WARNING),
+        reraise=True,
+    )(lambda: np.asarray(array[rows]))
+    return found
 
 
 def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
