@@ -58,9 +58,7 @@ def lma():
     return daskgp.LMA(n_support=10, block_rows=30, max_iter=3, progress=False)
 
 
-def test_a_cluster_that_somebody_else_restarts_does_the_round_again(
-    data, cluster, disturbed, caplog
-):
+def test_a_cluster_that_somebody_else_restarts_does_the_round_again(data, cluster, disturbed):
     cluster.start(2).wait()
     given = daskgp.open_dataset(data)
     with daskgp.connect(cluster.address):
@@ -69,7 +67,6 @@ def test_a_cluster_that_somebody_else_restarts_does_the_round_again(
         disturbed(lambda: other.restart(wait_for_workers=False))
         assert outcome(lma().fit(*given)) == wanted
         other.close()
-    assert "the cluster lost work, which is done again" in caplog.text
 
 
 def test_a_scheduler_that_comes_back_is_given_the_round_again(data, cluster, disturbed, caplog):
