@@ -123,6 +123,7 @@ def test_decoupled_toy_has_the_mean_of_many_and_the_band_of_few(tmp_path):
     assert (tmp_path / "toy.png").exists()
 
 
+@pytest.mark.slow
 def test_decoupled_learning_has_a_curve_for_each_model(tmp_path):
     sizes = {"rows": 1_500, "many": 300, "few": 16, "middle": 32, "marks": (5, 20, 60)}
     curves = example("decoupled_learning").main(**sizes, path=tmp_path / "learning.png")

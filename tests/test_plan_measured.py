@@ -19,7 +19,7 @@ from daskgp.estimators import ESTIMATORS
 
 BENCHMARK = Path(__file__).parents[1] / "workflows" / "benchmarks" / "plan.py"
 FACTOR = 1.5
-QUICK = ("experts", "svgp, float32")
+QUICK = ("experts",)
 OTHERS = (
     "exact",
     "sgpr",

@@ -159,7 +159,7 @@ def test_fit_then_evaluate(stores, here, scheduler):
     assert rows[0]["rmse"] == pytest.approx(float(daskgp.metrics.rmse(y, model.predict(X))))
 
 
-@pytest.mark.parametrize("split", ["blocks", "random"])
+@pytest.mark.parametrize("split", ["blocks", pytest.param("random", marks=pytest.mark.slow)])
 def test_cross_validate_tests_every_row_once(split, stores, here, scheduler):
     changes = {
         "folds = 5": "folds = 3",
@@ -248,6 +248,7 @@ def test_spatial_benchmark_measures(tmp_path, monkeypatch):
     assert row["peak_mib"] > 50
 
 
+@pytest.mark.slow
 def test_million_benchmark_measures(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     sizes = ("--stations", 30, "--days", 25, "--block-rows", 50, "--workers", 1)
@@ -283,6 +284,7 @@ def test_lma_benchmark_measures_whole_runs(tmp_path):
     assert "log-log slopes" in printed
 
 
+@pytest.mark.slow
 def test_experts_benchmark_measures(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     sizes = ("--quick", "--rounds", 3, "--lengthscales", "0.4,1.2", "--expert", "sparse,exact")
@@ -326,6 +328,7 @@ def test_decoupled_benchmark_scores(tmp_path, monkeypatch):
     assert glm["density"] < counts["density"] < counts["truth"]
 
 
+@pytest.mark.slow
 def test_decoupled_benchmark_measures_steps(tmp_path):
     only = ("--only", "speed,growth,reading", "--stepped", "daskgp", "--dtypes", "float32")
     speed = ("--rows", 2_000, "--inducing", 60, "--gemm", 256, "--repeats", 1, "--measured", 3)

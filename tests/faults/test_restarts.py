@@ -197,7 +197,7 @@ def fit_among_kills(data, cluster, number, seed, tmp_path):
     return found, len(killed)
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [pytest.param(10, marks=pytest.mark.slow)])
 def test_workers_killed_at_random_times_change_no_bit_of_a_fit(data, cluster, tmp_path, number):
     cluster.start(2).wait()
     wanted = outcome(lma().fit(*daskgp.open_dataset(data)))
