@@ -225,6 +225,7 @@ def test_fit_predict_names_a_wrong_key(tmp_path):
     assert "unknown keys ['modle']" in done.stderr
 
 
+@pytest.mark.slow
 def test_sgpr_benchmark_measures(tmp_path):
     sizes = ("--rows", 3_000, "--inducing", 50, "--repeats", 1, "--only", "daskgp")
     printed = run(tmp_path, "benchmarks/sgpr.py", *sizes)
