@@ -198,6 +198,22 @@ def test_hyper_parameters_of_a_subset_are_those_of_its_evidence(table):
     assert len({entry["noise_variance"] for entry in bound.history_}) == 12
 
 
+def test_a_subset_that_sees_no_noise_is_remarked_upon(caplog):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((300, 8))
+    y = X.sum(1) + 0.3 * rng.standard_normal(300)
+
+    def warned(n_subset):
+        caplog.clear()
+        made("decoupled", n_subset=n_subset, max_iter=1).fit(X, y)
+        return [r.getMessage() for r in caplog.records if "sees no noise" in r.getMessage()]
+
+    assert warned(300) == []
+    (line,) = warned(9)
+    assert "the evidence of 9 rows" in line
+    assert "choose a larger n_subset" in line
+
+
 def test_points_stay_where_they_should(table):
     X, y = table
     place = {tuple(np.round(x, 9)) for x in X}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from daskgp import scaling, train
@@ -13,7 +15,11 @@ from daskgp.flow.progress import ShowProgress
 from daskgp.model import Block, Shape, Theta
 from daskgp.models.exact import Exact
 
+logger = logging.getLogger(__name__)
+
 ITERATIONS = 50
+NO_NOISE = 10.0
+"""Times its lower bound, the noise variance below which the evidence sees none."""
 
 
 def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
@@ -48,4 +54,13 @@ def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgr
     settings = train.Training("l-bfgs", ITERATIONS, 1e-6, progress=progress)
     start = theta.to_vector(with_inputs=False)
     best, _ = train.maximise(evaluate, start, bounds, few.y.size, settings, lambda _: {})
-    return theta.from_vector(best)
+    found = theta.from_vector(best)
+    if found.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
+        logger.warning(
+            "the evidence of %d rows sees no noise (variance %.1e of standardised targets), which "
+            "makes predictions too sure where there is some: choose a larger n_subset, or "
+            "hyperparameters='bound'",
+            len(few.X),
+            found.noise_variance,
+        )
+    return found

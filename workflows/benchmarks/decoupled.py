@@ -699,7 +699,7 @@ def slopes(rows: Sequence[dict]) -> Iterator[str]:
 
 READERS: dict[str, Method] = {
     "svgp": Method(daskgp.SVGP, {"n_inducing": 1_024}),
-    "decoupled": Method(daskgp.DecoupledGP, {"n_mean": 4_096, "n_covariance": 128, **SUBSET}),
+    "decoupled": Method(daskgp.DecoupledGP, {"n_mean": 4_096, "n_covariance": 128}),
 }
 
 
