@@ -22,6 +22,7 @@ from commands import (
     ONE_THREAD,
     dataset,
     files,
+    foreign,
     invoke,
     one_line,
     predictions,
@@ -413,15 +414,6 @@ def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
 
 
 # -- locks -----------------------------------------------------------------------------------
-
-
-def foreign(store, **changes):
-    """A lock of a run on another host that beats every 0.1 s, or would."""
-    said = {"run": "abc", "host": "elsewhere", "space": "", "pid": 4, "started": 1.0}
-    content = {**said, "every": 0.1, "beat": 0, **changes}
-    part = Path(f"{store}.part")
-    part.write_text(json.dumps(content))
-    part.replace(f"{store}.lock")
 
 
 @contextmanager

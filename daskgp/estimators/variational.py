@@ -26,6 +26,7 @@ from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, freed_memory_is_kept, solve_threads
 from daskgp.flow.io import grids, reading
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
 from daskgp.flow.steps import Steps
@@ -361,7 +362,7 @@ class VariationalGP(GaussianProcess):
         return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
 
     def _fit_rows(
-        self, rows: io.Rows, executor: Executor, checkpoint: str | None, keep: str | None = None
+        self, rows: io.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
     ) -> None:
         if self._likelihood().discrete:
             remedy = f"put it in {visible.HERE}, with store= where fit writes it"
@@ -375,13 +376,14 @@ class VariationalGP(GaussianProcess):
         stage: rounds.Rounds,
         theta: Theta,
         sums: scaling.Sums,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str,
     ) -> None:
         keeper = None
         if checkpoint is not None:
             free = ("progress", "max_iter")
-            keeper = Snapshots(checkpoint, training.run_identity(self, sums, free))
+            identity = training.run_identity(self, sums, free)
+            keeper = Snapshots(checkpoint.url, identity, checkpoint.claim)
         kept = keeper.read() if keeper else None
         seed = self._seed() if kept is None else int(kept["seed"])
         fit = self._begin(stage, theta, sums, seed)
