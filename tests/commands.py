@@ -57,7 +57,7 @@ def heeds_interrupts():
 def start(*arguments, before=heeds_interrupts):
     """Start the command in a process, and a group of processes, of its own; ``before`` in it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "daskgp.cli", *map(str, arguments)],
+        [sys.executable, "-m", "daskgp", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
-import dask.array as da
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
@@ -27,8 +26,9 @@ from daskgp.flow import average as averaging
 from daskgp.flow import io, partition, rounds, scheduled, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
+from daskgp.flow import score as scoring
 from daskgp.flow.cluster import Executor
-from daskgp.flow.io import grids, locks, reading
+from daskgp.flow.io import locks
 from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.members import Members
 from daskgp.flow.nearby import Nearby
@@ -527,15 +527,11 @@ class GaussianProcess(RegressorMixin, NestedKernel):
 
     def score(self, X: Any, y: Any) -> float:
         """Coefficient of determination R² of the mean at X against y; 1 is perfect."""
-        mean = self.predict(X)
-        if grids.is_xarray(mean):
-            mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
-        if isinstance(mean, da.Array):
-            y = da.asarray(y)
-        elif isinstance(y, np.ma.MaskedArray):
-            y = reading.unmasked(y)
-        error = metrics.nmse(y, mean)
-        return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
+        return 1.0 - self._error(X, y, self.predict(X), metrics.nmse)
+
+    def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
+        executor = Executor.current(self.progress)
+        return scoring.compared(self.solved_, X, y, mean, error, executor)
 
     def log_marginal_likelihood(self) -> float:
         """Log evidence of the training targets in their own units, or the bound maximised."""

@@ -25,7 +25,7 @@ from daskgp.estimators.settings import JITTER, check_settings, choice, positive,
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, freed_memory_is_kept, solve_threads
-from daskgp.flow.io import grids, reading
+from daskgp.flow.io import grids
 from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
@@ -200,18 +200,8 @@ class VariationalGP(GaussianProcess):
         """R² of the mean of y at X; for a Bernoulli likelihood the share of right classes."""
         if not likelihoods.by_name(self.likelihood).discrete:
             return super().score(X, y)
-        mean = self.predict(X, include_noise=True)
-        if grids.is_xarray(mean):
-            mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
-        if isinstance(mean, da.Array):
-            y = da.asarray(y)
-        elif isinstance(y, np.ma.MaskedArray):
-            y = reading.unmasked(y)
-        if self.likelihood.startswith("bernoulli"):
-            error = metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
-        else:
-            error = metrics.nmse(y, mean)
-        return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
+        error = _wrong_classes if self.likelihood.startswith("bernoulli") else metrics.nmse
+        return 1.0 - self._error(X, y, self.predict(X, include_noise=True), error)
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -689,6 +679,11 @@ class VariationalGP(GaussianProcess):
         self._run, self.n_rows_ = run, int(rows)
         stage = dataclasses.replace(fit.stage, model=model)
         self._remember(stage, theta, model.solve(prepared), None)
+
+
+def _wrong_classes(y: Any, mean: Any) -> Any:
+    """Share of classes 0 and 1 that are not the likelier one."""
+    return metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
 
 
 def _check_targets(
