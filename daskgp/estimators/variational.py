@@ -6,17 +6,19 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import dask.array as da
 import numpy as np
 from dask import delayed
 from distributed.system import MEMORY_LIMIT
+from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
-from daskgp.errors import InputError, NumericalError, SettingError
+from daskgp.errors import InputError, MemoryRunError, NumericalError, SettingError
 from daskgp.estimators import measuring, subset, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs
@@ -328,6 +330,20 @@ class VariationalGP(GaussianProcess):
             bytes_per_worker=found.bytes_per_worker + pools,
             bytes_client=client,
         )
+
+    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+        planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
+        planning.refuse_batch(plan, limit, planned, batch)
+
+    def _out_of_memory(
+        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+    ) -> MemoryRunError:
+        planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
+        return planning.batch_out_of_memory(error, self._plan(rows), limit, planned, batch)
+
+    def _planned_batch(self, rows: io.Rows, batch_rows: int) -> planning.Plan:
+        """The plan for batches of so many rows."""
+        return clone(self).set_params(batch_rows=batch_rows)._plan(rows)
 
     def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
         """One run of a few steps once the bases are full, which take the same for any rows."""

@@ -159,7 +159,9 @@ def test_a_fit_whose_disk_fills_up_goes_on_where_there_is_space_again(
 
 # -- lazily ----------------------------------------------------------------------------------
 
-DAMAGED = r"array .*train\.zarr/X, rows 150 to 1\d9 cannot be read: damaged chunk: .*: convert again"
+DAMAGED = (
+    r"array .*train\.zarr/X, rows 150 to 1\d9 cannot be read: damaged chunk: .*: convert again"
+)
 
 
 @pytest.fixture
