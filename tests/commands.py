@@ -57,7 +57,7 @@ def heeds_interrupts():
 def start(*arguments, before=heeds_interrupts):
     """Start the command in a process, and a group of processes, of its own; ``before`` in it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "daskgp.cli", *map(str, arguments)],
+        [sys.executable, "-m", "daskgp", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -105,3 +105,12 @@ def predictions(path):
     attributes = json.loads(found.pop("zarr.json"))
     attributes["attributes"].pop("runs", None)
     return {**found, "zarr.json": attributes}
+
+
+def foreign(store, **changes):
+    """A lock of a run on another host that beats every 0.1 s, or would."""
+    said = {"run": "abc", "host": "elsewhere", "space": "", "pid": 4, "started": 1.0}
+    content = {**said, "every": 0.1, "beat": 0, **changes}
+    part = Path(f"{store}.part")
+    part.write_text(json.dumps(content))
+    part.replace(f"{store}.lock")

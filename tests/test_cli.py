@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -508,3 +509,10 @@ def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path)
     assert "none: inputs of a prediction" in shown("info", places)
     assert succeed("predict", fitted, places, out, "--workers", "1")["rows"] == 2
     assert "has no y" in refused("fit", places, tmp_path / "m.zarr", "--model", "sgpr")
+
+
+def test_the_package_runs_as_the_command_does(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["daskgp", "--version"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_module("daskgp", run_name="__main__", alter_sys=True)
+    assert capsys.readouterr().out == f"daskgp, version {daskgp.__version__}\n"

@@ -16,6 +16,8 @@ from commands import invoke, succeed
 import daskgp
 from daskgp.errors import PlanError
 from daskgp.estimators import ESTIMATORS
+from daskgp.flow.cluster import Executor
+from daskgp.flow.plan import SHARE, needed
 
 BENCHMARK = Path(__file__).parents[1] / "workflows" / "benchmarks" / "plan.py"
 FACTOR = 1.5
@@ -107,6 +109,67 @@ def test_every_estimator_refuses_what_no_worker_can_hold_and_writes_nothing(name
     X, y = (da.from_array(part, chunks=(100, *part.shape[1:])) for part in data())
     with dask.config.set(num_workers=10_000), pytest.raises(PlanError, match="memory"):
         model.fit(X, y)
+    assert not list(tmp_path.iterdir())
+
+
+LARGE = {
+    "sgpr": {"block_rows": 400_000},
+    "ssgp": {"block_rows": 400_000},
+    "lma": {"block_rows": 6_000},
+    "pic": {"block_rows": 8_000},
+    "opticom": {"block_rows": 400_000},
+    "cagp": {"block_rows": 100_000},
+    "experts": {"n_experts": 4},
+    "svgp": {"batch_rows": 400_000},
+    "decoupled": {"batch_rows": 400_000},
+}
+FEWER = {"block_rows": 64, "batch_rows": 64, "n_experts": 1_024}
+
+
+def nothing(*_):
+    raise AssertionError("work began")
+
+
+@pytest.mark.parametrize("name", LARGE)  # tasks of the others need the same for any block
+def test_a_fit_that_workers_cannot_hold_names_what_fits_before_any_work(
+    name, tmp_path, monkeypatch
+):
+    settings = {**SMALL[name], **LARGE[name], "store": str(tmp_path), "progress": False}
+    ((setting, given),) = LARGE[name].items()
+    made = ESTIMATORS[name](**settings)
+    few = ESTIMATORS[name](**{**settings, setting: FEWER[setting]})
+    given_rows = da.zeros((1_600_000, 5), chunks=(100_000, 5)), da.zeros(1_600_000, chunks=100_000)
+    least, most = (needed(model.plan(*given_rows)) for model in (few, made))
+    assert least < most
+    limit = int((least + most) / 2 / SHARE)
+    monkeypatch.setattr(Executor, "memory_per_task", lambda self: limit)
+    monkeypatch.setattr(Executor, "_compute", nothing)
+    line = rf"needs? .* GiB.*(?:{setting} to at most |{setting}=)(\d+)"
+    with pytest.raises(PlanError, match=line) as caught:
+        made.fit(*given_rows)
+    assert "\n" not in str(caught.value)
+    fits = int(re.search(line, str(caught.value))[1])
+    assert min(given, FEWER[setting]) < fits < max(given, FEWER[setting])
+    with pytest.raises(AssertionError, match="work began"):
+        made.set_params(**{setting: fits}).fit(*given_rows)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_exact_fit_that_workers_cannot_hold_asks_for_fewer_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(Executor, "memory_per_task", lambda self: 400 << 20)
+    monkeypatch.setattr(Executor, "_compute", nothing)
+    with pytest.raises(PlanError, match="choose fewer rows or another method"):
+        daskgp.ExactGP(store=str(tmp_path)).fit(np.zeros((6_000, 2)), np.zeros(6_000))
+
+
+def test_a_plan_is_held_against_the_memory_of_real_workers(tmp_path):
+    model = daskgp.LMA(n_support=10, block_rows=3_000, store=str(tmp_path))
+    given = da.zeros((30_000, 2), chunks=(3_000, 2)), da.zeros(30_000, chunks=3_000)
+    with (
+        daskgp.connect(n_workers=1, memory_limit="600MiB"),
+        pytest.raises(PlanError, match=r"a worker thread has 0\.59 GiB: set block_rows to at most"),
+    ):
+        model.fit(*given)
     assert not list(tmp_path.iterdir())
 
 

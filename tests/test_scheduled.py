@@ -22,6 +22,7 @@ from commands import (
     ONE_THREAD,
     dataset,
     files,
+    foreign,
     invoke,
     one_line,
     predictions,
@@ -415,15 +416,6 @@ def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
 # -- locks -----------------------------------------------------------------------------------
 
 
-def foreign(store, **changes):
-    """A lock of a run on another host that beats every 0.1 s, or would."""
-    said = {"run": "abc", "host": "elsewhere", "space": "", "pid": 4, "started": 1.0}
-    content = {**said, "every": 0.1, "beat": 0, **changes}
-    part = Path(f"{store}.part")
-    part.write_text(json.dumps(content))
-    part.replace(f"{store}.lock")
-
-
 @contextmanager
 def beating(store):
     stop = threading.Event()
@@ -477,14 +469,31 @@ def test_a_process_of_the_same_number_is_another_one(started, tmp_path):
     cannot_hold("is at work", store, clear=True)
 
 
-def test_a_clock_that_is_set_back_changes_no_verdict(tmp_path, monkeypatch):
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_changes_no_verdict(jump, tmp_path, monkeypatch):
     store, create, boot = str(tmp_path / "p.zarr"), psutil.Process.create_time, psutil.boot_time
     with locks.hold(store):
         # the kernel moves the time of its boot with the clock, and with it those of processes
-        monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) - 86_400)
-        monkeypatch.setattr(psutil, "boot_time", lambda: boot() - 86_400)
-        monkeypatch.setattr(time, "time", lambda: 0.0)
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) + jump)
+        monkeypatch.setattr(psutil, "boot_time", lambda: boot() + jump)
+        monkeypatch.setattr(time, "time", lambda: 1.7e9 + jump)
         cannot_hold("is at work", store, clear=True)
+    assert not Path(f"{store}.lock").exists()
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_heartbeat_is_judged_alike_while_the_clock_is_set(jump, tmp_path, monkeypatch):
+    store, clock, looks = str(tmp_path / "p.zarr"), time.time, []
+
+    def jumping():
+        looks.append(clock())
+        return clock() + jump * len(looks)  # each time it is read
+
+    monkeypatch.setattr(time, "time", jumping)
+    with beating(store):
+        cannot_hold("so its lock is not cleared", store, clear=True)
+    with locks.hold(store, clear=True) as claim:  # its run has ended
+        assert claim.held()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff", b'{"run": NaN}'])

@@ -132,7 +132,7 @@ def fit(
     """Fit a model to the dataset store DATA and write it to the new store MODEL."""
     from daskgp.cli.settings import build_estimator
     from daskgp.estimators import load, save_into
-    from daskgp.flow.io import locks, models, open_dataset
+    from daskgp.flow.io import checkpoints, locks, models, open_dataset
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
@@ -145,8 +145,9 @@ def fit(
             remark = "is complete already and left as it is; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
-            with models.reserve(model_store, resume) as group, cluster.executor():
-                place = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
+            with models.reserve(model_store, claim, resume) as group, cluster.executor():
+                at = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
+                place = checkpoints.Place(at, claim)
                 estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
                 claim.check()
                 save_into(estimator, group, model_store)

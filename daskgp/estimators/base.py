@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
-import dask.array as da
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import linalg, metrics, scaling
 from daskgp.backend import resolve_device
-from daskgp.errors import InputError, MemoryRunError, SettingError
+from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.places import scratch_rows
@@ -26,8 +26,10 @@ from daskgp.flow import average as averaging
 from daskgp.flow import io, partition, rounds, scheduled, visible
 from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
+from daskgp.flow import score as scoring
 from daskgp.flow.cluster import Executor
-from daskgp.flow.io import grids, reading
+from daskgp.flow.io import locks
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.members import Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.progress import ShowProgress
@@ -145,7 +147,15 @@ class GaussianProcess(RegressorMixin, NestedKernel):
 
     # -- fitting -----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, checkpoint: str | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        checkpoint: str | None = None,
+        *,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+    ) -> Self:
         """Fit to training rows wherever they lie.
 
         Parameters
@@ -158,7 +168,12 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             Targets; several share the kernel and the noise variance.
         checkpoint : str, optional
             URL where every evaluation of training is kept; a fit with the same data and settings
-            goes on from it and ends with the same bits.
+            goes on from it and ends with the same bits.  One fit at a time has a checkpoint; its
+            lock is an object beside it, and that of a killed fit on this host is taken over.
+        wait : float
+            Seconds to wait for another fit with the same checkpoint to end.
+        clear_lock : bool
+            Whether to take over the lock that a dead fit left, of another host too.
 
         Returns
         -------
@@ -171,11 +186,22 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         PlanError
             If the work does not fit the memory of the workers.
         RunError
-            If the cluster fails; a MemoryRunError where its tasks ran out of memory.
+            If the cluster fails, or another fit has the checkpoint; a MemoryRunError where tasks
+            ran out of memory.
         """
-        return self._fit(X, y, checkpoint)
+        if checkpoint is None:
+            with _noted("pass checkpoint= to fit, and what is trained is not lost", self):
+                return self._fit(X, y)
+        url = str(checkpoint)
+        with (
+            locks.hold(url, wait, clear_lock, resume=True) as claim,
+            _noted(f"the same fit with checkpoint={url!r} goes on from here", self),
+        ):
+            return self._fit(X, y, Place(url, claim))
 
-    def _fit(self, X: Any, y: Any, checkpoint: str | None = None, keep: str | None = None) -> Self:
+    def _fit(
+        self, X: Any, y: Any, checkpoint: Place | None = None, keep: str | None = None
+    ) -> Self:
         """``fit``; rows that prediction needs are kept at the URL ``keep``, if there are any."""
         check_settings(self)
         if y is None:
@@ -269,7 +295,7 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         self,
         rows: io.Rows,
         executor: Executor,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str | None = None,
     ) -> None:
         for array in (rows.X, rows.y):
@@ -300,7 +326,7 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         stage: rounds.Rounds,
         theta: Theta,
         sums: scaling.Sums,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str,
     ) -> None:
         """Train from initial hyper-parameters, solve, and remember what prediction needs."""
@@ -501,15 +527,11 @@ class GaussianProcess(RegressorMixin, NestedKernel):
 
     def score(self, X: Any, y: Any) -> float:
         """Coefficient of determination R² of the mean at X against y; 1 is perfect."""
-        mean = self.predict(X)
-        if grids.is_xarray(mean):
-            mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
-        if isinstance(mean, da.Array):
-            y = da.asarray(y)
-        elif isinstance(y, np.ma.MaskedArray):
-            y = reading.unmasked(y)
-        error = metrics.nmse(y, mean)
-        return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
+        return 1.0 - self._error(X, y, self.predict(X), metrics.nmse)
+
+    def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
+        executor = Executor.current(self.progress)
+        return scoring.compared(self.solved_, X, y, mean, error, executor)
 
     def log_marginal_likelihood(self) -> float:
         """Log evidence of the training targets in their own units, or the bound maximised."""
@@ -518,12 +540,21 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
         return self.objective_ - self.n_rows_ * float(np.log(self.solved_.scaling.y_scale).sum())
 
-    def save(self, url: str) -> None:
-        """Write the fitted model to a new store; ``daskgp.load`` reads it back."""
+    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+        """Write the fitted model to a new store; ``daskgp.load`` reads it back.
+
+        Parameters
+        ----------
+        url : str
+            Where; one run at a time writes there, its lock is an object beside it.
+        wait, clear_lock
+            As for ``fit``.
+        """
         from daskgp.estimators.persist import save
 
         check_is_fitted(self, "solved_")
-        save(self, url)
+        with locks.hold(str(url), wait, clear_lock, resume=True):
+            save(self, url)
 
     @property
     def n_iter_(self) -> int:
@@ -615,3 +646,16 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             raise InputError(
                 f"{self._n_inputs()} {self.inputs_label} for {n} usable rows: choose at most {n}"
             )
+
+
+@contextmanager
+def _noted(note: str, estimator: GaussianProcess) -> Iterator[None]:
+    """Say with the failure of a run how training goes on after it."""
+    try:
+        yield
+    except MemoryRunError:  # its remedy is another setting, with which a fit begins anew
+        raise
+    except RunError as error:
+        if estimator.optimizer is not None:
+            error.add_note(note)
+        raise

@@ -26,6 +26,7 @@ from daskgp.flow import plan as planning
 from daskgp.flow import predict as prediction
 from daskgp.flow.actions import ActionRounds
 from daskgp.flow.cluster import Executor
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.layout import read_layout
 from daskgp.flow.prepare import arrange
 from daskgp.flow.progress import ShowProgress
@@ -443,7 +444,7 @@ progress
         self,
         rows: io.Rows,
         executor: Executor,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str | None = None,
     ) -> None:
         with kept_rows(keep, self.store) as place:
@@ -479,7 +480,7 @@ progress
         stage: rounds.Rounds,
         theta: Theta,
         sums: scaling.Sums,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str,
     ) -> None:
         if self._sparse and self.loss == "projected" and self.optimizer is not None:

@@ -18,6 +18,7 @@ from daskgp.flow import io, rounds, supports
 from daskgp.flow import plan as planning
 from daskgp.flow.actions import ActionRounds
 from daskgp.flow.cluster import Executor
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
@@ -120,7 +121,7 @@ class CGGP(GaussianProcess):
         return max(block_rows, min(n, acting.HELD_POINTS)), n, 1
 
     def _fit_rows(
-        self, rows: io.Rows, executor: Executor, checkpoint: str | None, keep: str | None = None
+        self, rows: io.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
     ) -> None:
         # trains nothing, so there is nothing to keep at the checkpoint
         with kept_rows(keep, self.store) as place:
@@ -131,7 +132,7 @@ class CGGP(GaussianProcess):
         stage: rounds.Rounds,
         theta: Theta,
         sums: scaling.Sums,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str,
     ) -> None:
         rows, quiet = stage.rows, dataclasses.replace(stage.executor, show=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from daskgp.estimators import measuring
 from daskgp.estimators.base import GaussianProcess
 from daskgp.flow import io
+from daskgp.flow import plan as planning
 from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact
@@ -73,6 +75,10 @@ progress
 
     def _model(self) -> Exact:
         return Exact()
+
+    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+        wide, fewer = partial(self._planned_wide, rows), "fewer rows or another method"
+        planning.refuse(plan, limit, wide, fewer)
 
     def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
         numbers = sorted({min(len(rows), number) for number in (1_024, 2_048)})

@@ -25,6 +25,7 @@ from daskgp.flow import io, members, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, solve_threads
 from daskgp.flow.experts import ExpertRounds, Objectives, per_task
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.layout import read_layout
 from daskgp.flow.members import Members
 from daskgp.flow.partition import Span
@@ -483,7 +484,7 @@ random_state, progress
         self,
         rows: io.Rows,
         executor: Executor,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str | None = None,
     ) -> None:
         place = kept_rows(keep, self.store) if self._exact else scratch_rows(self.store)

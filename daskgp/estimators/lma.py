@@ -20,6 +20,7 @@ from daskgp.estimators.settings import JITTER, whole
 from daskgp.flow import io, local, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.partition import Span, Window
@@ -316,7 +317,7 @@ class LMA(GaussianProcess):
         self,
         rows: io.Rows,
         executor: Executor,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str | None = None,
     ) -> None:
         with kept_rows(keep, self.store) as place:

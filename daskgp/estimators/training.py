@@ -14,6 +14,7 @@ from daskgp import scaling, selection, train
 from daskgp.estimators.settings import whole
 from daskgp.flow import partition, rounds
 from daskgp.flow.io import checkpoints
+from daskgp.flow.io.checkpoints import Place
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
 
@@ -72,7 +73,7 @@ def train_theta(
     stage: rounds.Rounds,
     theta: Theta,
     sums: scaling.Sums,
-    checkpoint: str | None,
+    checkpoint: Place | None,
 ) -> tuple[Theta, list[dict[str, Any]]]:
     """Trained hyper-parameters and the history of their training."""
     if estimator.optimizer is None:
@@ -87,7 +88,7 @@ def plan_run(
     stage: rounds.Rounds,
     theta: Theta,
     sums: scaling.Sums,
-    checkpoint: str | None,
+    checkpoint: Place | None,
 ) -> Run:
     """The run that trains from hyper-parameters."""
     return Run(
@@ -159,11 +160,11 @@ def bounds(
 
 
 def _tape(
-    estimator: GaussianProcess, checkpoint: str | None, sums: scaling.Sums
+    estimator: GaussianProcess, checkpoint: Place | None, sums: scaling.Sums
 ) -> checkpoints.Checkpoint | None:
     if checkpoint is None:
         return None
-    return checkpoints.Checkpoint(checkpoint, run_identity(estimator, sums))
+    return checkpoints.Checkpoint(checkpoint.url, run_identity(estimator, sums), checkpoint.claim)
 
 
 def run_identity(

@@ -6,17 +6,19 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import dask.array as da
 import numpy as np
 from dask import delayed
 from distributed.system import MEMORY_LIMIT
+from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
-from daskgp.errors import InputError, NumericalError, SettingError
+from daskgp.errors import InputError, MemoryRunError, NumericalError, SettingError
 from daskgp.estimators import measuring, subset, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.inputs import ChosenInputs
@@ -25,7 +27,8 @@ from daskgp.estimators.settings import JITTER, check_settings, choice, positive,
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, freed_memory_is_kept, solve_threads
-from daskgp.flow.io import grids, reading
+from daskgp.flow.io import grids
+from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
 from daskgp.flow.steps import Steps
@@ -199,18 +202,8 @@ class VariationalGP(GaussianProcess):
         """R² of the mean of y at X; for a Bernoulli likelihood the share of right classes."""
         if not likelihoods.by_name(self.likelihood).discrete:
             return super().score(X, y)
-        mean = self.predict(X, include_noise=True)
-        if grids.is_xarray(mean):
-            mean, y = grids.scored_arrays(mean, y, self.solved_.vector_target)
-        if isinstance(mean, da.Array):
-            y = da.asarray(y)
-        elif isinstance(y, np.ma.MaskedArray):
-            y = reading.unmasked(y)
-        if self.likelihood.startswith("bernoulli"):
-            error = metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
-        else:
-            error = metrics.nmse(y, mean)
-        return 1.0 - float(error.compute() if isinstance(error, da.Array) else error)
+        error = _wrong_classes if self.likelihood.startswith("bernoulli") else metrics.nmse
+        return 1.0 - self._error(X, y, self.predict(X, include_noise=True), error)
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -338,6 +331,20 @@ class VariationalGP(GaussianProcess):
             bytes_client=client,
         )
 
+    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+        planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
+        planning.refuse_batch(plan, limit, planned, batch)
+
+    def _out_of_memory(
+        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+    ) -> MemoryRunError:
+        planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
+        return planning.batch_out_of_memory(error, self._plan(rows), limit, planned, batch)
+
+    def _planned_batch(self, rows: io.Rows, batch_rows: int) -> planning.Plan:
+        """The plan for batches of so many rows."""
+        return clone(self).set_params(batch_rows=batch_rows)._plan(rows)
+
     def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
         """One run of a few steps once the bases are full, which take the same for any rows."""
         batch, most = self._batch(len(rows)), self._n_inputs() + self._n_mean(len(rows))
@@ -361,7 +368,7 @@ class VariationalGP(GaussianProcess):
         return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
 
     def _fit_rows(
-        self, rows: io.Rows, executor: Executor, checkpoint: str | None, keep: str | None = None
+        self, rows: io.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
     ) -> None:
         if self._likelihood().discrete:
             remedy = f"put it in {visible.HERE}, with store= where fit writes it"
@@ -375,13 +382,14 @@ class VariationalGP(GaussianProcess):
         stage: rounds.Rounds,
         theta: Theta,
         sums: scaling.Sums,
-        checkpoint: str | None,
+        checkpoint: Place | None,
         keep: str,
     ) -> None:
         keeper = None
         if checkpoint is not None:
             free = ("progress", "max_iter")
-            keeper = Snapshots(checkpoint, training.run_identity(self, sums, free))
+            identity = training.run_identity(self, sums, free)
+            keeper = Snapshots(checkpoint.url, identity, checkpoint.claim)
         kept = keeper.read() if keeper else None
         seed = self._seed() if kept is None else int(kept["seed"])
         fit = self._begin(stage, theta, sums, seed)
@@ -687,6 +695,11 @@ class VariationalGP(GaussianProcess):
         self._run, self.n_rows_ = run, int(rows)
         stage = dataclasses.replace(fit.stage, model=model)
         self._remember(stage, theta, model.solve(prepared), None)
+
+
+def _wrong_classes(y: Any, mean: Any) -> Any:
+    """Share of classes 0 and 1 that are not the likelier one."""
+    return metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
 
 
 def _check_targets(

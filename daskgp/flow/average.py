@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph
 from daskgp.errors import InputError
 from daskgp.flow import io
 from daskgp.flow.cluster import single_blas_thread
-from daskgp.flow.io import grids, reading
+from daskgp.flow.io import grids, lazy, reading
 from daskgp.flow.predict import solved_node
 from daskgp.flow.solved import Solved, check_columns
 
@@ -42,7 +42,7 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
         return _of_grid(solved, X, weights, include_noise)
     names = io.column_names(X)
     if io.is_zarr(X):
-        X = da.from_zarr(X)
+        X = lazy.from_zarr(X)
     eager = not isinstance(X, da.Array)
     X = reading.unmasked(X) if eager else X
     check_columns(solved, X, names)
@@ -66,7 +66,7 @@ def lazy_average(
     Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows: bits do not
     depend on the workers.  The mean needs the tiles alone.
     """
-    X, w = X.rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
+    X, w = lazy.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
     node, count = solved_node(solved), X.numblocks[0]
     token = dask.base.tokenize(solved, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
@@ -132,7 +132,7 @@ def _given_weights(weights: Any, n: int) -> Any:
     if weights is None:
         return np.ones(n)
     if io.is_zarr(weights):
-        weights = da.from_zarr(weights)
+        weights = lazy.from_zarr(weights)
     w = weights if isinstance(weights, da.Array) else reading.unmasked(weights)
     reading.check_kind("weights", w)
     if w.shape != (n,):

@@ -172,29 +172,59 @@ def needed(plan: Plan) -> int:
     return max(fitting, predicting)
 
 
-def refuse(plan: Plan, limit: int | None, planned: Callable[[int], Plan]) -> None:
+def refuse(
+    plan: Plan,
+    limit: int | None,
+    planned: Callable[[int], Plan],
+    fewer: str = "fewer inputs of the method",
+) -> None:
     """Raise PlanError if the plan needs more than a task's memory limit or the client's memory.
 
-    ``planned`` gives the plan for blocks of so many rows.
+    ``planned`` gives the plan for blocks of so many rows; ``fewer`` is what to choose where none
+    fits.
     """
+    _refuse_client(plan)
+    if _inside(plan, limit):
+        return
+    fits = _most(plan.block_rows, lambda k: _inside(planned(k), limit))
+    if fits < 1:
+        raise PlanError(
+            f"a task needs {_size(needed(planned(1)))} with one row, a worker thread has "
+            f"{_size(limit or MEMORY_LIMIT)}: give the workers more memory or choose {fewer}"
+        )
+    raise PlanError(
+        f"a block of {plan.block_rows} rows needs {_size(needed(plan))}, a worker thread "
+        f"has {_size(limit or MEMORY_LIMIT)}: set block_rows to at most {fits} (where the chunks "
+        "of the store are larger than that, rewrite it with smaller ones)"
+    )
+
+
+def refuse_batch(
+    plan: Plan, limit: int | None, planned: Callable[[int], Plan], batch_rows: int
+) -> None:
+    """As ``refuse``, for a method of mini-batches; ``planned`` gives the plan for others."""
+    _refuse_client(plan)
+    if _inside(plan, limit):
+        return
+    fits = _most(batch_rows, lambda k: _inside(planned(k), limit))
+    remedy = f"set batch_rows to at most {fits}" if fits else "choose fewer inputs of the method"
+    raise PlanError(
+        f"a batch of {batch_rows} rows needs {_size(needed(plan))}, a worker thread has "
+        f"{_size(limit or MEMORY_LIMIT)}: {remedy} or give the workers more memory"
+    )
+
+
+def _inside(plan: Plan, limit: int | None) -> bool:
+    """Whether a worker thread with so many bytes holds what the plan needs."""
+    return limit is None or needed(plan) <= SHARE * limit
+
+
+def _refuse_client(plan: Plan) -> None:
     if plan.bytes_client > SHARE * MEMORY_LIMIT:
         raise PlanError(
             f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, this machine has "
             f"{_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
         )
-    if limit is None or needed(plan) <= SHARE * limit:
-        return
-    fits = _most(plan.block_rows, lambda k: needed(planned(k)) <= SHARE * limit)
-    if fits < 1:
-        raise PlanError(
-            f"a task needs {_size(needed(planned(1)))} with one row, a worker thread has "
-            f"{_size(limit)}: give the workers more memory or choose fewer inputs of the method"
-        )
-    raise PlanError(
-        f"a block of {plan.block_rows} rows needs {_size(needed(plan))}, a worker thread "
-        f"has {_size(limit)}: set block_rows to at most {fits} (where the chunks of the store are "
-        "larger than that, rewrite it with smaller ones)"
-    )
 
 
 def _most(below: int, fits: Callable[[int], bool]) -> int:
@@ -219,6 +249,19 @@ def out_of_memory(
     fits = _most(plan.block_rows, lambda k: 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
     remedy = f"set block_rows to at most {fits}" if fits else "choose fewer inputs of the method"
     return _short_of_memory(error, f"blocks of {plan.block_rows} rows", limit, remedy)
+
+
+def batch_out_of_memory(
+    error: MemoryRunError,
+    plan: Plan,
+    limit: int | None,
+    planned: Callable[[int], Plan],
+    batch_rows: int,
+) -> MemoryRunError:
+    """As ``out_of_memory``; ``planned`` gives the plan for batches of so many rows."""
+    fits = _most(batch_rows, lambda k: 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
+    remedy = f"set batch_rows to at most {fits}" if fits else "choose fewer inputs of the method"
+    return _short_of_memory(error, f"batches of {batch_rows} rows", limit, remedy)
 
 
 def experts_out_of_memory(
@@ -267,8 +310,7 @@ def refuse_experts(
     """
 
     def fits(found: Plan) -> bool:
-        inside = limit is None or needed(found) <= SHARE * limit
-        return inside and found.bytes_client <= SHARE * MEMORY_LIMIT
+        return _inside(found, limit) and found.bytes_client <= SHARE * MEMORY_LIMIT
 
     if fits(plan):
         return

@@ -13,6 +13,7 @@ from daskgp.errors import InputError
 from daskgp.flow import io
 from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.io import grids, reading
+from daskgp.flow.io.lazy import from_zarr, plainly
 from daskgp.flow.solved import Solved, check_columns
 from daskgp.model import TILE_ROWS
 
@@ -33,7 +34,7 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
             check_columns(solved, X, names)
         return _on_grid(solved, X, spread, include_noise)
     if io.is_zarr(X):
-        X = da.from_zarr(X)
+        X = from_zarr(X)
     eager = not isinstance(X, da.Array)
     X = reading.unmasked(X) if eager else X
     check_columns(solved, X, names)
@@ -67,6 +68,7 @@ def in_memory(solved: Solved, X: Any) -> np.ndarray:
 
 def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
     """Mean and spread with the row chunks of X; both come from one task a chunk."""
+    X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     width = solved.n_targets * (1 if spread == "none" else 2)
     predict: Any = _predict_block  # dask's stubs want an array here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -14,6 +15,7 @@ from daskgp import metrics
 from daskgp.errors import InputError
 from daskgp.flow import io, predict, visible
 from daskgp.flow.cluster import Executor
+from daskgp.flow.io import grids, reading
 from daskgp.flow.solved import Solved, check_columns
 from daskgp.likelihoods import Bernoulli
 
@@ -51,11 +53,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
             f"y has {columns} targets, the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
-    for array in (X, y):
-        remedy = f"put it in {visible.HERE}"
-        visible.check(executor, io.behind(array), "the test data", remedy)
-    if solved.kept is not None:
-        visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
+    _check_visible(solved, X, y, executor)
     mean, variance = predict.lazy(solved, X, "variance", include_noise=True)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean), np.nan, y)
@@ -74,6 +72,28 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     if n < observed:
         logger.warning("%d values are left out: their rows miss a feature", observed - n)
     return {**{name: float(value) for name, value in found.items()}, "n": n}
+
+
+def compared(
+    solved: Solved, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any], executor: Executor
+) -> float:
+    """``error(y, mean)`` of the mean at X, of whatever kind; lazy ones are computed in a round."""
+    if grids.is_xarray(mean):
+        mean, y = grids.scored_arrays(mean, y, solved.vector_target)
+    if not isinstance(mean, da.Array):
+        return float(error(reading.unmasked(y) if np.ma.isMaskedArray(y) else y, mean))
+    _check_visible(solved, X, y, executor)
+    found = dask.optimize(error(da.asarray(y), mean))[0]
+    return float(executor.compute(delayed(float)(found)))
+
+
+def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
+    """InputError unless all workers see the stores of test rows and of those kept by a model."""
+    remedy = f"put it in {visible.HERE}"
+    for array in (X, y):
+        visible.check(executor, io.behind(array), "the test data", remedy)
+    if solved.kept is not None:
+        visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
 
 
 def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:

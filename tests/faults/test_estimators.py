@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -158,3 +159,84 @@ def test_rounds_go_on_while_workers_come_back(stores, four, tmp_path):
         found = fitted("lma", train, tmp_path / "found")
         timer.join()
     assert learned(found) == learned(wanted)
+
+
+# -- beside fits and stored predictions ------------------------------------------------------
+
+
+def slowly(block):
+    time.sleep(0.05)
+    return block
+
+
+@pytest.fixture
+def dasks_own(stores):
+    """Places and targets as a Dask array of the user's own, which no store is behind."""
+    places, targets = (zarr.open_group(stores[1], mode="r")[name][...] for name in ("X", "y"))
+    return (
+        da.from_array(places, chunks=(5, 2)).map_blocks(slowly, dtype=float),
+        da.from_array(targets, chunks=5),
+    )
+
+
+def kill_one(client, seconds=0.15):
+    """Kill a worker in a moment; the timer."""
+    client.wait_for_workers(3, timeout=120)
+    timer = threading.Timer(seconds, os.kill, (min(client.run(os.getpid).values()), signal.SIGKILL))
+    timer.start()
+    return timer
+
+
+@pytest.mark.slow
+def test_a_worker_killed_during_a_score_changes_nothing(stores, four, tmp_path, killing, dasks_own):
+    train, places = stores
+    with Client(four) as client:
+        model = fitted("sgpr", train, tmp_path)
+        for given in (daskgp.open_dataset(places), dasks_own):
+            wanted = model.score(*given)
+            killing(client, 0, 2)
+            assert model.score(*given) == wanted
+
+
+@pytest.mark.slow
+def test_a_score_is_computed_again_where_all_workers_are_lost(stores, four, tmp_path, dasks_own):
+    train, _ = stores
+    with Client(four) as client, Client(four, set_as_default=False) as other:
+        client.wait_for_workers(2, timeout=120)
+        model = fitted("sgpr", train, tmp_path)
+        wanted = model.score(*dasks_own)
+        timer = threading.Timer(0.15, other.restart, kwargs={"wait_for_workers": False})
+        timer.start()
+        assert model.score(*dasks_own) == wanted
+        timer.join()
+
+
+@pytest.mark.parametrize(
+    "kept", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lazy", "persisted"]
+)
+def test_a_worker_killed_while_a_dask_array_is_predicted_changes_nothing(
+    kept, stores, four, tmp_path, dasks_own
+):
+    train, X = stores[0], dasks_own[0]
+    with Client(four) as client:
+        model = fitted("lma", train, tmp_path)
+        wanted = dask.compute(*model.predict(X, return_std=True))
+        lazy = model.predict(client.persist(X) if kept else X, return_std=True)
+        timer = kill_one(client)
+        found = dask.compute(*lazy)
+        timer.join()
+    assert [part.tobytes() for part in found] == [part.tobytes() for part in wanted]
+
+
+@pytest.mark.slow
+def test_a_worker_killed_while_rows_are_written_for_a_fit_changes_nothing(
+    stores, four, tmp_path, killing, dasks_own
+):
+    def fit(folder):
+        return made("sgpr").set_params(store=str(tmp_path / folder)).fit(*dasks_own)
+
+    with Client(four) as client:
+        wanted = fit("wanted")
+        killing(client, 0, 2)
+        assert learned(fit("found")) == learned(wanted)
+    assert not [*tmp_path.glob("*/*")]  # the rows are gone

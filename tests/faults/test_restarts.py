@@ -1,6 +1,7 @@
 """A cluster that is restarted or gone while a fit runs: the round is done again, or one line."""
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -9,7 +10,7 @@ import time
 import dask
 import numpy as np
 import pytest
-from commands import dataset, rows, start, stop_when, succeed
+from commands import dataset, one_line, refused, rows, start, stop_when, succeed
 from distributed import Client
 
 import daskgp
@@ -261,9 +262,10 @@ def test_workers_with_another_daskgp_are_refused(cluster, tmp_path, data):
         pass
     with Client(cluster.address), pytest.raises(InputError, match=line):
         lma().fit(*daskgp.open_dataset(data))
+    assert re.search(line, refused("plan", data, "--scheduler", cluster.address, "--model", "sgpr"))
 
 
-def test_an_address_that_never_answers_is_one_line():
+def test_an_address_that_never_answers_is_one_line(data):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -275,3 +277,7 @@ def test_an_address_that_never_answers_is_one_line():
         ):
             pass
         assert time.monotonic() - began < 20
+        process = start("plan", data, "--model", "sgpr", "--scheduler", address)
+        stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (2, "")
+    assert "no Dask scheduler answers at" in one_line(stderr)

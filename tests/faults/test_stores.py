@@ -1,10 +1,12 @@
 """Stores that fail for a moment, are damaged, or fill up while they are written."""
 
 import os
+import pickle
 import shutil
 import subprocess
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -12,7 +14,8 @@ from commands import dataset, files, refused, rows, succeed
 
 import daskgp
 from daskgp.errors import RunError, StoreError
-from daskgp.flow.io import reading
+from daskgp.flow import io
+from daskgp.flow.io import lazy, reading
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14", "--set", "max_iter=12")
 
@@ -152,3 +155,62 @@ def test_a_fit_whose_disk_fills_up_goes_on_where_there_is_space_again(
     mine, theirs = files(model), files(whole)
     assert set(mine) == set(theirs)
     assert [name for name in mine if name != "zarr.json" and mine[name] != theirs[name]] == []
+
+
+# -- lazily ----------------------------------------------------------------------------------
+
+DAMAGED = (
+    r"array .*train\.zarr/X, rows 150 to 1\d9 cannot be read: damaged chunk: .*: convert again"
+)
+
+
+@pytest.fixture
+def model():
+    return daskgp.SGPR(n_inducing=5, optimizer=None, progress=False).fit(*rows(100))
+
+
+LAZY = {
+    "the array itself": lambda model, X: X,
+    "a part of it": lambda model, X: X[120:190, 1],
+    "chosen rows": lambda model, X: X[[3, 170, 390]],
+    "other chunks": lambda model, X: X.rechunk((70, 2)) + 1,
+    "a prediction": lambda model, X: model.predict(X, return_std=True)[1],
+    "an average": lambda model, X: model.predict_average(X)[0],
+    "of a Zarr array": lambda model, X: model.predict(io.behind(X)),
+    "of Dask's own": lambda model, X: model.predict(da.from_zarr(io.behind(X))),
+}
+
+
+@pytest.mark.parametrize("case", LAZY)
+def test_a_damaged_chunk_that_is_read_lazily_is_refused_by_name(case, data, model):
+    found = LAZY[case](model, daskgp.open_dataset(data)[0])
+    wanted = np.asarray(found)
+    assert np.isfinite(wanted).all()
+    damage(data, "garbage")
+    with pytest.raises(StoreError, match=DAMAGED) as caught:
+        found.compute()
+    assert "\n" not in str(caught.value)
+    assert len(pickle.dumps(dict(found.dask))) < 200_000
+
+
+def test_sound_chunks_beside_a_damaged_one_are_read(data, model):
+    X, _ = daskgp.open_dataset(data)
+    damage(data, "garbage")
+    assert np.isfinite(model.predict(X)[:150].compute()).all()
+
+
+def test_lazy_parts_are_those_of_the_array(data):
+    X, y = daskgp.open_dataset(data)
+    values, targets = io.behind(X)[...], io.behind(y)[...]
+    for key in (slice(7, 230, 3), slice(None, None, -1), [9, 3, 300], 5, (slice(None), 1)):
+        np.testing.assert_array_equal(X[key].compute(), values[key])
+    np.testing.assert_array_equal(X[targets > 2].compute(), values[targets > 2])
+    np.testing.assert_array_equal(X[y > 2].compute(), values[targets > 2])
+
+
+def test_a_lazy_read_that_fails_for_a_moment_is_repeated(data, monkeypatch, caplog):
+    monkeypatch.setattr(Failing, "left", 0)
+    X = lazy.from_zarr(opened(data)["X"])
+    Failing.left = 2
+    assert X[:50].compute().shape == (50, 2)
+    assert "connection reset by peer" in caplog.text

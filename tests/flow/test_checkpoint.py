@@ -1,13 +1,20 @@
 """Checkpoints: a run that was stopped goes on and ends with the same bits."""
 
+import json
+import os
+
 import numpy as np
 import pytest
 import zarr
+from commands import foreign
 
-from daskgp import SGPR, ExactGP
-from daskgp.errors import StoreError
+from daskgp import CGGP, SGPR, SVGP, ExactGP
+from daskgp.errors import MemoryRunError, RunError, StoreError
 from daskgp.flow import rounds
+from daskgp.flow.cluster import Executor
+from daskgp.flow.io import locks
 from daskgp.flow.io.checkpoints import Checkpoint
+from daskgp.flow.io.snapshots import Snapshots
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 6, (150, 2))
@@ -145,3 +152,145 @@ def test_rows_are_kept_one_a_chunk_and_can_be_forgotten(tmp_path):
         Checkpoint(tape.url, {"a": 2}).read()
     tape.remove()
     assert not (tmp_path / "c.zarr").exists()
+
+
+# -- one fit at a time -----------------------------------------------------------------------
+
+
+def svgp(**settings):
+    return SVGP(n_inducing=10, batch_rows=50, max_iter=6, progress=False, **settings)
+
+
+@pytest.fixture
+def during(monkeypatch):
+    """``during(act, number)``: ``act()`` runs once, after so many rounds of the next fit."""
+
+    def plan(act, number=3):
+        compute, left = Executor._compute, iter(range(number, -1, -1))
+
+        def computed(self, *given):
+            if next(left, None) == 0:
+                act()
+            return compute(self, *given)
+
+        monkeypatch.setattr(Executor, "_compute", computed)
+
+    return plan
+
+
+def raised(error):
+    def act():
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("make", [model, svgp])
+def test_a_second_fit_stops_or_waits_where_one_is_at_work(make, tmp_path, during):
+    url, refusals = str(tmp_path / "checkpoint"), []
+
+    def fit_again():
+        with pytest.raises(RunError, match=r"is at work and holds the lock .*checkpoint\.lock"):
+            make().fit(X, Y, checkpoint=url)
+        with pytest.raises(RunError, match=f"process {os.getpid()} on host") as caught:
+            make().fit(X, Y, checkpoint=url, wait=0.01, clear_lock=True)
+        refusals.append(str(caught.value))
+
+    during(fit_again)
+    found = make().fit(X, Y, checkpoint=url)
+    assert outcome(found) == outcome(make().fit(X, Y))
+    assert "\n" not in refusals[0]
+    assert not os.path.exists(f"{url}.lock")
+
+
+@pytest.mark.parametrize("error", [Stopped(), KeyboardInterrupt(), RunError("no workers")])
+@pytest.mark.parametrize("make", [model, svgp])
+def test_a_fit_that_fails_or_is_interrupted_gives_its_lock_back(make, error, tmp_path, during):
+    url = str(tmp_path / "checkpoint")
+    during(raised(error))
+    with pytest.raises(type(error)):
+        make().fit(X, Y, checkpoint=url)
+    assert not os.path.exists(f"{url}.lock")
+    assert outcome(make().fit(X, Y, checkpoint=url)) == outcome(make().fit(X, Y))
+
+
+def test_the_lock_of_a_fit_that_was_killed_is_taken_over_on_its_host(tmp_path):
+    url = str(tmp_path / "checkpoint")
+    gone = json.loads(locks.Holder.here("abc").content())
+    foreign(url, **{**gone, "started": gone["started"] - 100})  # another process had this number
+    model(max_iter=1).fit(X, Y, checkpoint=url)
+    assert not os.path.exists(f"{url}.lock")
+
+
+def test_the_lock_of_a_fit_that_died_elsewhere_is_cleared_on_request(tmp_path):
+    url = str(tmp_path / "checkpoint")
+    foreign(url)
+    with pytest.raises(RunError, match=r"process 4 on host elsewhere .*clear_lock=True in Python"):
+        model(max_iter=1).fit(X, Y, checkpoint=url)
+    model(max_iter=1).fit(X, Y, checkpoint=url, clear_lock=True)
+    assert not os.path.exists(f"{url}.lock")
+
+
+def test_a_fit_whose_lock_another_took_writes_no_more(tmp_path, during):
+    url = str(tmp_path / "checkpoint")
+    during(lambda: foreign(url), 1)
+    with pytest.raises(RunError, match="is not this run's any more") as caught:
+        model().fit(X, Y, checkpoint=url)
+    assert not os.path.exists(url)
+    assert json.loads((tmp_path / "checkpoint.lock").read_text())["host"] == "elsewhere"
+    assert "\n" not in str(caught.value)
+
+
+def test_the_state_of_long_runs_is_written_under_the_lock_too(tmp_path):
+    url = str(tmp_path / "checkpoint")
+    with locks.hold(url) as claim:
+        kept = Snapshots(url, {}, claim)
+        kept.write(100, {"a": X})
+        foreign(url)
+        with pytest.raises(RunError, match="is not this run's any more"):
+            kept.write(200, {"a": Y})
+    np.testing.assert_array_equal(kept.read()["a"], X)
+
+
+def test_a_model_is_saved_by_one_at_a_time(tmp_path):
+    fitted, url = model(optimizer=None).fit(X, Y), str(tmp_path / "model.zarr")
+    with locks.hold(url), pytest.raises(RunError, match="is at work and holds the lock"):
+        fitted.save(url)
+    assert os.listdir(tmp_path) == []
+    fitted.save(url)
+    assert os.listdir(tmp_path) == ["model.zarr"]
+
+
+# -- what a failure says ---------------------------------------------------------------------
+
+
+def notes(error):
+    return getattr(error, "__notes__", [])
+
+
+def test_a_failure_says_how_training_goes_on(tmp_path, during):
+    error, url = RunError("the scheduler is gone"), str(tmp_path / "checkpoint")
+    during(raised(error))
+    with pytest.raises(RunError):
+        model().fit(X, Y)
+    assert notes(error) == ["pass checkpoint= to fit, and what is trained is not lost"]
+    error = RunError("the scheduler is gone")
+    during(raised(error))
+    with pytest.raises(RunError):
+        model().fit(X, Y, checkpoint=url)
+    assert notes(error) == [f"the same fit with checkpoint={url!r} goes on from here"]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "error"),
+    [
+        (model(), MemoryRunError("workers died")),  # its remedy is another setting
+        (model(optimizer=None), RunError("no workers")),
+        (CGGP(), RunError("no workers")),
+    ],
+)
+def test_nothing_is_said_of_checkpoints_where_they_do_not_help(estimator, error, during):
+    during(raised(error), 1)
+    with pytest.raises(RunError) as caught:
+        estimator.fit(X, Y)
+    assert notes(caught.value) == []

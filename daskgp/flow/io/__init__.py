@@ -2,7 +2,6 @@
 
 from daskgp.flow.io.datasets import (
     Rows,
-    behind,
     column_names,
     dataset_arrays,
     is_zarr,
@@ -11,6 +10,7 @@ from daskgp.flow.io.datasets import (
     rows_of,
 )
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
+from daskgp.flow.io.lazy import behind
 from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
 from daskgp.flow.io.remote import address, local_folder
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
 
 from daskgp.errors import StoreError
-from daskgp.flow.io import groups
+from daskgp.flow.io import groups, locks
 
 FORMAT, ROWS = "daskgp-checkpoint", "evaluations"
+
+
+class Place(NamedTuple):
+    """Where a training run is kept, and the lock under which it is written there."""
+
+    url: str
+    claim: locks.Claim
 
 
 @dataclass(frozen=True)
@@ -24,10 +31,13 @@ class Checkpoint:
         Where; made on the first evaluation.
     identity : dict
         What the run depends on; a checkpoint of anything else is refused.
+    claim : Claim, optional
+        The lock without which nothing is written.
     """
 
     url: str
     identity: dict[str, Any]
+    claim: locks.Claim | None = None
 
     def read(self) -> np.ndarray:
         """The evaluations kept so far (count, 2 k + 1)."""
@@ -50,7 +60,9 @@ class Checkpoint:
         return found[: len(found) if whole.all() else int(np.argmin(whole))]
 
     def append(self, index: int, row: np.ndarray) -> None:
-        """Keep row number ``index``."""
+        """Keep row number ``index``; RunError where the lock is another run's."""
+        if self.claim is not None:
+            self.claim.check()
         with groups.writing(self.url, "checkpoint"):
             if index == 0:
                 array = self._create(len(row))

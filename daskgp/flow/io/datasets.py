@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import InputError, StoreError
-from daskgp.flow.io import grids, groups, reading, remote, writers
+from daskgp.flow.io import grids, groups, lazy, reading, remote, writers
 from daskgp.flow.partition import default_block_rows
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
@@ -108,7 +108,7 @@ def _as_dask(array: zarr.Array) -> da.Array:
     identity = {} if group is None else group.attrs.asdict()
     token = dask.base.tokenize(remote.address(array), array.metadata.to_dict(), identity)
     chunks = (row_step(array), *array.shape[1:])
-    return da.from_array(array, chunks=chunks, name=f"dataset-{token}")
+    return lazy.from_zarr(array, chunks, f"dataset-{token}")
 
 
 def _open_complete(url: str, options: str = "") -> zarr.Group:
@@ -225,7 +225,7 @@ def rows_of(
         X, y, names = grids.training_arrays(X, y)
     else:
         names = column_names(X), column_names(y)
-    X, y = behind(X), behind(y)
+    X, y = lazy.behind(X), lazy.behind(y)
     if isinstance(X, zarr.Array) and isinstance(y, zarr.Array):
         _check_shapes(X, y)
         check_aligned(X, y, "training data")
@@ -254,22 +254,13 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):
         return (str(X.name),)
-    array = behind(X)
+    array = lazy.behind(X)
     if isinstance(array, zarr.Array) and array.path:
         key = {"X": "feature_names", "y": "target_names"}.get(array.path.rpartition("/")[2])
         group = groups.parent_of(array) if key else None
         found = None if group is None else group.attrs.get(str(key))
         return tuple(str(name) for name in found) if isinstance(found, list) else None
     return None
-
-
-def behind(x: Any) -> Any:
-    """The Zarr array that a dask array reads whole and unchanged, else the object itself."""
-    if isinstance(x, da.Array):
-        array = x.dask.get("original-" + x.name) if "original-" + x.name in x.dask else None
-        if isinstance(array, zarr.Array) and array.shape == x.shape and array.dtype == x.dtype:
-            return array
-    return x
 
 
 def _rows(X: Any, y: Any, chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:
@@ -297,7 +288,7 @@ def _check_shapes(X: Any, y: Any) -> None:
 def _lazy_or_here(x: Any) -> Any:
     """A dask array of a dask or Zarr array, else a NumPy array."""
     if isinstance(x, zarr.Array):
-        return da.from_zarr(x)
+        return lazy.from_zarr(x)
     if not isinstance(x, da.Array):
         return reading.unmasked(x)
     if not isinstance(x._meta, np.ma.MaskedArray):

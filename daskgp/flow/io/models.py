@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import FullDiskError, InputError, StoreError
-from daskgp.flow.io import checkpoints, groups, remote, snapshots
+from daskgp.flow.io import checkpoints, groups, locks, remote, snapshots
 
 FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
@@ -29,11 +29,12 @@ class Stored(NamedTuple):
 
 
 @contextmanager
-def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
-    """An empty model store to be filled at the end of a long fit.
+def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr.Group]:
+    """An empty model store, whose lock is held, to be filled at the end of a long fit.
 
     A path that cannot be written is found out before the work, not after it.  A store made here
-    is removed again if the block fails for its input, or before anything was kept; it stays,
+    is removed again if the block fails for its input, or before anything was kept, unless another
+    run has taken the lock; it stays,
     incomplete, after any other failure, a kill or an interrupt, so that ``resume`` can go on with
     the checkpoint inside it.  A note on the error says so.
     """
@@ -51,7 +52,7 @@ def reserve(url: str, resume: bool = False) -> Iterator[zarr.Group]:
         lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
         if not lasting and kept_of(group):
             error.add_note(GOES_ON)
-        elif not resumed:  # an earlier run is not lost to a mistake in a later command
+        elif not resumed and claim.held():  # what an earlier or a later run made is not lost
             groups.remove(url)
         raise
 

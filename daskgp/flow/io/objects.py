@@ -36,11 +36,11 @@ def create(url: str, content: bytes) -> bool:
 
 
 def _fill(file: IO[bytes], content: bytes, url: str) -> None:
-    """Write a new object, or remove it again, as on a disk that is full."""
+    """Write a new object, or remove it again, as on a full disk or where it is interrupted."""
     try:
         file.write(content)
         file.flush()
-    except OSError:
+    except BaseException:
         delete(url)
         raise
 

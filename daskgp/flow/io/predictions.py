@@ -15,6 +15,7 @@ import zarr
 
 from daskgp.errors import StoreError
 from daskgp.flow.io import datasets, groups, marks
+from daskgp.flow.io.lazy import behind
 
 FORMAT, VERSION = "daskgp-predictions", 2
 
@@ -43,7 +44,7 @@ def inputs_of(url: str, X: da.Array) -> Inputs:
     step = int(X.chunksize[0])
     names = datasets.column_names(X) or [f"column {j}" for j in range(X.shape[1])]
     layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step}
-    found = marks.chunk_marks(url, datasets.behind(X))
+    found = marks.chunk_marks(url, behind(X))
     return Inputs(str(url), int(X.shape[0]), step, layout, found)
 
 

@@ -12,7 +12,8 @@ import zarr
 
 from daskgp.errors import StoreError
 from daskgp.flow.io import groups, reading, remote, writers
-from daskgp.flow.io.datasets import Rows, behind, row_step
+from daskgp.flow.io.datasets import Rows, row_step
+from daskgp.flow.io.lazy import behind
 
 VERSION = 1
 BLOCKS, CUTS, CENTROIDS, RUNS = "blocks", "block_cuts", "block_centroids", "runs"

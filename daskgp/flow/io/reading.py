@@ -92,9 +92,30 @@ def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
     StoreError
         If what is there cannot be decoded.
     """
+    return _read(array, rows, rows)
+
+
+def read_part(array: zarr.Array, key: Any) -> np.ndarray:
+    """Any part of a Zarr array, as tasks of a lazy array ask for it; errors as of ``read``."""
+    return _read(array, key, _rows_in(key, array.shape[0]))
+
+
+def _rows_in(key: Any, n: int) -> slice:
+    """The rows of an array of n rows from the first to the last that a key asks for."""
+    first = key[0] if isinstance(key, tuple) and key else key
+    if isinstance(first, slice):
+        found = range(n)[first]
+        low, high = sorted((found[0], found[-1])) if found else (0, -1)
+    else:
+        rows = np.arange(n)[first]
+        low, high = (int(rows.min()), int(rows.max())) if rows.size else (0, -1)
+    return slice(low, high + 1)
+
+
+def _read(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
     try:
         with _few_at_a_time:
-            return _slice(array, rows)
+            return _slice(array, key, rows)
     except OSError as error:
         raise RunError(f"{_what(array, rows)} cannot be read: {_reason(error)}") from error
     except Exception as error:  # a damaged chunk fails in the codec, each with its own type
@@ -107,14 +128,14 @@ def _for_a_moment(error: BaseException) -> bool:
     return isinstance(error, OSError) and not isinstance(error, LASTING)
 
 
-def _slice(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    """Rows, read again after errors that may pass.
+def _slice(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
+    """What a key asks for, some of these rows, read again after errors that may pass.
 
     The library of retries comes in after an error only: the threading.local that each of its
     calls leaves behind can, as garbage, hang the profiler of a Dask worker on CPython 3.11.
     """
     try:
-        return np.asarray(array[rows])
+        return np.asarray(array[key])
     except OSError as error:
         if not _for_a_moment(error):
             raise
@@ -126,7 +147,7 @@ def _slice(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
         wait=wait_exponential(multiplier=2 * PAUSE) + wait_random(0, PAUSE),
         before_sleep=before_sleep_log(logger, logging.WARNING),
         reraise=True,
-    )(lambda: np.asarray(array[rows]))
+    )(lambda: np.asarray(array[key]))
     return found
 
 

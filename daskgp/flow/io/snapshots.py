@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import StoreError
-from daskgp.flow.io import groups
+from daskgp.flow.io import groups, locks
 
 FORMAT, STEP = "daskgp-snapshot", "step"
 SLOTS = ("slot-0", "slot-1")
@@ -27,10 +27,13 @@ class Snapshots:
         Where; made at the first write.
     identity : dict
         What the run depends on; snapshots of anything else are refused.
+    claim : Claim, optional
+        The lock without which nothing is written.
     """
 
     url: str
     identity: dict[str, Any]
+    claim: locks.Claim | None = None
 
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
@@ -53,7 +56,9 @@ class Snapshots:
         return {name: groups.values_of(groups.array_of(found, name)) for name in sorted(names)}
 
     def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep the arrays of a step."""
+        """Keep the arrays of a step; RunError where the lock is another run's."""
+        if self.claim is not None:
+            self.claim.check()
         url = f"{self.url}/{self._oldest()}"
         with groups.writing(self.url, "checkpoint"):
             if not groups.exists(f"{self.url}/zarr.json"):

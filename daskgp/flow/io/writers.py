@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import zarr
 
 from daskgp.errors import InputError
+from daskgp.flow.cluster import Executor
 from daskgp.flow.io import groups
 
 logger = logging.getLogger("daskgp")
@@ -132,10 +134,18 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
             arrays[name].rechunk((step, *arrays[name].shape[1:]), method="tasks") for name in lazy
         ]
         if lazy:
-            da.store(sources, [targets[name] for name in lazy], lock=False)
+            _store(sources, [targets[name] for name in lazy])
         group.attrs["complete"] = True
     logger.info("wrote %d rows to %s", targets["X"].shape[0], url)
     return targets
+
+
+def _store(sources: list[da.Array], targets: list[Any]) -> None:
+    """Have tasks write dask arrays, each chunk into its own, again where the cluster lost work."""
+    stored: Any = da.store(sources, targets, lock=False, compute=False)
+    arrays = dask.optimize(*(stored if isinstance(stored, tuple | list) else [stored]))
+    nodes = [node for array in arrays for node in array.to_delayed(optimize_graph=False).ravel()]
+    Executor.current(False).compute_all(nodes)
 
 
 def create_rows(
