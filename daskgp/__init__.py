@@ -3,7 +3,7 @@
 Estimators
     SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP, SparseSpectrumGP, ExactGP
 Data and models
-    open_dataset, convert, prepare, load, metrics
+    open_dataset, convert, prepare, load, metrics, plot
 Before and around a fit
     plan, connect, kernels
 Errors
@@ -14,7 +14,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskgp import errors, kernels, metrics
+    from daskgp import errors, kernels, metrics, plot
     from daskgp.errors import DaskgpError, InputError
     from daskgp.estimators import (
         CGGP,
@@ -60,11 +60,12 @@ __all__ = [
     "metrics",
     "open_dataset",
     "plan",
+    "plot",
     "prepare",
 ]
 
 # A name is imported when it is first asked for: `daskgp --help` need not wait for Dask.
-_MODULES = ("errors", "kernels", "metrics")
+_MODULES = ("errors", "kernels", "metrics", "plot")
 _HOMES = {
     "CGGP": "daskgp.estimators",
     "LMA": "daskgp.estimators",

@@ -107,7 +107,7 @@ class Likelihood(ABC):
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Mean and variance, both (n, p), of a new observation y."""
 
-    def supports(self, y: np.ndarray) -> np.ndarray:
+    def supports(self, y: Any) -> Any:
         """Whether each entry can be observed; a missing one (NaN) passes."""
         return np.isfinite(y) | np.isnan(y)
 
@@ -118,11 +118,19 @@ class Likelihood(ABC):
             return
         column = int(np.argmax(bad.any(axis=0)))
         value, count = y[bad[:, column], column][0], bad[:, column].sum()
-        others = f" and {count - 1} more such values" if count > 1 else ""
+        others = f" and {count - 1} others of the kind" if count > 1 else ""
         raise InputError(
             f"target {names[column]!r} holds {float(value):g}{others}, but the {self.name} "
             f"likelihood takes {self._takes}"
         )
+
+    def refuse(self, count: int) -> None:
+        """InputError if so many values cannot be observed."""
+        if count:
+            raise InputError(
+                f"{count} targets are none that can be observed: the {self.name} likelihood takes "
+                f"{self._takes}"
+            )
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
         """Latent constants (p,) at which the mean of y is y_mean; 0 where y is standardised."""
@@ -314,7 +322,7 @@ class Bernoulli(Likelihood):
     link: Literal["probit", "logit"] = "probit"
 
     discrete: ClassVar[bool] = True
-    _takes: ClassVar[str] = "only 0 and 1: code the two classes so"
+    _takes: ClassVar[str] = "only 0 and 1: code the two classes as 0 and 1"
 
     def __post_init__(self) -> None:
         if self.link not in ("probit", "logit"):
@@ -360,7 +368,7 @@ class Bernoulli(Likelihood):
             zero = sum(w * expit(x * spread - mean) for x, w in _hermite())
         return one, one * zero
 
-    def supports(self, y: np.ndarray) -> np.ndarray:
+    def supports(self, y: Any) -> Any:
         return (y == 0) | (y == 1) | np.isnan(y)
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
@@ -421,7 +429,7 @@ class Poisson(Likelihood):
         rate = xp.exp(xp.minimum(mean + 0.5 * variance, 200))  # its square is a number too
         return rate, rate + rate**2 * xp.expm1(xp.minimum(variance, 200))
 
-    def supports(self, y: np.ndarray) -> np.ndarray:
+    def supports(self, y: Any) -> Any:
         return (np.isfinite(y) & (y >= 0) & (y == np.rint(y))) | np.isnan(y)
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ import math
 import numpy as np
 from scipy import special
 
+from daskgp import likelihoods
 from daskgp.errors import InputError
 from daskgp.likelihoods import Likelihood
 from daskgp.typing import Array
@@ -77,7 +78,7 @@ def nmse(y_true: Array, mean: Array) -> Array:
 
 
 def nlpd(
-    y_true: Array, mean: Array, variance: Array, likelihood: Likelihood | None = None
+    y_true: Array, mean: Array, variance: Array, likelihood: Likelihood | str | None = None
 ) -> Array:
     """Mean negative log predictive density, in nats.
 
@@ -85,9 +86,10 @@ def nlpd(
     ----------
     y_true, mean, variance : array, shape (n,) or (n, p)
         Observed values, predictive means and predictive variances (noise included).
-    likelihood : Likelihood, optional
-        Then `mean` and `variance` are those of the latent function, noise left out, and the
-        density of `y_true` is the likelihood's, integrated over it.
+    likelihood : Likelihood or str, optional
+        One of ``daskgp.likelihoods``, or its name.  Then `mean` and `variance` are those of the
+        latent function, noise left out, and the density of `y_true` is the likelihood's,
+        integrated over it.
 
     Returns
     -------
@@ -105,6 +107,8 @@ def nlpd(
     >>> nlpd(np.array([0.0, 2.0]), np.zeros(2), np.zeros(2), Poisson())
     1.346574
     """
+    if isinstance(likelihood, str):
+        likelihood = likelihoods.by_name(likelihood)
     if likelihood is not None:
         arrays = _arrays(latent=True, y_true=y_true, mean=mean, variance=variance)
         return _result(_mean(-_log_density(arrays, likelihood), arrays[0]))

@@ -115,17 +115,20 @@ def history(
     history: Sequence[Mapping[str, Any]],
     *,
     against: str = "evaluations",
+    value: str = "objective",
     title: str = "",
     path: Path | None = None,
 ) -> "Figure":
-    """Objective of a fit over its rounds or its time.
+    """Objective of a fit, or what else its history holds, over its rounds or its time.
 
     Parameters
     ----------
     history : sequence of mappings
-        ``history_`` of an estimator: entries with ``objective`` and the name `against`.
+        ``history_`` of an estimator: entries with the name `against`, some with `value`.
     against : {"evaluations", "iteration", "seconds"}
         What runs along the horizontal axis.
+    value : str, default "objective"
+        What is drawn, such as "validation", the score of held-out rows, or "noise_variance".
     title, path
         As in `posterior_map`.
 
@@ -140,25 +143,32 @@ def history(
     """
     if not len(history):
         raise InputError("history is empty: it has entries after a fit with an optimizer")
-    missing = [key for key in (against, "objective") if key not in history[0]]
-    if missing:
+    if against not in history[0]:
         there = ", ".join(map(str, history[0]))
-        raise InputError(f"history has no {missing[0]!r}: choose against= among {there}")
-    along = np.array([float(entry[against]) for entry in history])
-    objective = np.array([float(entry["objective"]) for entry in history])
+        raise InputError(f"history has no {against!r}: choose against= among {there}")
+    entries = [entry for entry in history if value in entry]
+    if not entries:
+        there = ", ".join(dict.fromkeys(key for entry in history for key in entry))
+        raise InputError(f"history has no {value!r}: choose value= among {there}")
+    along = np.array([float(entry[against]) for entry in entries])
+    drawn = np.array([float(entry[value]) for entry in entries])
     fig, (ax,) = _canvas((6.0, 3.6))
-    ax.plot(along, objective, color=INK, marker="o", markersize=3, linewidth=1.4)
+    ax.plot(along, drawn, color=INK, marker="o", markersize=3, linewidth=1.4)
     ax.annotate(
-        f"{objective[-1]:,.1f}",
-        (along[-1], objective[-1]),
+        f"{drawn[-1]:,.1f}" if value == "objective" else f"{drawn[-1]:.3g}",
+        (along[-1], drawn[-1]),
         xytext=(-2, -6),
         textcoords="offset points",
         ha="right",
         va="top",
     )
     names = {"evaluations": "evaluations of the objective", "seconds": "time (s)"}
+    values = {
+        "objective": "objective (nats)",
+        "validation": "log predictive density of held-out rows (nats)",
+    }
     ax.set_xlabel(names.get(against, against))
-    ax.set_ylabel("objective (nats)")
+    ax.set_ylabel(values.get(value, value))
     _tidy(ax)
     return _finished(fig, title, path)
 

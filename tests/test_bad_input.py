@@ -629,7 +629,7 @@ def test_decoupled_settings_that_cannot_be_used(settings, says):
         (("validation=0.9",), "validation=0.9: hold out at most half of the rows"),
         (("optimizer=l-bfgs",), "optimizer='l-bfgs' needs all rows at every step"),
         (("likelihood=poisson", "mean=linear"), "mean='linear' is least squares of measured"),
-        (("likelihood=bernoulli",), "takes only 0 and 1: code the two classes so"),
+        (("likelihood=bernoulli",), "takes only 0 and 1: code the two classes as 0 and 1"),
         (("likelihood=poisson",), "takes whole numbers from 0 on: give counts, or take another"),
     ],
 )

@@ -20,8 +20,8 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
-from daskgp.errors import InputError, RunError, SettingError, StoreError
-from daskgp.estimators import learning, subset
+from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
+from daskgp.estimators import learning, subset, variational
 from daskgp.estimators.variational import VariationalGP
 from daskgp.flow import stream
 from daskgp.flow.io import snapshots
@@ -721,6 +721,99 @@ def test_a_stream_goes_on_after_a_fit(table, T):
             assert model.n_rows_ == 9 * N
 
 
+def test_a_stream_outweighs_the_average_of_a_fit(table, T, monkeypatch):
+    monkeypatch.setattr(variational, "AVERAGE_FROM", 4)
+    X, y = table
+    model = made("svgp", max_iter=200).fit(X, y)
+    twin, before = made("svgp", max_iter=200, average=False).fit(X, y), model.predict(T)
+    for _ in range(4):
+        twin.partial_fit(X, y + 1.0)
+        model.partial_fit(X, y + 1.0)
+    assert model._run.averaged == 16
+    assert np.mean(model.predict(T) - before) > 0.5 * np.mean(twin.predict(T) - before) > 0.1
+
+
+def test_the_bound_of_a_stream_is_that_of_its_own_steps(table):
+    X, y = table
+    model = made("svgp", max_iter=100).fit(X, y)
+    model.partial_fit(np.concatenate([X, X]), np.concatenate([y, y]))
+    bounds = [entry["objective"] for entry in model.history_]
+    assert model.n_rows_ == 3 * N
+    assert model.objective_ == pytest.approx(np.mean(bounds[100:]), rel=1e-12)
+
+
+def test_a_streamed_model_learns_its_kernel_after_a_load_too(table, tmp_path):
+    X, y = table
+    model = made("decoupled").partial_fit(X, y)
+    model.save(tmp_path / "m.zarr")
+    found, old = daskgp.load(tmp_path / "m.zarr"), np.array(model.kernel_.log_parameters)
+    assert np.abs(found.partial_fit(X, y).kernel_.log_parameters - old).max() > 1e-4
+    fitted = made("decoupled").fit(X, y)
+    fitted.save(tmp_path / "f.zarr")
+    again, old = daskgp.load(tmp_path / "f.zarr"), np.array(fitted.kernel_.log_parameters)
+    np.testing.assert_array_equal(again.partial_fit(X, y).kernel_.log_parameters, old)
+
+
+def test_an_interrupted_stream_leaves_the_model_as_it_was(table, T, monkeypatch):
+    X, y = table
+    model = made("svgp").fit(X, y)
+    twin, wanted = made("svgp").fit(X, y), outcome(model, T)
+    advance, calls = learning.Learning.advance, []
+
+    def interrupted(self, parameters, step):
+        calls.append(step)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(self, parameters, step)
+
+    monkeypatch.setattr(learning.Learning, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.partial_fit(X, y)
+    assert outcome(model, T) == wanted
+    assert outcome(model.partial_fit(X, y), T) == outcome(twin.partial_fit(X, y), T)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
+def test_labels_that_cannot_be_observed_are_not_scored(likelihood, lazy, table):
+    X, y = table[0], np.round(np.abs(table[1])).clip(0, 1)
+    model = made("bernoulli", likelihood=likelihood).fit(X, y)
+    wrong = np.where(np.arange(N) < 3, -1.0, y)
+    given = (da.from_array(X, 40), da.from_array(wrong, 40)) if lazy else (X, wrong)
+    assert np.isfinite(model.score(X, y))
+    with pytest.raises(
+        InputError, match=f"3 targets .* the {likelihood} likelihood takes only|whole"
+    ):
+        model.score(*given)
+
+
+def test_training_that_ends_at_its_limits_is_remarked_upon(table, caplog):
+    X, y = table
+    made("svgp", max_iter=40, average=False).fit(X, y)
+    assert "learning_rate" not in caplog.text
+    made("svgp", max_iter=40, learning_rate=1e4).fit(X, y)
+    (line,) = [r.getMessage() for r in caplog.records if "learning_rate" in r.getMessage()]
+    assert "lengthscale" in line
+
+
+def test_rows_that_a_stream_did_not_learn_from_are_not_counted(table, monkeypatch):
+    X, y = table
+    model = made("svgp").fit(X, y)
+    advance, calls = learning.Learning.advance, []
+
+    def failing(self, parameters, step):
+        calls.append(step)
+        if len(calls) == 3:
+            raise NumericalError("the gradient by root is not finite")
+        return advance(self, parameters, step)
+
+    monkeypatch.setattr(learning.Learning, "advance", failing)
+    with pytest.raises(Stopped, match="step 15"):
+        model.partial_fit(X, y)
+    kept = len(model.history_) - 12
+    assert model.n_rows_ == N + 30 * kept
+
+
 def test_hyper_parameters_stay_in_a_stream_without_an_optimizer(table):
     X, y = table
     model = made("decoupled", optimizer=None, kernel="rbf(0.7)", noise_variance=0.2)
@@ -780,7 +873,7 @@ def test_a_saved_model_predicts_the_same_and_goes_on_learning(kind, table, T, tm
         found.partial_fit(X, y)
         model.partial_fit(X, y)
     # the moments of Adam are not kept, the way is much the same
-    np.testing.assert_allclose(found.predict(T), model.predict(T), atol=0.3 * np.std(y))
+    np.testing.assert_allclose(found.predict(T), model.predict(T), atol=0.4 * np.std(y))
     assert found.score(X, y) > model.score(X, y) - 0.1
     assert [e["iteration"] for e in found.history_] == [e["iteration"] for e in model.history_]
     assert found.history_[:12] == daskgp.load(tmp_path / "m.zarr").history_
@@ -913,8 +1006,25 @@ def test_a_checkpoint_of_another_run_is_refused(other, table, tmp_path, calls):
     model = made("svgp") if other == "estimator" else model
     with pytest.raises(StoreError, match="belongs to other data or settings: remove it") as error:
         model.fit(X, y + (other == "data"), checkpoint=url)
+    named = {"data": "data", "estimator": "n_inducing"}.get(str(other)) or next(iter(other))
+    assert named in str(error.value).partition("(")[2].partition(")")[0]
     assert "\n" not in str(error.value)
     assert not hasattr(model, "solved_")
+
+
+def test_fewer_steps_than_a_checkpoint_has_are_refused(table, tmp_path):
+    url = str(tmp_path / "checkpoint")
+    made("svgp", max_iter=100).fit(*table, checkpoint=url)
+    with pytest.raises(SettingError, match="max_iter=99: the checkpoint is 100 steps on"):
+        made("svgp", max_iter=99).fit(*table, checkpoint=url)
+
+
+def test_a_model_store_is_no_checkpoint(table, tmp_path):
+    url = str(tmp_path / "m.zarr")
+    made("svgp").fit(*table).save(url)
+    with pytest.raises(StoreError, match="is no checkpoint: choose another place"):
+        made("svgp").fit(*table, checkpoint=url)
+    daskgp.load(url)
 
 
 def test_a_checkpoint_of_another_method_is_refused(table, tmp_path):

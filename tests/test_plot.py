@@ -75,6 +75,16 @@ def test_history_is_drawn_over_rounds_or_time(tmp_path):
     assert (tmp_path / "h.svg").read_text().startswith("<?xml")
 
 
+def test_history_draws_what_only_some_steps_have():
+    entries = [{"iteration": i, "objective": -1.0} for i in range(1, 6)]
+    entries[1]["validation"], entries[3]["validation"] = -0.5, -0.25
+    line = plot.history(entries, against="iteration", value="validation").axes[0].lines[0]
+    np.testing.assert_allclose(line.get_xdata(), [2, 4])
+    np.testing.assert_allclose(line.get_ydata(), [-0.5, -0.25])
+    with pytest.raises(InputError, match="choose value= among iteration, objective, validation"):
+        plot.history(entries, against="iteration", value="loss")
+
+
 def test_calibration_draws_coverage_against_level():
     rng = np.random.default_rng(0)
     mean = np.zeros(4000)

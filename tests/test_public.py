@@ -69,6 +69,7 @@ def test_the_exports_are_those_of_the_interface():
         "load",
         "metrics",
         "plan",
+        "plot",
         "connect",
         "kernels",
         "errors",

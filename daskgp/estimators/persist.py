@@ -23,6 +23,7 @@ from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
+from daskgp.estimators.variational import VariationalGP
 from daskgp.flow.io import models as stores
 from daskgp.flow.io import remove
 from daskgp.flow.members import Members, open_rows
@@ -209,7 +210,10 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
 
 
 def _notes(estimator: GaussianProcess) -> dict[str, Any]:
-    return {"history": estimator.history_}
+    notes: dict[str, Any] = {"history": estimator.history_}
+    if isinstance(estimator, VariationalGP):
+        notes["streamed"] = estimator._streamed
+    return notes
 
 
 def _restored(found: stores.Stored, device: Device | None, url: str) -> GaussianProcess:
@@ -253,6 +257,8 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])
     estimator.history_ = list(found.notes.get("history", []))
+    if isinstance(estimator, VariationalGP):
+        estimator._streamed = found.notes.get("streamed") is True
     return estimator
 
 

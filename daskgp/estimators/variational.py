@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
@@ -202,6 +202,8 @@ class VariationalGP(GaussianProcess):
         """R² of the mean of y at X; for a Bernoulli likelihood the share of right classes."""
         if not likelihoods.by_name(self.likelihood).discrete:
             return super().score(X, y)
+        likelihood = self.likelihood_
+        likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))
         error = _wrong_classes if self.likelihood.startswith("bernoulli") else metrics.nmse
         return 1.0 - self._error(X, y, self.predict(X, include_noise=True), error)
 
@@ -266,6 +268,7 @@ class VariationalGP(GaussianProcess):
             )
         whole("patience", self.patience, 1)
         whole("check_every", self.check_every, 1)
+        choice("average", self.average, (True, False))
         if self._natural is not None:
             share("natural", self._natural)
             if self._form == "direct":
@@ -399,6 +402,11 @@ class VariationalGP(GaussianProcess):
             fit = self._with_hyperparameters(fit, sums, held, len(validation.X))
         run = Run.begin(self._parameters(fit)) if kept is None else Run.restore(Parameters, kept)
         if kept is not None:
+            if run.step > self.max_iter:
+                raise SettingError(
+                    f"max_iter={self.max_iter}: the checkpoint is {run.step} steps on; choose at "
+                    "least as many, or another checkpoint"
+                )
             logger.info("continuing after %d steps", run.step)
         here = self._here(stage.executor)
         batch = self._batch(int(fit.rows))
@@ -419,17 +427,25 @@ class VariationalGP(GaussianProcess):
             problem = self._problem(fit, here, stream.take, stream.where, validation)
             if kept is not None:
                 problem.restore(kept)
-            with self._keeping_the_last(fit, sums), freed_memory_is_kept:
+
+            def conclude(run: Run) -> None:
+                self._learned, self._sums, self._streamed = problem.arrays(), sums, False
+                self._conclude(fit, run, sums.rows)
+                self._run = run.going_on()
+
+            ascent = self._ascent(fit, sums, self._learns)
+            with self._keeping_the_last(conclude), freed_memory_is_kept:
                 run, self.history_ = ascend(
                     problem,
                     run,
-                    self._ascent(fit, sums, self._learns),
+                    ascent,
                     self._describe(fit),
                     ("kernel", "likelihood"),
                     keeper,
                 )
-        self._learned, self._sums, self._streamed = None, sums, False
-        self._conclude(fit, run, sums.rows)
+            conclude(run)
+        if self._learns:
+            _remark_on_limits(fit.theta.kernel, ascent.at_bounds(run.result, "kernel"))
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on learning from more rows, in one pass over them.
@@ -451,34 +467,23 @@ class VariationalGP(GaussianProcess):
         """
         check_settings(self)
         self._check()
-        executor = Executor(None, False, here=True)
-        rows = io.rows_of(X, y, None, True, self.block_rows)
-        if not len(rows):
-            raise InputError("no rows: there is nothing to learn from")
-        spans = self._spans(rows)
-        if self._likelihood().discrete:
-            _check_targets(rows, spans, executor, self._likelihood())
-        sums = rounds.describe(rows, spans, executor)
-        first = not hasattr(self, "solved_")
-        if first:
-            scaling.check(sums, rows.feature_names, rows.target_names)
-            scale, before = self._scaling(sums, rows), 0
+        stage, sums, before = self._streaming(X, y)
+        if hasattr(self, "solved_"):
+            fit, run = self._resumed(stage)
         else:
-            _check_more(self.solved_, rows, sums)
-            scale, before = self.solved_.scaling, self.n_rows_
-        windows = partition.alone(spans)
-        stage = rounds.Rounds(
-            self._model(), rows, windows, scale, executor, self.dtype, self.device
-        )
-        if first:
             fit = self._begin(stage, training.start(self, stage, sums), sums, self._seed())
             run, self._sums, self._learned = Run.begin(self._parameters(fit)), sums, None
             self._streamed = True
-        else:
-            fit, run = self._resumed(stage)
         fit = fit._replace(rows=before + sums.rows)
-        pieces = self._pieces(fit)
-        problem = self._problem(fit, executor, lambda: pieces.pop(0), _nowhere, _none(rows))
+        pieces, begun = self._pieces(fit), run.step
+        seen = np.cumsum([before, *(sum(p.size for p in batch) for batch in pieces)])
+
+        def conclude(run: Run) -> None:
+            rows = float(seen[run.step - begun])
+            self._conclude(fit._replace(rows=rows), run, rows, begun)
+
+        place, none = _nowhere, _none(stage.rows)
+        problem = self._problem(fit, stage.executor, lambda: pieces.pop(0), place, none)
         problem.bases = problem.bases._replace(covariance=self._n_inputs(), most=None)
         # a model that fit has begun keeps to its setting
         learn = self._learns or (self._streamed and self.optimizer is not None)
@@ -491,15 +496,37 @@ class VariationalGP(GaussianProcess):
             steps=run.step + len(pieces),
             patience=None,
         )
-        with self._keeping_the_last(fit, None):
+        with self._keeping_the_last(conclude):
             run, self.history_ = ascend(
                 problem, run, ascent, self._describe(fit), ("kernel", "likelihood")
             )
         self._learned = problem.arrays()
-        self._conclude(fit, run, fit.rows)
+        conclude(run)
         return self
 
     # -- parts of a fit ----------------------------------------------------------------------
+
+    def _streaming(self, X: Any, y: Any) -> tuple[rounds.Rounds, scaling.Sums, int]:
+        """What works on the rows of a call here, their sums, and how many rows were before."""
+        executor = Executor(None, False, here=True)
+        rows = io.rows_of(X, y, None, True, self.block_rows)
+        if not len(rows):
+            raise InputError("no rows: there is nothing to learn from")
+        spans = self._spans(rows)
+        if self._likelihood().discrete:
+            _check_targets(rows, spans, executor, self._likelihood())
+        sums = rounds.describe(rows, spans, executor)
+        if hasattr(self, "solved_"):
+            _check_more(self.solved_, rows, sums)
+            scale, before = self.solved_.scaling, self.n_rows_
+        else:
+            scaling.check(sums, rows.feature_names, rows.target_names)
+            scale, before = self._scaling(sums, rows), 0
+        windows = partition.alone(spans)
+        stage = rounds.Rounds(
+            self._model(), rows, windows, scale, executor, self.dtype, self.device
+        )
+        return stage, sums, before
 
     def _begin(self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int) -> _Fit:
         found = self._likelihood(theta.noise_variance)
@@ -659,36 +686,32 @@ class VariationalGP(GaussianProcess):
             names = [*theta.kernel.parameter_names, *found.parameter_names]
             self._run = dataclasses.replace(run, **_retold(self.history_, names))
             self._sums = rounds.describe(stage.rows, stage.spans, stage.executor)
-        run = self._run
-        if run.best is not None:  # there is nothing more to compare it with
-            run = dataclasses.replace(Run.begin(run.best), step=run.step, history=run.history)
-        return fit, run
+        # a call that is interrupted leaves the history of the last one as it is
+        return fit, dataclasses.replace(self._run, history=list(self._run.history))
 
     @contextmanager
-    def _keeping_the_last(self, fit: _Fit, sums: scaling.Sums | None) -> Iterator[None]:
-        """Where training meets numbers that are not finite, keep the step before.
-
-        ``sums`` are those of the rows of a fit, None for a stream.
-        """
+    def _keeping_the_last(self, conclude: Callable[[Run], None]) -> Iterator[None]:
+        """Where training meets numbers that are not finite, keep the step before."""
         try:
             yield
         except Stopped as error:
             if len(error.run.parameters.root):
                 with suppress(NumericalError):  # of the very first there may be no posterior
-                    self._conclude(fit, error.run, fit.rows if sums is None else sums.rows)
+                    conclude(error.run)
                     self.history_ = error.history
-                    if sums is not None:
-                        self._learned, self._sums, self._streamed = None, sums, False
             raise
 
-    def _conclude(self, fit: _Fit, run: Run, rows: float) -> None:
-        """Remember what prediction needs of a run, and so many rows that were given."""
+    def _conclude(self, fit: _Fit, run: Run, rows: float, begun: int = 0) -> None:
+        """Remember what prediction needs of a run, and so many rows that were given.
+
+        Bounds of steps before ``begun`` were those of other rows.
+        """
         parameters, model = run.result, self._model()
         with solve_threads(len(parameters.root)):
             prepared = model.prepare(fit.theta.kernel, parameters, fit.offset)
         noise = float(np.exp(parameters.likelihood[0])) if self.likelihood == "gaussian" else 0.0
         theta = Theta(prepared.kernel, noise)
-        last = max(1, min(SMOOTHED, len(run.history) // 10))
+        last = max(1, min(SMOOTHED, len(run.history) // 10, run.step - begun))
         bounds = [float(row[0]) for row in run.history[-last:]]
         # as if those held out were trained on too
         self.objective_ = float(np.mean(bounds)) * rows / fit.rows if bounds else None
@@ -700,6 +723,22 @@ class VariationalGP(GaussianProcess):
 def _wrong_classes(y: Any, mean: Any) -> Any:
     """Share of classes 0 and 1 that are not the likelier one."""
     return metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
+
+
+def _remark_on_limits(kernel: Kernel, at: np.ndarray) -> None:
+    """Warn of a kernel most of whose hyper-parameters are at their limits: it may have diverged."""
+    if 2 * at.sum() > len(at):
+        names = [name for name, limit in zip(kernel.parameter_names, at, strict=True) if limit]
+        logger.warning(
+            "training ended with %s at their limits: lower learning_rate, or look for columns "
+            "without information",
+            ", ".join(names),
+        )
+
+
+def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
+    """How many values the likelihood cannot give."""
+    return (~likelihood.supports(y if isinstance(y, da.Array) else np.asarray(y, float))).sum()
 
 
 def _check_targets(

@@ -61,10 +61,13 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
         found = metrics.summary(known, mean, variance)
     else:
         found = _of_likelihood(solved, X, known, mean)
-    wanted = {**found, "observed": (~da.isnan(y)).sum()}
+    other = 0 if solved.likelihood is None else (~solved.likelihood.supports(y)).sum()
+    wanted = {**found, "observed": (~da.isnan(y)).sum(), "other": other}
     optimized = dask.optimize(wanted)[0]
     found = executor.compute(delayed(dict)(optimized))
-    observed, n = int(found.pop("observed")), int(found.pop("n"))
+    observed, n, other = (int(found.pop(name)) for name in ("observed", "n", "other"))
+    if solved.likelihood is not None:
+        solved.likelihood.refuse(other)
     if n == 0:
         raise InputError(
             f"nothing to score: none of {len(X)} rows has all features and a known target"

@@ -105,6 +105,11 @@ class Ascent:
         """The rate of a step, from 0."""
         return self.learning_rate / (1 + self.slowing * math.sqrt(step + 1))
 
+    def at_bounds(self, parameters: Any, name: str) -> np.ndarray:
+        """Which entries of a parameter with bounds have come to one that they can move from."""
+        values, (low, high) = getattr(parameters, name), self.bounds[name]
+        return (np.isclose(values, low) | np.isclose(values, high)) & (low < high)
+
 
 @dataclass
 class Run:
@@ -138,6 +143,12 @@ class Run:
     def present(self) -> Any:
         """What would be taken if the run ended here."""
         return self.parameters if self.average is None else self.average
+
+    def going_on(self) -> Run:
+        """A run that goes on from what this one found, with averages and scores of its own."""
+        if self.best is not None:  # Adam remembers the way to another place
+            return replace(Run.begin(self.best), step=self.step, history=self.history)
+        return replace(self, parameters=self.present, average=None, averaged=0)
 
     def following_average(self, parameters: Any, begin: int | None) -> tuple[Any, int]:
         """The average with one more step, and the steps in it; from step ``begin`` on."""
@@ -188,6 +199,10 @@ class Run:
             average=there("average"),
             averaged=int(averaged),
         )
+
+
+class _NotFinite(NumericalError):
+    """Numbers that are not finite, of a parameter that the message names."""
 
 
 class Stopped(NumericalError):
@@ -247,7 +262,7 @@ def ascend(
             except NumericalError as error:
                 count = len(run.history) - (run.step - last.step)
                 last = replace(last, history=run.history[:count])
-                text = f"step {run.step + 1}: {error}; {REMEDY}"
+                text = f"step {run.step + 1}: {error}{_suspected(error, last, run)}; {REMEDY}"
                 raise Stopped(text, last, diary.entries[:count]) from error
             last, run = run, following
             if keeper is not None and run.step % ascent.keep_every == 0:
@@ -330,6 +345,19 @@ def _note(diary: Diary, row: np.ndarray) -> None:
     )
 
 
+def _suspected(error: NumericalError, last: Run, run: Run) -> str:
+    """Words on the parameter that the step before moved farthest, unless the error names one."""
+    if isinstance(error, _NotFinite):
+        return ""
+    moves: dict[str, float] = {}
+    for name, new in _items(run.parameters):
+        old = getattr(last.parameters, name)
+        if new.shape == old.shape and new.size:
+            moves[name] = float(np.abs(new - old).max() / (1 + np.abs(old).max()))
+    name = max(moves, key=moves.__getitem__, default="")
+    return f" (the step before moved {name} farthest)" if name and moves[name] else ""
+
+
 def _finished(run: Run, ascent: Ascent) -> bool:
     return ascent.patience is not None and run.stale >= ascent.patience
 
@@ -337,10 +365,10 @@ def _finished(run: Run, ascent: Ascent) -> bool:
 def _refuse_nan(found: Found) -> None:
     for name, part in _items(found.gradient):
         if not np.isfinite(part).all():
-            raise NumericalError(f"the gradient by {name} is not finite")
+            raise _NotFinite(f"the gradient by {name} is not finite")
     for name, part in found.settled.items():
         if not np.isfinite(part).all():
-            raise NumericalError(f"the natural step of {name} is not finite")
+            raise _NotFinite(f"the natural step of {name} is not finite")
     if not math.isfinite(found.value):
         raise NumericalError("the objective is not finite")
 

@@ -135,7 +135,7 @@ def test_progress_bars_do_not_matter(tmp_path):
 def test_what_is_not_a_checkpoint_is_refused_and_left_alone(tmp_path):
     other = tmp_path / "other.zarr"
     model(optimizer=None).fit(X, Y).save(other)
-    with pytest.raises(StoreError, match="other data or settings"):
+    with pytest.raises(StoreError, match="is no checkpoint: choose another place"):
         model().fit(X, Y, checkpoint=str(other))
     assert zarr.open_group(other, mode="r").attrs["format"] == "daskgp-model"
 

@@ -436,8 +436,16 @@ def test_bad_settings_are_named(make, words):
 @pytest.mark.parametrize(
     ("likelihood", "value", "words"),
     [
-        (PROBIT, 2.0, "the bernoulli likelihood takes only 0 and 1: code the two classes so"),
-        (LOGIT, -1.0, "the bernoulli-logit likelihood takes only 0 and 1: code the two classes so"),
+        (
+            PROBIT,
+            2.0,
+            "the bernoulli likelihood takes only 0 and 1: code the two classes as 0 and 1",
+        ),
+        (
+            LOGIT,
+            -1.0,
+            "the bernoulli-logit likelihood takes only 0 and 1: code the two classes as 0 and 1",
+        ),
         (Poisson(), 2.5, "the poisson likelihood takes whole numbers from 0 on: give counts,"),
         (Poisson(), -3.0, "the poisson likelihood takes whole numbers from 0 on"),
         (Poisson(), math.inf, "the poisson likelihood takes whole numbers from 0 on"),
@@ -451,7 +459,9 @@ def test_values_that_cannot_be_are_named(likelihood, value, words):
     with pytest.raises(InputError) as caught:
         likelihood.check(y, ["rain", "hail"])
     message = str(caught.value)
-    assert message.startswith(f"target 'hail' holds {value:g} and 1 more such values, but {words}")
+    assert message.startswith(
+        f"target 'hail' holds {value:g} and 1 others of the kind, but {words}"
+    )
     assert "\n" not in message
 
 

@@ -47,10 +47,7 @@ class Checkpoint:
             return nothing
         group = groups.open_group(self.url, "checkpoint")
         if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
-            raise StoreError(
-                f"checkpoint {self.url} belongs to other data or settings: remove it, or fit with "
-                "the settings it was made with"
-            )
+            groups.refuse_other_run(self.url, group, self.identity)
         if ROWS not in group:
             return nothing
         found = groups.values_of(groups.array_of(group, ROWS))

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
@@ -111,6 +111,29 @@ def refuse_other(url: str, kind: str) -> None:
         raise StoreError(
             f"{url}: {found} exists already and is not a {kind} store: choose another path"
         )
+
+
+def refuse_other_run(url: str, group: zarr.Group, identity: Mapping[str, Any]) -> NoReturn:
+    """StoreError for what is no checkpoint of a run with this identity, naming what differs."""
+    kept = group.attrs.get("identity")
+    if not isinstance(kept, Mapping):
+        raise StoreError(f"{url} is no checkpoint: choose another place for one")
+    names = [*differing(kept, identity)]
+    what = f" (not the same: {', '.join(names)})" if names else ""
+    raise StoreError(
+        f"checkpoint {url} belongs to other data or settings: remove it, or fit with the "
+        f"settings it was made with{what}"
+    )
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Names of entries that differ, inner ones by themselves."""
+    for name in sorted({*one, *other}):
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from differing(a, b)
+        elif a != b:
+            yield name
 
 
 def refuse_file(url: str, what: str) -> None:

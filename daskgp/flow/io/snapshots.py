@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskgp.errors import StoreError
 from daskgp.flow.io import groups, locks
 
 FORMAT, STEP = "daskgp-snapshot", "step"
@@ -75,10 +74,7 @@ class Snapshots:
 
     def _refuse_other(self, group: zarr.Group, wanted: Mapping[str, Any]) -> None:
         if any(group.attrs.get(name) != value for name, value in wanted.items()):
-            raise StoreError(
-                f"checkpoint {self.url} belongs to other data or settings: remove it, or fit "
-                "with the settings it was made with"
-            )
+            groups.refuse_other_run(self.url, group, self.identity)
 
     def _oldest(self) -> str:
         """The slot that is not whole, or the one of the earlier step."""
