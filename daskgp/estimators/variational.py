@@ -25,13 +25,16 @@ from daskgp.flow.io import grids
 from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
-from daskgp.flow.stream import Stream
+from daskgp.flow.stream import HeldOut, Stream
 from daskgp.likelihoods import Likelihood
 from daskgp.model import Theta
 from daskgp.models.decoupled import Parameters
 from daskgp.train.stochastic import Run, ascend
 
 logger = logging.getLogger("daskgp")
+
+WATCHED = ("kernel", "likelihood")
+"""Parameters that the history names."""
 
 
 def _has_classes(estimator: VariationalGP) -> bool:
@@ -115,11 +118,7 @@ class VariationalGP(Ascending):
         checkpoint: Place | None,
         keep: str,
     ) -> None:
-        keeper = None
-        if checkpoint is not None:
-            free = ("progress", "max_iter")
-            identity = training.run_identity(self, sums, free)
-            keeper = Snapshots(checkpoint.url, identity, checkpoint.claim)
+        keeper = self._keeper(checkpoint, sums)
         kept = keeper.read() if keeper else None
         seed = self._seed() if kept is None else int(kept["seed"])
         fit = self._begin(stage, theta, sums, seed)
@@ -131,35 +130,32 @@ class VariationalGP(Ascending):
         if kept is not None:
             logger.info("continuing after %d steps", run.step)
         here = self._here(stage.executor)
-        batch = self._batch(int(fit.rows))
-        with closing(
-            Stream(
-                stage.rows,
-                stage.spans,
-                stage.scaling,
-                dataclasses.replace(stage.executor, show=False),
-                stage.dtype,
-                batch,
-                seed,
-                held,
-                None if kept is None else kept["where"],
-                fetch=here.here,
-            )
-        ) as stream:
+        where = None if kept is None else kept["where"]
+        with closing(self._stream(fit, held, where, here.here)) as stream:
             problem = self._problem(fit, here, stream.take, stream.where, validation)
             if kept is not None:
                 problem.restore(kept)
+            ascent, describe = self._ascent(fit, sums, self._learns), self._describe(fit)
             with self._keeping_the_last(fit, sums), freed_memory_is_kept:
-                run, self.history_ = ascend(
-                    problem,
-                    run,
-                    self._ascent(fit, sums, self._learns),
-                    self._describe(fit),
-                    ("kernel", "likelihood"),
-                    keeper,
-                )
+                run, self.history_ = ascend(problem, run, ascent, describe, WATCHED, keeper)
         self._learned, self._sums, self._streamed = None, sums, False
         self._conclude(fit, run, sums.rows)
+
+    def _keeper(self, checkpoint: Place | None, sums: scaling.Sums) -> Snapshots | None:
+        if checkpoint is None:
+            return None
+        identity = training.run_identity(self, sums, ("progress", "max_iter"))
+        return Snapshots(checkpoint.url, identity, checkpoint.claim)
+
+    def _stream(
+        self, fit: Fit, held: HeldOut | None, where: np.ndarray | None, fetch: bool
+    ) -> Stream:
+        """Batches of the rows that are trained on, from the beginning or ``where`` it was."""
+        stage = fit.stage
+        quiet = dataclasses.replace(stage.executor, show=False)
+        rows = stage.rows, stage.spans, stage.scaling
+        batch = self._batch(int(fit.rows))
+        return Stream(*rows, quiet, stage.dtype, batch, fit.seed, held, where, fetch=fetch)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on learning from more rows, in one pass over them.
@@ -237,9 +233,7 @@ class VariationalGP(Ascending):
             patience=None,
         )
         with self._keeping_the_last(fit, None):
-            run, self.history_ = ascend(
-                problem, run, ascent, self._describe(fit), ("kernel", "likelihood")
-            )
+            run, self.history_ = ascend(problem, run, ascent, self._describe(fit), WATCHED)
         return run, problem
 
 
