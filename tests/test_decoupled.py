@@ -21,7 +21,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
-from daskgp.estimators import learning, subset, variational
+from daskgp.estimators import ascending, learning, subset
 from daskgp.estimators.variational import VariationalGP
 from daskgp.flow import stream
 from daskgp.flow.io import snapshots
@@ -722,7 +722,7 @@ def test_a_stream_goes_on_after_a_fit(table, T):
 
 
 def test_a_stream_outweighs_the_average_of_a_fit(table, T, monkeypatch):
-    monkeypatch.setattr(variational, "AVERAGE_FROM", 4)
+    monkeypatch.setattr(ascending, "AVERAGE_FROM", 4)
     X, y = table
     model = made("svgp", max_iter=200).fit(X, y)
     twin, before = made("svgp", max_iter=200, average=False).fit(X, y), model.predict(T)

@@ -13,7 +13,7 @@ from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
+    from daskgp.estimators.method import Method
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mean": ("zero", "constant", "linear"),
@@ -49,7 +49,7 @@ JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
-def check_settings(estimator: GaussianProcess) -> None:
+def check_settings(estimator: Method) -> None:
     """Raise SettingError for a common setting out of range."""
     for name, allowed in CHOICES.items():
         choice(name, getattr(estimator, name, allowed[0]), allowed)  # not every method has all

@@ -19,7 +19,7 @@ from daskgp.kernels import Kernel
 from daskgp.model import Theta
 
 if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
+    from daskgp.estimators.method import Method
 
 NOISE_BOUNDS = (1e-6, 1e2)
 
@@ -33,7 +33,7 @@ class Run(NamedTuple):
     tape: checkpoints.Checkpoint | None
 
 
-def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
+def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
     """Initial hyper-parameters, from a sample of rows."""
     number = selection.sample_rows(estimator._n_inputs())
     sample = rounds.gather_sample(
@@ -59,7 +59,7 @@ def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarra
 
 
 def train_windows(
-    estimator: GaussianProcess, windows: tuple[partition.Window, ...]
+    estimator: Method, windows: tuple[partition.Window, ...]
 ) -> tuple[partition.Window, ...]:
     """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
     if estimator.train_blocks is None:
@@ -69,7 +69,7 @@ def train_windows(
 
 
 def train_theta(
-    estimator: GaussianProcess,
+    estimator: Method,
     stage: rounds.Rounds,
     theta: Theta,
     sums: scaling.Sums,
@@ -84,7 +84,7 @@ def train_theta(
 
 
 def plan_run(
-    estimator: GaussianProcess,
+    estimator: Method,
     stage: rounds.Rounds,
     theta: Theta,
     sums: scaling.Sums,
@@ -100,7 +100,7 @@ def plan_run(
 
 
 def on_blocks(
-    estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
+    estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Maximise the objective of the blocks that are trained on."""
     windows, with_inputs = train_windows(estimator, stage.windows), estimator._trains_inputs()
@@ -117,7 +117,7 @@ def on_blocks(
 
 
 def maximise(
-    estimator: GaussianProcess,
+    estimator: Method,
     evaluate: train.Evaluate,
     run: Run,
     values: int,
@@ -136,7 +136,7 @@ def maximise(
 
 
 def bounds(
-    estimator: GaussianProcess, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
+    estimator: Method, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
 ) -> np.ndarray:
     """Bounds (k, 2) of the hyper-parameters' vector."""
     d = len(scale.x_scale)
@@ -160,7 +160,7 @@ def bounds(
 
 
 def _tape(
-    estimator: GaussianProcess, checkpoint: Place | None, sums: scaling.Sums
+    estimator: Method, checkpoint: Place | None, sums: scaling.Sums
 ) -> checkpoints.Checkpoint | None:
     if checkpoint is None:
         return None
@@ -168,7 +168,7 @@ def _tape(
 
 
 def run_identity(
-    estimator: GaussianProcess, sums: scaling.Sums, free: Sequence[str] = ("progress",)
+    estimator: Method, sums: scaling.Sums, free: Sequence[str] = ("progress",)
 ) -> dict[str, Any]:
     """What a training run depends on: the data, and all settings but those that are ``free``."""
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}

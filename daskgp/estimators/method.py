@@ -1,0 +1,169 @@
+"""What an estimator says of its method; the stages ask it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from daskgp import scaling
+from daskgp.estimators import training
+from daskgp.estimators.nested import NestedKernel
+from daskgp.estimators.settings import kernel_of
+from daskgp.flow import io, partition, rounds
+from daskgp.flow.members import Members
+from daskgp.flow.nearby import Nearby
+from daskgp.flow.progress import ShowProgress
+from daskgp.kernels import Kernel
+from daskgp.model import Ensemble, Model, Theta
+from daskgp.typing import Device, MeanName, OptimizerName
+
+logger = logging.getLogger("daskgp")
+
+OUTSIDE = 0.1
+"""Share of the data's range by which inducing inputs may lie beyond it without a warning."""
+
+
+class Method(RegressorMixin, NestedKernel):
+    """Settings that all estimators have, and what a method may say otherwise."""
+
+    kernel: Kernel | str | None
+    noise_variance: float
+    mean: MeanName
+    standardize: bool
+    optimizer: OptimizerName | None
+    max_iter: int
+    tol: float | None
+    block_rows: int | None
+    dtype: str
+    device: Device
+    store: str | None
+    random_state: int | None
+    progress: ShowProgress
+
+    train_blocks: int | None = None
+
+    model_name: ClassVar[str]
+    chooses_tol: ClassVar[bool] = False
+    """Whether ``tol=None`` leaves it to the method."""
+    ard_reach: ClassVar[float] = 1.0
+    """What multiplies the upper bounds of lengthscales of single inputs, where they may not matter.
+
+    Lengthscales and variance may drift off together then, which not every method bears.
+    """
+    inputs_label: ClassVar[str] = "inducing inputs"
+
+    def _model(self) -> Model | Ensemble:
+        raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
+
+    def _unit(self) -> Model:
+        """The method that works on blocks of rows: of an ensemble, what each expert is."""
+        return cast(Model[Any, Any, Any], self._model())
+
+    def _fitted(self, stage: rounds.Rounds) -> Model | Ensemble:
+        """The method that predicts."""
+        return stage.model
+
+    def _n_inputs(self) -> int:
+        """Number of inducing inputs, 0 for a method without."""
+        return 0
+
+    def _planned_inputs(self, rows: io.Rows) -> int:
+        """Number of inducing inputs that a plan for these rows reckons with."""
+        return self._n_inputs()
+
+    def _choose_inputs(
+        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
+    ) -> np.ndarray | None:
+        """Inducing inputs in scaled units, from a scaled sample."""
+        return None
+
+    def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray | None:
+        """Inducing inputs in scaled units that follow from the ranges of the data alone."""
+        return None
+
+    def _trains_inputs(self) -> bool:
+        return False
+
+    def _arranged(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> rounds.Rounds:
+        """The rounds over the rows as the method wants them; new ones are kept at ``keep``."""
+        return stage
+
+    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
+        """The rounds of the final summary, now that the hyper-parameters are known."""
+        return stage
+
+    def _train(
+        self, stage: rounds.Rounds, theta: Theta, run: training.Run
+    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        """The best vector of hyper-parameters and the history of the search."""
+        return training.on_blocks(self, stage, theta, run)
+
+    def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
+        """What prediction needs, and the value of the objective."""
+        return stage.solve(theta)
+
+    def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby | Members | None:
+        """Training rows that prediction reads back, of a method that wants them."""
+        return None
+
+    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
+        """Rows of a window, rows that a prediction is conditioned on, and blocks of a task."""
+        return block_rows, 0, 1
+
+    def _solve_steps(self) -> int:
+        """Steps that the fit of a method took which trains nothing."""
+        return 1
+
+    def _most_iterations(self) -> int | None:
+        """Iterations of a fit at most; None where it makes none."""
+        return None if self.optimizer is None else self.max_iter
+
+    def _counted(self) -> str:
+        """What the history counts that takes about the same time each."""
+        return "evaluations"
+
+    # -- small things ----------------------------------------------------------------------------
+
+    def _kernel(self) -> Kernel:
+        return kernel_of(self.kernel)
+
+    def _seed(self) -> int:
+        """The seed of samples; a new one each time where ``random_state`` is None."""
+        if self.random_state is None:
+            return int(np.random.SeedSequence().generate_state(1)[0])
+        return int(self.random_state)
+
+    def _read_rows(self) -> int | None:
+        """Rows that a task reads of the data as they are given."""
+        return self.block_rows
+
+    def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+        return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
+
+    def _work(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+        """The blocks that the method will work on."""
+        return self._spans(rows)
+
+    def _warn_of_inputs(
+        self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling
+    ) -> None:
+        """Of inducing inputs far from all data, which explain nothing."""
+        if inputs is None:
+            return
+        d = len(scale.x_scale)
+        low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
+        margin = OUTSIDE * (high - low)
+        away = (inputs < low - margin) | (inputs > high + margin)
+        count = int(away.any(axis=1).sum())
+        if count:
+            logger.warning(
+                "%d of %d %s lie outside the range of the data: they explain nothing there",
+                count,
+                len(inputs),
+                self.inputs_label,
+            )

@@ -1,0 +1,96 @@
+"""What a fit will need, and the refusal of what there is no room for."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from daskgp.errors import InputError, MemoryRunError
+from daskgp.estimators.method import Method
+from daskgp.flow import io, partition
+from daskgp.flow import plan as planning
+from daskgp.flow.cluster import Executor
+
+ALIKE = 128
+"""Blocks beyond which more of them change nothing of what a worker needs."""
+
+
+class Planned(Method):
+    """An estimator that knows the sizes of its work before any of it."""
+
+    def _plan(self, rows: io.Rows) -> planning.Plan:
+        return self._plan_blocks(rows, self._work(rows))
+
+    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
+        largest = max((span.rows for span in spans), default=0)
+        found = planning.make_plan(
+            self._model(),
+            self._kernel(),
+            rows,
+            spans,
+            self._planned_inputs(rows),
+            np.dtype(self.dtype).itemsize,
+            *self._held_rows(largest, len(rows)),
+            bytes_written=self._written_bytes(rows),
+        )
+        return dataclasses.replace(
+            found,
+            operations=found.operations * self._trained_share(len(spans)),
+        )
+
+    def _planned_wide(self, rows: io.Rows, wide: int) -> planning.Plan:
+        """The plan for blocks of so many rows."""
+        cut = rows
+        if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
+            most = max(wide, partition.default_block_rows(len(rows)))
+            cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
+        count = min(-(-len(rows) // wide), ALIKE)
+        return self._plan_blocks(cut, [partition.Span(0, wide)] * count)
+
+    def _trained_share(self, blocks: int) -> float:
+        """Share of the blocks that hyper-parameters are trained on."""
+        return 1.0 if self.train_blocks is None else min(1.0, self.train_blocks / max(blocks, 1))
+
+    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+        """Bytes that a worker holds where there is room for them, in the fit and predicting."""
+        return 0, 0
+
+    def _written_bytes(self, rows: io.Rows) -> int:
+        """Bytes of rows that a fit writes: those that tasks could not read otherwise."""
+        spilled = rows.chunks is not None and not io.is_zarr(rows.X)
+        return planning.rows_bytes(rows) if spilled else 0
+
+    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+        """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
+        self._refuse_few_rows(len(rows))
+        self._refuse_plan(self._plan(rows), rows, executor.memory_per_task())
+
+    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+        """Raise PlanError, with the ``block_rows`` that would fit, if a plan does not."""
+        planning.refuse(plan, limit, partial(self._planned_wide, rows))
+
+    def _refuse_few_rows(self, n: int) -> None:
+        if n == 0:
+            raise InputError("no rows: the training data has length 0")
+        if n < self._n_inputs():
+            raise InputError(
+                f"{self._n_inputs()} {self.inputs_label} for {n} usable rows: choose at most {n}"
+            )
+
+    def _refuse_full_disk(self, rows: io.Rows, keep: str | None) -> None:
+        """Raise PlanError where rows, or the model store that they are kept in, find no room."""
+        found = self._plan(rows)
+        planning.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
+        if keep is not None:
+            planning.refuse_full_disk(found.bytes_on_disk, keep)
+
+    def _out_of_memory(
+        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+    ) -> MemoryRunError:
+        """The error of a fit whose plan fitted, with the setting that needs less."""
+        wide = partial(self._planned_wide, rows)
+        return planning.out_of_memory(error, self._plan(rows), limit, wide)
