@@ -149,6 +149,18 @@ def to_host(array: Any) -> np.ndarray:
     return np.asarray(get() if callable(get) else array)
 
 
+def number(value: Any) -> float:
+    """A scalar as a Python float: the one way a number leaves a device, since it waits for it.
+
+    Examples
+    --------
+    >>> number(np.ones(2).sum())
+    2.0
+    """
+    get = getattr(value, "get", None)
+    return float(get() if callable(get) else value)
+
+
 def special(xp: Any) -> ModuleType:
     """The module of special functions (erf, ndtr, ...) that works on the module's arrays."""
     if is_numpy(xp):

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from daskgp import backend
-from daskgp.backend import is_numpy, namespace
+from daskgp.backend import is_numpy, namespace, number
 from daskgp.errors import InputError, NumericalError
 from daskgp.typing import Array
 
@@ -60,7 +60,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
     """
     xp = namespace(A)
     m = _square(A, "A")
-    mean = float(xp.diagonal(A).mean()) if m else 0.0
+    mean = number(xp.diagonal(A).mean()) if m else 0.0
     if not np.isfinite(mean):
         raise NumericalError(
             f"the {m} x {m} matrix to factor has a diagonal of mean {mean}: "
@@ -117,13 +117,17 @@ def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray
 
 
 def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
+    if not A.size:
+        return A
     xp = namespace(A)
+    scratch, at = A.copy(), xp.arange(len(A))
+    scratch[at, at] += added
     try:
-        L = xp.linalg.cholesky(A + added * xp.eye(len(A), dtype=A.dtype))
+        L = xp.linalg.cholesky(scratch)
     except np.linalg.LinAlgError:
         return None
     # CuPy answers NaN instead of raising unless told otherwise
-    return L if bool(xp.isfinite(xp.diagonal(L)).all()) else None
+    return L if number(xp.isfinite(xp.diagonal(L)).all()) else None
 
 
 def _clear_upper(A: np.ndarray) -> None:
@@ -160,12 +164,22 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
     if B.shape[0] != m:
         raise InputError(f"B has {B.shape[0]} rows, the factor has {m}: they must agree")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, B, trans=int(transpose), lower=True)
+        return _device_solve(L, B, trans=int(transpose))
     dtype = _common(L, B)
     X = np.array(B, dtype=dtype, order="C")
     # L X = B is X' L' = B', and X' is Fortran ordered
     _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, X.size // max(m, 1)), transpose)
     return X
+
+
+def _device_solve(L: Array, B: Array, trans: int = 0) -> Array:
+    """L^-1 B, or L^-T B, of one matrix or of a stack; cuBLAS wants one type and an entry."""
+    xp = namespace(L, B)
+    dtype = _common(L, B)
+    if not B.size:
+        return B.astype(dtype)
+    solve = backend.solve_triangular(xp)
+    return solve(L.astype(dtype, copy=False), B.astype(dtype, copy=False), trans=trans, lower=True)
 
 
 def whiten_rows(
@@ -189,7 +203,7 @@ def whiten_rows(
     if K.ndim != 2 or K.shape[1] != m:
         raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, K.T, lower=True).T
+        return _device_solve(L, K.T).T
     dtype = _common(L, K)
     L = L.astype(dtype, copy=False)
     usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
@@ -207,7 +221,7 @@ def unwhiten_rows(
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, A.T, trans=1, lower=True).T
+        return _device_solve(L, A.T, trans=1).T
     dtype = _common(L, A)
     L = L.astype(dtype, copy=False)
     usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
@@ -338,7 +352,7 @@ def inverse_lower(L: Array) -> Array:
     """L^-1 (m, m), lower triangular, in C order."""
     xp, m = namespace(L), _square(L, "L")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, xp.eye(m, dtype=L.dtype), lower=True)
+        return _device_solve(L, xp.eye(m, dtype=L.dtype))
     if not m:
         return np.array(L)
     found = np.array(L, dtype=_common(L), order="C")
@@ -395,7 +409,7 @@ def logdet_factor(L: Array) -> float:
     2.0
     """
     xp = namespace(L)
-    return 2.0 * float(xp.log(xp.diagonal(L).astype(np.float64)).sum())
+    return 2.0 * number(xp.log(xp.diagonal(L).astype(np.float64)).sum())
 
 
 def inverse_from_factor(L: Array) -> Array:
@@ -403,7 +417,7 @@ def inverse_from_factor(L: Array) -> Array:
     xp = namespace(L)
     m = _square(L, "L")
     if not is_numpy(xp):
-        half = backend.solve_triangular(xp)(L, xp.eye(m, dtype=L.dtype), lower=True)
+        half = _device_solve(L, xp.eye(m, dtype=L.dtype))
         return half.T @ half
     if not m:
         return np.array(L)

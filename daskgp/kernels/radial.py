@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace
+from daskgp.backend import is_numpy, namespace, number
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback, checked_weights
 from daskgp.kernels.checks import (
     Inputs,
@@ -91,7 +91,7 @@ class SquaredDistances:
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        largest = sum(float(s.max()) for s in (u, w) if len(s))
+        largest = sum(number(s.max()) for s in (u, w) if len(s))
         self.rounding = 4 * float(np.finfo(U.dtype).eps) * scale * largest
 
     def fill(self, strip: Strip, q: Array, work: Array) -> None:
@@ -166,7 +166,7 @@ class Radial(Kernel):
         inputs = check_inputs(X)
         namespace(inputs.X, diag_bar)
         by_log = np.zeros(len(self.parameter_names))
-        by_log[0] = self.variance * float(diag_bar.sum(dtype=np.float64))
+        by_log[0] = self.variance * number(diag_bar.sum(dtype=np.float64))
         return KernelGradient(by_log, inputs.xp.zeros_like(inputs.X), None)
 
     @property
@@ -226,7 +226,7 @@ class Radial(Kernel):
         by_points = scatter_columns(by_points, self.active_dims, d)
         by_rows = scatter_columns(by_rows, self.active_dims, d)
         # K is proportional to the variance, so this is the sum of K_bar * K
-        by_variance = float(xp.vdot(by_weights, weights.values))
+        by_variance = number(xp.vdot(by_weights, weights.values))
         by_log = self._gather(by_variance, by_features + also, by_shape)
         return WeightedGradient(by_log, by_weights, by_points, by_rows)
 
@@ -293,7 +293,7 @@ class Radial(Kernel):
             k_bar, k = K_bar[strip], K[strip]
             side = k if aside is None else aside[strip]
             D = scratch.like(k)
-            by_variance += float(xp.vdot(k_bar, k))
+            by_variance += number(xp.vdot(k_bar, k))
             by_shape += self._weigh(k_bar, k, side, D)
             xp.matmul(D, W1, out=DW[strip.rows])
             DU += D.T @ U1[strip.rows]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS
 from daskgp.kernels.checks import (
@@ -257,7 +257,7 @@ class RationalQuadratic(Stationary):
         xp.multiply(K_bar, K, out=D)
         by_alpha = inverse + aside
         by_alpha -= 1
-        share = -self.alpha * float(xp.vdot(D, by_alpha))
+        share = -self.alpha * number(xp.vdot(D, by_alpha))
         D *= inverse
         return share
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp import inducing, linalg
-from daskgp.backend import namespace, to_host
+from daskgp.backend import namespace, number, to_host
 from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import (
     TILE_ROWS,
@@ -144,7 +144,7 @@ class LMA:
         own = window.whitened[:, window.c :]
         m = len(own) - block.y.shape[1]
         E, e = own[:m], own[m:]
-        logdet = 2.0 * float(np.log(to_host(window.factor.diagonal()[window.c :])).sum())
+        logdet = linalg.logdet_factor(window.factor[window.c :, window.c :])
         stats = Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
         return stats, window
 
@@ -163,17 +163,18 @@ class LMA:
         """
         inner, beta = _inner(total)
         n, (m, p) = total.rows, beta.shape
-        explained = float((total.projection * beta).sum())
+        explained = number((total.projection * beta).sum())
         value = -0.5 * (
-            float(total.square.sum())
+            number(total.square.sum())
             - explained
             + p * (total.logdet + linalg.logdet_factor(inner) + n * np.log(2 * np.pi))
         )
-        moments = np.empty((m + p, m + p))
+        xp = namespace(beta)
+        moments = xp.empty((m + p, m + p))
         moments[:m, :m] = -0.5 * (beta @ beta.T + p * linalg.inverse_from_factor(inner))
         moments[:m, m:] = 0.5 * beta
         moments[m:, :m] = 0.5 * beta.T
-        moments[m:, m:] = -0.5 * np.eye(p)
+        moments[m:, m:] = -0.5 * xp.eye(p)
         inputs = inputs_of(prepared.theta)
         kernel = prepared.theta.kernel
         zero = ThetaBar(np.zeros(len(kernel.log_parameters)), 0.0, np.zeros(inputs.shape))
@@ -198,7 +199,8 @@ class LMA:
         K_S, pull_S = kernel.pullback(X, Z)
         if window is None:
             A = linalg.whiten_rows(prepared.factor, wide(K_S))
-            window = _factored(prepared, K, A, y, len(X) - len(block.X))
+            R = _residual(K, A, prepared.theta.noise_variance, overwrite=False)
+            window = _factored(R, A, y, len(X) - len(block.X))
         H, E_bar, Y = _adjoint(window, cotangent)
         A, c = window.features, window.c
         m = A.shape[1]
@@ -207,7 +209,7 @@ class LMA:
         A_bar = H.T @ (E_bar[:, :m] - Y @ A)
         A_bar -= Y.T @ E
         R_bar = H.T @ Y
-        noise = prepared.theta.noise_variance * float(R_bar.trace())
+        noise = prepared.theta.noise_variance * number(R_bar.trace())
         N = A_bar.T @ A
         through = inducing.inputs_vjp(
             prepared, -0.25 * linalg.between_inverses(prepared.factor, N + N.T)
@@ -231,7 +233,7 @@ class LMA:
         X, y = _rows(blocks[-1], blocks[:-1])
         Z = inputs_of(theta).astype(X.dtype)
         A = linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
-        R = _residual(theta.kernel(X), A, theta.noise_variance)
+        R = _residual(theta.kernel(X), A, theta.noise_variance, overwrite=True)
         if self.prediction == "paper":
             R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)
         L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
@@ -299,7 +301,9 @@ class LMA:
 
 def _inner(total: Stats) -> tuple[Array, Array]:
     """L_B and (I + G)^-1 g."""
-    inner, _ = linalg.cholesky(np.eye(len(total.gram)) + total.gram, jitter=0.0, overwrite=True)
+    inner, _ = linalg.cholesky(
+        namespace(total.gram).eye(len(total.gram)) + total.gram, jitter=0.0, overwrite=True
+    )
     return inner, linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
 
 
@@ -315,13 +319,13 @@ def _columns(A: Array, y: Array) -> Array:
     return namespace(A).concatenate([A.T, y.T.astype(np.float64)])
 
 
-def _residual(K: Array, A: Array, noise_variance: float) -> Array:
-    """R = K - A A' + s I, in K's memory where that is its own."""
+def _residual(K: Array, A: Array, noise_variance: float, overwrite: bool) -> Array:
+    """R = K - A A' + s I, in K's memory if ``overwrite``: a pullback goes on using its own."""
     R = wide(K)
-    if not R.flags.writeable:
-        R = R - A @ A.T
-    else:
+    if overwrite:
         R -= A @ A.T
+    else:
+        R = R - A @ A.T
     at = namespace(R).arange(len(R))
     R[at, at] += noise_variance
     return R
@@ -331,11 +335,12 @@ def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     X, y = _rows(block, near)
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
-    return _factored(prepared, kernel(X), A, y, len(X) - len(block.X))
+    R = _residual(kernel(X), A, prepared.theta.noise_variance, overwrite=True)
+    return _factored(R, A, y, len(X) - len(block.X))
 
 
-def _factored(prepared: Prepared, K: Array, A: Array, y: Array, c: int) -> Window:
-    R = _residual(K, A, prepared.theta.noise_variance)
+def _factored(R: Array, A: Array, y: Array, c: int) -> Window:
+    """The window of R (w, w), whose memory is used."""
     L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
     return Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
 
