@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -147,6 +148,17 @@ class LMA:
         logdet = linalg.logdet_factor(window.factor[window.c :, window.c :])
         stats = Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
         return stats, window
+
+    def local_many(
+        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
+    ) -> Stats:
+        """Summary of several blocks, each given those near it.
+
+        On a device windows of one shape are factored side by side: one by one they would leave
+        it idle.
+        """
+        parts = [self.local(prepared, *window) for window in windows]
+        return reduce(self.combine, parts)
 
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
         """Bytes of what ``local_and_window`` keeps of a window of so many rows."""
