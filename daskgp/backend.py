@@ -161,6 +161,16 @@ def number(value: Any) -> float:
     return float(get() if callable(get) else value)
 
 
+def compiles(xp: Any) -> bool:
+    """Whether functions written in CUDA C can be compiled for the module's arrays."""
+    return hasattr(xp, "RawModule")
+
+
+def device_source(xp: Any, source: str) -> Any:
+    """Compiled CUDA C; its ``get_function(name)`` is called with grid, block and arguments."""
+    return xp.RawModule(code=source, options=("--std=c++14",))
+
+
 def special(xp: Any) -> ModuleType:
     """The module of special functions (erf, ndtr, ...) that works on the module's arrays."""
     if is_numpy(xp):

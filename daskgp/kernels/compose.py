@@ -192,10 +192,13 @@ class Sum(Composite):
         assert out is not None
         return out
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
-        found = [part.weighted_vjp(Z, weights, X, F_bar) for part in self.parts]
-        by_log, *others = zip(*found, strict=True)
-        return WeightedGradient(np.concatenate(by_log), *(sum(parts) for parts in others))
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
+        found = [part.weighted_vjp(Z, weights, X, F_bar, by_inputs) for part in self.parts]
+        by_log, by_weights, *by_both = zip(*found, strict=True)
+        inputs = (sum(parts) for parts in by_both) if by_inputs else (None, None)
+        return WeightedGradient(np.concatenate(by_log), sum(by_weights), *inputs)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
@@ -251,11 +254,13 @@ class Product(Composite):
             return super().weighted(Z, weights, X, out)
         return self._tiles()[0].weighted(Z, self._multiplied(weights), X, out)
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
         if len(self._tiles()) != 1:
-            return super().weighted_vjp(Z, weights, X, F_bar)
+            return super().weighted_vjp(Z, weights, X, F_bar, by_inputs)
         weights = self._multiplied(weights)
-        found = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar)
+        found = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar, by_inputs)
         by_log = np.zeros(len(self.parameter_names))
         for part, where in self._slices():
             if isinstance(part, Constant):  # K is proportional to it

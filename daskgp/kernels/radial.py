@@ -28,6 +28,7 @@ from daskgp.kernels.checks import (
     scatter_columns,
     select_columns,
 )
+from daskgp.kernels.fused import MOST_COLUMNS, Fused, fused
 from daskgp.kernels.weights import Patch, WeightedGradient, Weights
 from daskgp.linalg import symmetrize
 from daskgp.typing import Array
@@ -126,6 +127,28 @@ class Radial(Kernel):
     _keeps_aside: ClassVar[bool] = True
     """Whether ``_weigh`` needs what ``_evaluate`` leaves in ``aside``."""
 
+    _formula: ClassVar[str | None] = None
+    """Its name in ``fused.FORMULAS``, if it is there."""
+
+    @property
+    def _shape(self) -> float:
+        """The formula's parameter beside the variance."""
+        return 1.0
+
+    def _fused(self, inputs: Inputs, U: Array) -> Fused | None:
+        """What makes tiles and sums in one pass, where the device compiles the formula."""
+        return fused(inputs.xp, self._formula, self.variance, self._shape, U.shape[1])
+
+    _scaled: ClassVar[bool] = False
+    """Whether features are columns over scales, so that ``_scales_vjp`` is there."""
+
+    def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
+        """Gradient by the logarithms of the scales.
+
+        ``squares`` (q,) are the sums of K_bar dk/dr^2 (u - w)^2 of each feature.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
         """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
@@ -179,13 +202,17 @@ class Radial(Kernel):
         inputs = check_inputs(X, Z)
         centred = self._centred(inputs)
         U, W = (self._features(A) for A in centred)
-        K, *rest = check_work(inputs, work, self.tiles)
+        device = self._fused(inputs, U)
+        K, *rest = check_work(inputs, work, 1 if device else self.tiles)
         aside = rest[0] if rest else None
         self._fill(inputs, U, W, K, aside)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
-            by_variance, by_shape, U_bar, W_bar = self._contract(inputs, K_bar, K, aside, U, W)
+            if device:
+                by_variance, by_shape, U_bar, W_bar = device.pull(U, W, K_bar)
+            else:
+                by_variance, by_shape, U_bar, W_bar = self._contract(inputs, K_bar, K, aside, U, W)
             X_bar, by_features = self._features_vjp(centred[0], U, U_bar)
             Z_bar, also = self._features_vjp(centred[1], W, W_bar)
             d = inputs.X.shape[1]
@@ -202,14 +229,27 @@ class Radial(Kernel):
         inputs, weights = checked_weights(Z, weights, X)
         U, W = (self._features(A) for A in self._centred(inputs))
         F = weights.functions(inputs.shape[1], out)
+        device = self._fused(inputs, U)
+        if device and weights.fits(MOST_COLUMNS):
+            columns, starts = weights.runs()
+            found = device.contract(U, weights.beside(), starts, W)
+            F[columns] += (found[:, 0] if weights.owner is not None else found.sum(axis=0)).astype(
+                F.dtype, copy=False
+            )
+            return F
         for patch, K, _, _ in self._patches(inputs, weights, U, W):
             F[patch.columns, patch.rows] += patch.weights @ K
         return F
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
         inputs, weights = checked_weights(Z, weights, X)
         centred = self._centred(inputs)
         U, W = (self._features(A) for A in centred)
+        device = self._fused(inputs, U) if self._scaled and not by_inputs else None
+        if device and weights.fits(MOST_COLUMNS):
+            return self._learned(device, weights, U, W, F_bar)
         xp, U1, W1 = inputs.xp, _with_ones(U), _with_ones(W)
         DW, DU, by_shape = xp.zeros(U1.shape, inputs.dtype), xp.zeros(W1.shape, inputs.dtype), 0.0
         by_weights = xp.zeros_like(weights.values)
@@ -228,7 +268,20 @@ class Radial(Kernel):
         # K is proportional to the variance, so this is the sum of K_bar * K
         by_variance = number(xp.vdot(by_weights, weights.values))
         by_log = self._gather(by_variance, by_features + also, by_shape)
+        if not by_inputs:
+            return WeightedGradient(by_log, by_weights, None, None)
         return WeightedGradient(by_log, by_weights, by_points, by_rows)
+
+    def _learned(
+        self, device: Fused, weights: Weights, U: Array, W: Array, F_bar: Array
+    ) -> WeightedGradient:
+        """The gradient of ``weighted`` by weights and parameters, in one pass."""
+        S, F_bar = weights.beside(), F_bar.astype(U.dtype, copy=False)
+        found = device.learn(U, S, weights.column(), W, F_bar)
+        by_variance = number((found.weights * S).sum())
+        by_log = self._gather(by_variance, self._scales_vjp(found.squares), found.shape)
+        by_weights = found.weights.astype(U.dtype).reshape(weights.values.shape)
+        return WeightedGradient(by_log, by_weights, None, None)
 
     def _patches(
         self, inputs: Inputs, weights: Weights, U: Array, W: Array
@@ -260,6 +313,9 @@ class Radial(Kernel):
     def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
         """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
         square = inputs.Z is None
+        device = self._fused(inputs, U)
+        if device:
+            return device.tile(U, W, K)
         distances = SquaredDistances(U, W, self._scale)
         values, keeps, works = (Scratch(inputs) for _ in range(3))
         for strip in strips(inputs, triangle=square):

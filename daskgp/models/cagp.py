@@ -257,7 +257,7 @@ class CaGP:
             by_own = S.pulled(P)
         F_bar, found = F_bar.astype(X.dtype, copy=False), []
         for panel in panels:
-            gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar)
+            gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar, by_inputs=False)
             kernel += gradient.log_parameters
             found.append(gradient.weights)
         return kernel, found, by_own

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from daskgp import backend, kernels, sparsegrid
+from daskgp.kernels import fused
 from daskgp.model import Block, Theta, move
 from daskgp.models import REGISTRY
 from daskgp.models.cagp import CaGP
@@ -16,7 +17,7 @@ from daskgp.models.lma import LMA
 from daskgp.models.opticom import OptiCom
 from daskgp.models.sgpr import SGPR
 from daskgp.models.ssgp import SparseSpectrum
-from tests.maths import fakearray
+from tests.maths import fakearray, fakecuda
 from tests.models import test_cagp_device as cagp
 from tests.models import test_decoupled_device as decoupled
 
@@ -129,6 +130,18 @@ def test_value_gradient_and_predictions(gpu, model):
     _, wanted = on("cpu", model, ARD)
     assert {type(array) for array in there} == {gpu.ndarray}
     assert_close(found, wanted)
+
+
+@pytest.mark.skipif(fakecuda.COMPILER is None, reason="there is no C compiler")
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_value_gradient_and_predictions_by_compiled_kernels(gpu, monkeypatch, model):
+    monkeypatch.setattr(fused, "THREADS", 8)
+    launched = fakecuda.give(gpu).launched
+    there, found = on("gpu", model, ARD)
+    assert {type(array) for array in there} == {gpu.ndarray}
+    assert_close(found, on("cpu", model, ARD)[1])
+    no_kernel = model.name == "ssgp"
+    assert set(launched) == (set() if no_kernel else {"tile", "pull_rows", "pull_columns"})
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

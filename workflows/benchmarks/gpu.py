@@ -226,7 +226,9 @@ def projected(loss: cagp.LossName, dense: bool) -> Callable[[Machine, str], list
         block = rows_of(machine, 0, ROWS, d, dtype)
         values = np.random.default_rng(1).standard_normal(ROWS * (t if dense else 1))
         owner = None if dense else np.arange(ROWS) * t // ROWS
-        weights = Weights(machine.xp.asarray(values.reshape(ROWS, t) if dense else values), owner, t)
+        weights = Weights(
+            machine.xp.asarray(values.reshape(ROWS, t) if dense else values), owner, t
+        )
         run = passes(CaGP(loss), theta, [block], weights)
         X, panels = places_of(machine, dtype), [Panel(block.X, weights)]
         moments = run.model.predict(theta, run.state(ROWS), X, panels, "variance")
@@ -382,7 +384,10 @@ def sgpr(machine: Machine, s: Settings) -> Iterator[dict]:
     run = bound_of(machine, s, s.rows)
     bound_of(machine, s, min(s.rows, 2 * s.block))()  # what is made once
     seconds, (value, gradient) = machine.seconds(run)
-    operations, rate = 4.0 * s.rows * s.inducing**2, gemm_rate(machine, s.gemm, "float64", s.repeats)
+    operations, rate = (
+        4.0 * s.rows * s.inducing**2,
+        gemm_rate(machine, s.gemm, "float64", s.repeats),
+    )
     share = operations / seconds / rate
     yield {
         "method": "sgpr",
