@@ -9,12 +9,12 @@ n is summed over tiles of rows, so the numbers do not depend on how rows are cut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgp import inducing, linalg, model
-from daskgp.backend import namespace, number, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.errors import NumericalError
 from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
@@ -22,6 +22,8 @@ from daskgp.typing import Array
 
 TILE_ROWS = 1024
 """Rows of the kernel tile held at a time."""
+DEVICE_TILES = 16
+"""Times as many rows on a device, which a small tile leaves idle."""
 
 
 class Stats(NamedTuple):
@@ -51,6 +53,7 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
     """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
     X, y = block
     xp = namespace(X)
+    tile_rows = _tile_rows(xp, tile_rows)
     theta, dtype = prepared.theta, X.dtype
     Z, L = inputs_of(theta).astype(dtype), prepared.factor
     m, p = len(Z), y.shape[1]
@@ -123,6 +126,7 @@ def pull(
     """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
     X, y = block
     xp = namespace(X)
+    tile_rows = _tile_rows(xp, tile_rows)
     kernel, dtype = prepared.theta.kernel, X.dtype
     Z = inputs_of(prepared.theta).astype(dtype)
     W, V = cotangent.gram, cotangent.projection
@@ -140,6 +144,10 @@ def pull(
     weights = xp.full(len(X), cotangent.trace, dtype)
     parameters += kernel.diag_vjp(X, weights).log_parameters
     return ThetaBar(parameters, 0.0, to_host(Z_bar))
+
+
+def _tile_rows(xp: Any, rows: int) -> int:
+    return rows if is_numpy(xp) else DEVICE_TILES * rows
 
 
 def _tiles(n: int, rows: int) -> Iterator[slice]:

@@ -286,6 +286,59 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
         X[...] = solved.T
 
 
+def cholesky_stack(A: Array) -> Array:
+    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on."""
+    xp = namespace(A)
+    if is_numpy(xp) or not A.size:
+        return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
+    L = xp.linalg.cholesky(A)
+    if number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
+        return L
+    return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
+
+
+def whiten_stack(L: Array, K: Array) -> Array:
+    """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
+
+    By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
+    device busy, triangular solves of small matrices do not.
+    """
+    xp, m = namespace(L, K), L.shape[-1]
+    A = K.astype(_common(L, K))
+    for j in range(0, m, _BLOCK):
+        stop = min(j + _BLOCK, m)
+        block = A[:, :, j:stop]
+        if j:
+            block = block - xp.matmul(A[:, :, :j], L[:, j:stop, :j].transpose(0, 2, 1))
+        inverse = _inverse_triangles(L[:, j:stop, j:stop])
+        A[:, :, j:stop] = xp.matmul(block, inverse.transpose(0, 2, 1))
+    return A
+
+
+def _inverse_triangles(L: Array) -> Array:
+    """Inverses of stacked lower triangles (g, m, m), of blocks twice as large in each round.
+
+    The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
+    """
+    xp, m = namespace(L), L.shape[-1]
+    found, at = xp.zeros_like(L), xp.arange(m)
+    found[:, at, at] = 1.0 / L[:, at, at]
+    half = 1
+    while half < m:
+        for left in ([*range(0, m - 2 * half + 1, 2 * half)], [m - m % (2 * half)]):
+            low = min(half, m - left[0] - half) if left else 0  # the last one may be cut off
+            if low <= 0:
+                continue
+            first = xp.asarray(np.add.outer(left, np.arange(half)))
+            second = xp.asarray(np.add.outer(left, np.arange(half, half + low)))
+            A = found[:, first[:, :, None], first[:, None, :]]
+            C = L[:, second[:, :, None], first[:, None, :]]
+            B = found[:, second[:, :, None], second[:, None, :]]
+            found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
+        half *= 2
+    return found
+
+
 def times_lower(A: Array, L: Array) -> Array:
     """A L (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
     xp = namespace(L, A)

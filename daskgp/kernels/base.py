@@ -118,7 +118,7 @@ class Kernel(ABC):
             S, over the points Z.
         X : (n, d) array
         out : (t, n) array, optional
-            What the values are added to, of the inputs' dtype.
+            What the values are added to, of the inputs' dtype or float64.
         """
         inputs, weights = checked_weights(Z, weights, X)
         F = weights.functions(inputs.shape[1], out)

@@ -233,9 +233,8 @@ class Radial(Kernel):
         if device and weights.fits(MOST_COLUMNS):
             columns, starts = weights.runs()
             found = device.contract(U, weights.beside(), starts, W)
-            F[columns] += (found[:, 0] if weights.owner is not None else found.sum(axis=0)).astype(
-                F.dtype, copy=False
-            )
+            found = found[:, 0] if weights.owner is not None else found.sum(axis=0)
+            F[columns] += found.astype(F.dtype, copy=False)
             return F
         for patch, K, _, _ in self._patches(inputs, weights, U, W):
             F[patch.columns, patch.rows] += patch.weights @ K

@@ -89,7 +89,7 @@ class Weights:
         return points, columns, weights
 
     def fits(self, most: int) -> bool:
-        """Whether functions may be summed by runs: few dense ones, or any on points of their own."""
+        """Whether functions may be summed by runs: few dense ones, or ones on points of theirs."""
         return len(self) > 0 and (self.owner is not None or self.count <= most)
 
     def runs(self) -> tuple[slice, np.ndarray]:

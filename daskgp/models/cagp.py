@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from daskgp import linalg
-from daskgp.backend import namespace, number, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.errors import NumericalError
 from daskgp.inducing import wide
 from daskgp.kernels import Kernel
@@ -307,6 +307,8 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
     """F = S' K(Z, X) (t, n) over the points of all panels."""
     F: Array | None = None
     for panel in panels:
+        if F is None and not is_numpy(namespace(X)):  # panels are added up in float64
+            F = namespace(X).zeros((panel.weights.count, len(X)))
         F = kernel.weighted(panel.X, panel.weights, X, F)
     if F is None:
         raise NumericalError("no points to predict from: fit again")

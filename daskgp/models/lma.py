@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp import inducing, linalg
-from daskgp.backend import namespace, number, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import (
     TILE_ROWS,
@@ -157,7 +157,13 @@ class LMA:
         On a device windows of one shape are factored side by side: one by one they would leave
         it idle.
         """
-        parts = [self.local(prepared, *window) for window in windows]
+        if is_numpy(namespace(windows[0][0].X)):
+            return reduce(self.combine, (self.local(prepared, *window) for window in windows))
+        alike: dict[tuple[int, int], list[tuple[Block, Sequence[Block]]]] = {}
+        for block, near in windows:
+            shape = sum(len(b.X) for b in near), len(block.X)
+            alike.setdefault(shape, []).append((block, near))
+        parts = (_side_by_side(prepared, few, *shape) for shape, few in alike.items())
         return reduce(self.combine, parts)
 
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
@@ -341,6 +347,30 @@ def _residual(K: Array, A: Array, noise_variance: float, overwrite: bool) -> Arr
     at = namespace(R).arange(len(R))
     R[at, at] += noise_variance
     return R
+
+
+def _side_by_side(
+    prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]], c: int, b: int
+) -> Stats:
+    """The summary of windows of c rows and then b of their own, every step of all of them."""
+    rows = [_rows(*window) for window in windows]
+    X, y = (namespace(part[0]).concatenate(part) for part in zip(*rows, strict=True))
+    xp, g, w = namespace(X), len(rows), c + b
+    kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
+    A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
+    m, p = A.shape[1], y.shape[1]
+    A, R, at = A.reshape(g, w, m), xp.empty((g, w, w)), xp.arange(w)
+    for into, (own, _) in zip(R, rows, strict=True):
+        into[...] = kernel(own)
+    R -= xp.matmul(A, A.transpose(0, 2, 1))
+    R[:, at, at] += prepared.theta.noise_variance
+    L = linalg.cholesky_stack(R)
+    both = xp.concatenate([A, y.reshape(g, w, p).astype(np.float64)], axis=2)
+    own = linalg.whiten_stack(L, both.transpose(0, 2, 1))[:, :, c:]
+    own = own.transpose(1, 0, 2).reshape(m + p, g * b)
+    E, e = own[:m], own[m:]
+    logdet = 2.0 * number(xp.log(xp.diagonal(L, 0, 1, 2)[:, c:]).sum())
+    return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(g * b))
 
 
 def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:

@@ -1,11 +1,12 @@
 """Every method of the registry, all of it on a device that refuses what a GPU refuses."""
 
+import itertools
 import sys
 
 import numpy as np
 import pytest
 
-from daskgp import backend, kernels, sparsegrid
+from daskgp import backend, collapsed, kernels, sparsegrid
 from daskgp.kernels import fused
 from daskgp.model import Block, Theta, move
 from daskgp.models import REGISTRY
@@ -50,6 +51,7 @@ def gpu(monkeypatch):
     """device="gpu" is a fake one."""
     xp = fakearray.module("device")
     monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
+    monkeypatch.setattr(collapsed, "DEVICE_TILES", 1)
     monkeypatch.setitem(sys.modules, "cupy", xp)
     return xp
 
@@ -59,7 +61,7 @@ def blocks_of(dtype="float64", seed=0):
     X = rng.uniform(0, 1, (N, 2))
     y = np.sin(5 * X @ np.ones((2, 2)) + np.arange(2)) + 0.2 * rng.standard_normal((N, 2))
     edges = np.cumsum((0, *SIZES))
-    return [Block(X[a:b].astype(dtype), y[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [Block(X[a:b].astype(dtype), y[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def theta_of(model, kernel):
@@ -153,7 +155,7 @@ def test_every_kernel(model, kernel):
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_float32_rows_with_sums_in_float64(gpu, model):
-    there, found = on("gpu", model, ARD, "float32")
+    _, found = on("gpu", model, ARD, "float32")
     _, wanted = on("cpu", model, ARD)
     (stats, value, *_, moments), (_, exact, *_, expected) = found, wanted
     if type(model) is not Exact:  # its summary is the rows themselves
@@ -172,6 +174,17 @@ def test_rows_without_a_block_near_them(gpu):
     wanted = model.local_vjp(prepared, block, objective.cotangent)
     there = (move(part, "gpu") for part in (prepared, block, objective.cotangent))
     assert_close(tuple(model.local_vjp(*there)), tuple(wanted))
+
+
+def test_windows_side_by_side(gpu):
+    model, blocks = LMA(), [*blocks_of(), *blocks_of(seed=5), *blocks_of(seed=6)]
+    prepared = model.prepare(theta_of(model, ARD))
+    windows = [(block, blocks[max(0, i - 1) : i]) for i, block in enumerate(blocks)]
+    wanted = model.local_many(prepared, windows)
+    there = [(move(block, "gpu"), [move(b, "gpu") for b in near]) for block, near in windows]
+    found = model.local_many(move(prepared, "gpu"), there)
+    assert isinstance(found.gram, gpu.ndarray)
+    assert_close(tuple(move(found, "cpu")), tuple(wanted))
 
 
 def test_a_gradient_leaves_the_tile_of_its_pullback_alone():

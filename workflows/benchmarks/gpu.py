@@ -18,6 +18,7 @@ in float64 and in float32: the largest relative difference of any of them, by no
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import time
 import tracemalloc
@@ -145,9 +146,11 @@ class Held:
         return len(self.blocks)
 
     def rows(self, i: int) -> Block:
+        """Rows of expert i."""
         return self.blocks[i]
 
     def conditioned(self, *experts: int) -> Any:
+        """What the method made of the rows of some experts together."""
         return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
@@ -232,7 +235,7 @@ def projected(loss: cagp.LossName, dense: bool) -> Callable[[Machine, str], list
         run = passes(CaGP(loss), theta, [block], weights)
         X, panels = places_of(machine, dtype), [Panel(block.X, weights)]
         moments = run.model.predict(theta, run.state(ROWS), X, panels, "variance")
-        return [run.value, run.kernel, *run.weights, moments.mean, moments.variance]
+        return [run.value, run.kernel, run.weights, moments.mean, moments.variance]
 
     return found
 
@@ -453,7 +456,7 @@ class Passed(NamedTuple):
     factored: cagp.Factored
     value: float
     kernel: np.ndarray
-    weights: list[Any]
+    weights: Any
 
     def state(self, points: int) -> cagp.State:
         """What prediction needs."""
@@ -461,26 +464,32 @@ class Passed(NamedTuple):
 
 
 def passes(model: CaGP, theta: Theta, blocks: Sequence[Block], weights: Weights) -> Passed:
-    """Sums over points and rows, the objective, and its gradient by kernel and actions."""
-    edges = np.cumsum([0, *(len(block.X) for block in blocks)])
-    spans = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    panels = [Panel(block.X, part_of(weights, at)) for block, at in zip(blocks, spans, strict=True)]
-    F = [cagp.functions(theta.kernel, panels, block.X) for block in blocks]
-    tiles = list(zip(blocks, F, panels, strict=True))
-    points = reduce(model.combine, (model.at_points(f, b.y, p.weights) for b, f, p in tiles))
+    """Sums over points and rows, the objective, and its gradient by kernel and actions.
+
+    All rows are points: ``weights`` are the actions over them.
+    """
+    xp = backend.namespace(blocks[0].X)
+    panel = Panel(xp.concatenate([block.X for block in blocks]), weights)
+    edges = np.cumsum([0, *(len(block.X) for block in blocks)]).tolist()
+    spans = [slice(a, b) for a, b in itertools.pairwise(edges)]
+    F = [cagp.functions(theta.kernel, [panel], block.X) for block in blocks]
+    tiles = [
+        (block, f, part_of(weights, at)) for block, f, at in zip(blocks, F, spans, strict=True)
+    ]
+    points = reduce(model.combine, (model.at_points(f, block.y, own) for block, f, own in tiles))
     factored, rows = model.factor(theta.noise_variance, points), None
     if model.needs_rows:
-        rows = reduce(model.combine, (model.at_rows(theta, b, f, factored) for b, f, _ in tiles))
+        sums = (model.at_rows(theta, block, f, factored) for block, f, _ in tiles)
+        rows = reduce(model.combine, sums)
     objective = model.objective(factored, rows)
-    kernel, learned = np.zeros(len(theta.kernel.log_parameters)), None
-    for block, f, panel in tiles:
-        through, found, own = model.pull(
-            theta, block, f, panels, objective.cotangent, panel.weights
-        )
-        kernel += through
-        learned = found if learned is None else [a + b for a, b in zip(learned, found, strict=True)]
-        learned[panels.index(panel)] = learned[panels.index(panel)] + own
-    return Passed(model, factored, objective.value, kernel, learned or [])
+    kernel = np.zeros(len(theta.kernel.log_parameters))
+    learned = xp.zeros_like(weights.values)
+    for (block, f, own), at in zip(tiles, spans, strict=True):
+        found = model.pull(theta, block, f, [panel], objective.cotangent, own)
+        kernel += found[0]
+        learned += found[1][0]
+        learned[at] += found[2]
+    return Passed(model, factored, objective.value, kernel, learned)
 
 
 def part_of(weights: Weights, at: slice) -> Weights:
