@@ -180,6 +180,22 @@ def special(xp: Any) -> ModuleType:
     return xp.special
 
 
+def cholesky(xp: Any) -> Callable[[Array], Array]:
+    """The module's ``linalg.cholesky``, told to raise LinAlgError as NumPy does.
+
+    CuPy takes that as a setting; without it an indefinite matrix comes back half factored.
+    """
+    if xp.__name__ != "cupy":
+        found: Callable[[Array], Array] = xp.linalg.cholesky
+        return found
+
+    def raising(A: Array) -> Array:
+        with importlib.import_module("cupyx").errstate(linalg="raise"):
+            return xp.linalg.cholesky(A)
+
+    return raising
+
+
 def solve_triangular(xp: Any) -> Callable[..., Array]:
     """SciPy's ``solve_triangular(a, b, trans, lower)`` for a module other than NumPy."""
     if xp.__name__ == "cupy":

@@ -123,10 +123,9 @@ def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
     scratch, at = A.copy(), xp.arange(len(A))
     scratch[at, at] += added
     try:
-        L = xp.linalg.cholesky(scratch)
+        L = backend.cholesky(xp)(scratch)
     except np.linalg.LinAlgError:
         return None
-    # CuPy answers NaN instead of raising unless told otherwise
     return L if number(xp.isfinite(xp.diagonal(L)).all()) else None
 
 
@@ -291,8 +290,11 @@ def cholesky_stack(A: Array) -> Array:
     xp = namespace(A)
     if is_numpy(xp) or not A.size:
         return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
-    L = xp.linalg.cholesky(A)
-    if number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
+    try:
+        L = backend.cholesky(xp)(A)
+    except np.linalg.LinAlgError:
+        L = None
+    if L is not None and number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
         return L
     return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
 

@@ -146,35 +146,42 @@ ENTRY void pull_columns(const real *U, const real *Wt, const real *K_bar, double
     for (int k = 0; k < Q; ++k) out[(blockIdx.y * (long long)Q + k) * m + j] = total[k];
 }
 
-/* Sums over runs of points of S' K(U, W): (runs, T, n), a thread a row, points shared. */
+/* Sums over runs of points of S' K(U, W): (runs, T, n), points shared, a thread some rows, for
+   which it reads a point once. */
 ENTRY void contract(const real *U, const real *S, const long long *starts, const real *Wt,
                     double *out, long long runs, long long n, real v, real shape)
 {
     SHARED real u[PIECE * Q];
     SHARED real s[PIECE * T];
-    long long x = (long long)blockIdx.x * THREADS + threadIdx.x;
-    real w[Q];
-    for (int k = 0; k < Q; ++k) w[k] = x < n ? Wt[k * n + x] : 0;
+    long long x = (long long)blockIdx.x * (THREADS * ROWS) + threadIdx.x;
+    real w[ROWS][Q];
+    for (int r = 0; r < ROWS; ++r)
+        for (int k = 0; k < Q; ++k) w[r][k] = x + r * THREADS < n ? Wt[k * n + x + r * THREADS] : 0;
     for (long long g = blockIdx.y; g < runs; g += gridDim.y) {
-        double total[T];
-        for (int c = 0; c < T; ++c) total[c] = 0;
+        double total[ROWS][T];
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = 0; c < T; ++c) total[r][c] = 0;
         for (long long first = starts[g]; first < starts[g + 1]; first += PIECE) {
             int count = starts[g + 1] - first < PIECE ? (int)(starts[g + 1] - first) : PIECE;
             BARRIER();
             for (int i = threadIdx.x; i < count * Q; i += THREADS) u[i] = U[first * Q + i];
             for (int i = threadIdx.x; i < count * T; i += THREADS) s[i] = S[first * T + i];
             BARRIER();
-            real part[T];
-            for (int c = 0; c < T; ++c) part[c] = 0;
-            for (int i = 0; i < count; ++i) {
-                real value, slope, by_shape;
-                evaluate(squared(u + i * Q, w), v, shape, &value, &slope, &by_shape);
-                for (int c = 0; c < T; ++c) part[c] += s[i * T + c] * value;
-            }
-            for (int c = 0; c < T; ++c) total[c] += part[c];
+            real part[ROWS][T];
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < T; ++c) part[r][c] = 0;
+            for (int i = 0; i < count; ++i)
+                for (int r = 0; r < ROWS; ++r) {
+                    real value, slope, by_shape;
+                    evaluate(squared(u + i * Q, w[r]), v, shape, &value, &slope, &by_shape);
+                    for (int c = 0; c < T; ++c) part[r][c] += s[i * T + c] * value;
+                }
+            for (int r = 0; r < ROWS; ++r)
+                for (int c = 0; c < T; ++c) total[r][c] += part[r][c];
         }
-        if (x < n)
-            for (int c = 0; c < T; ++c) out[(g * T + c) * n + x] = total[c];
+        for (int r = 0; r < ROWS; ++r)
+            if (x + r * THREADS < n)
+                for (int c = 0; c < T; ++c) out[(g * T + c) * n + x + r * THREADS] = total[r][c];
     }
 }
 
@@ -210,7 +217,8 @@ ENTRY void learn(const real *Ut, const real *S, const int *column, const real *W
                 part[c] += f * value;
                 bar += s[c] * f;
             }
-            for (int k = 0; k < Q; ++k) part[T + k] += bar * slope * d[k] * d[k];
+            real D = bar * slope;
+            for (int k = 0; k < Q; ++k) part[T + k] += D * d[k] * d[k];
             part[T + Q] += bar * by_shape;
         }
         for (int k = 0; k < T + Q + 1; ++k) total[k] += part[k];
@@ -238,6 +246,7 @@ def source(formula: str, dtype: Any, features: int, columns: int = 1) -> str:
         **{name.upper(): name + "f" * single for name in ("exp", "sqrt", "log")},
         "Q": features,
         "T": columns,
+        "ROWS": _rows_of_thread(dtype, features, columns),
         "THREADS": THREADS,
         "PIECE": PIECE,
     }
@@ -309,7 +318,7 @@ class Fused:
         xp, (_, q), t, n, runs = self.xp, U.shape, S.shape[1], len(W), len(starts) - 1
         out = xp.empty((runs, t, n))
         if out.size:
-            grid = _blocks(n), min(runs, MOST_BLOCKS)
+            grid = _blocks(-(-n // _rows_of_thread(U.dtype, q, t))), min(runs, MOST_BLOCKS)
             at = xp.asarray(starts.astype(np.int64))
             arrays = self._rows(U), self._rows(S), at, self._columns(W), out
             self._launch("contract", grid, U.dtype, q, t, *arrays, runs, n)
@@ -350,6 +359,12 @@ def fused(xp: Any, formula: str | None, variance: float, shape: float, q: int) -
     if formula is None or not 0 < q <= MOST_FEATURES or not backend.compiles(xp):
         return None
     return Fused(xp, formula, variance, shape)
+
+
+def _rows_of_thread(dtype: Any, features: int, columns: int) -> int:
+    """Rows whose features and sums a thread has registers for, four at most."""
+    words = (np.dtype(dtype).itemsize // 4) * (features + columns) + 2 * columns
+    return max(1, min(4, 48 // words))
 
 
 def _blocks(size: int) -> int:
