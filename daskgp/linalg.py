@@ -171,14 +171,15 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
     return X
 
 
-def _device_solve(L: Array, B: Array, trans: int = 0) -> Array:
+def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -> Array:
     """L^-1 B, or L^-T B, of one matrix or of a stack; cuBLAS wants one type and an entry."""
     xp = namespace(L, B)
     dtype = _common(L, B)
     if not B.size:
         return B.astype(dtype)
+    L, B = L.astype(dtype, copy=False), B.astype(dtype, copy=False)
     solve = backend.solve_triangular(xp)
-    return solve(L.astype(dtype, copy=False), B.astype(dtype, copy=False), trans=trans, lower=True)
+    return solve(L, B, trans=trans, lower=True, overwrite_b=overwrite)
 
 
 def whiten_rows(
@@ -202,7 +203,7 @@ def whiten_rows(
     if K.ndim != 2 or K.shape[1] != m:
         raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
-        return _device_solve(L, K.T).T
+        return _device_solve(L, K.T, overwrite=overwrite).T
     dtype = _common(L, K)
     L = L.astype(dtype, copy=False)
     usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
@@ -220,7 +221,7 @@ def unwhiten_rows(
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
-        return _device_solve(L, A.T, trans=1).T
+        return _device_solve(L, A.T, 1, overwrite).T
     dtype = _common(L, A)
     L = L.astype(dtype, copy=False)
     usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype

@@ -168,11 +168,16 @@ for _name in _METHODS.split():
     setattr(FakeArray, _name, _method(_name))
 
 
-def _solve_triangular(a, b, trans=0, lower=False):
-    """Like cupyx's: the type of the matrix decides, stacks are solved side by side."""
-    a, b = _real(a), b.astype(_real(a).dtype)
+def _solve_triangular(a, b, trans=0, lower=False, overwrite_b=False):
+    """Like cupyx's: the type of the matrix decides, and memory that may be used is used."""
+    given, a = b, _real(a)
+    b = b.astype(a.dtype)
     if a.ndim == 2:
-        return scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower)
+        found = scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower)
+        if not (overwrite_b and given.flags.f_contiguous and given.dtype == a.dtype):
+            return found
+        given[...] = found
+        return given
     assert a.shape[:-2] == b.shape[: a.ndim - 2], "incompatible batch count"
     pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[a.ndim - 2 :]), strict=True)
     found = [scipy.linalg.solve_triangular(*pair, trans=trans, lower=lower) for pair in pairs]
