@@ -197,7 +197,7 @@ def cholesky(xp: Any) -> Callable[[Array], Array]:
 
 
 def solve_triangular(xp: Any) -> Callable[..., Array]:
-    """SciPy's ``solve_triangular(a, b, trans, lower, overwrite_b)`` for a module other than NumPy."""
+    """SciPy's ``solve_triangular(a, b, trans, lower, overwrite_b)`` for another module."""
     if xp.__name__ == "cupy":
         return importlib.import_module("cupyx.scipy.linalg").solve_triangular
     return xp.linalg.solve_triangular

@@ -255,8 +255,9 @@ def source(formula: str, dtype: Any, features: int, columns: int = 1) -> str:
 
 
 @cache
-def _compiled(xp: Any, text: str) -> Any:
-    return backend.device_source(xp, CUDA + text)
+def _compiled(xp: Any, name: str, sizes: tuple[int, int], *settings: Any) -> Any:
+    """A function of ``source(*settings)``; ``sizes`` are what else the source depends on."""
+    return backend.device_source(xp, CUDA + source(*settings)).get_function(name)
 
 
 class Pulled(NamedTuple):
@@ -350,7 +351,8 @@ class Fused:
     ) -> None:
         real = np.dtype(dtype).type
         sized = tuple(np.int64(a) if isinstance(a, int) else a for a in arguments)
-        function = _compiled(self.xp, source(self.formula, dtype, q, t)).get_function(name)
+        settings = self.formula, np.dtype(dtype).name, q, t
+        function = _compiled(self.xp, name, (THREADS, PIECE), *settings)
         function(grid, (THREADS,), (*sized, real(self.variance), real(self.shape)))
 
 
