@@ -145,10 +145,10 @@ def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple
         Of f, without noise.
     """
     xp = namespace(means)
-    diagonal = xp.einsum("nii->ni", covariance)
-    scale = diagonal.max(axis=1, keepdims=True)
+    at = xp.arange(covariance.shape[1])
+    scale = covariance[:, at, at].max(axis=1, keepdims=True)
     # experts far from a place predict 0 with variance 0, or next to it, and shall get no weight
-    diagonal += xp.maximum(NESTED_RIDGE * scale, xp.finfo(covariance.dtype).tiny)
+    covariance[:, at, at] += xp.maximum(NESTED_RIDGE * scale, xp.finfo(covariance.dtype).tiny)
     weights = xp.linalg.solve(covariance, cross[:, :, None])[:, :, 0]
     mean = xp.einsum("nm,nmp->np", weights, means)
     return mean, prior - xp.einsum("nm,nm->n", weights, cross)

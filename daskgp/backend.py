@@ -149,6 +149,28 @@ def to_host(array: Any) -> np.ndarray:
     return np.asarray(get() if callable(get) else array)
 
 
+def number(value: Any) -> float:
+    """A scalar as a Python float: the one way a number leaves a device, since it waits for it.
+
+    Examples
+    --------
+    >>> number(np.ones(2).sum())
+    2.0
+    """
+    get = getattr(value, "get", None)
+    return float(get() if callable(get) else value)
+
+
+def compiles(xp: Any) -> bool:
+    """Whether functions written in CUDA C can be compiled for the module's arrays."""
+    return hasattr(xp, "RawModule")
+
+
+def device_source(xp: Any, source: str) -> Any:
+    """Compiled CUDA C; its ``get_function(name)`` is called with grid, block and arguments."""
+    return xp.RawModule(code=source, options=("--std=c++14",))
+
+
 def special(xp: Any) -> ModuleType:
     """The module of special functions (erf, ndtr, ...) that works on the module's arrays."""
     if is_numpy(xp):
@@ -158,8 +180,24 @@ def special(xp: Any) -> ModuleType:
     return xp.special
 
 
+def cholesky(xp: Any) -> Callable[[Array], Array]:
+    """The module's ``linalg.cholesky``, told to raise LinAlgError as NumPy does.
+
+    CuPy takes that as a setting; without it an indefinite matrix comes back half factored.
+    """
+    if xp.__name__ != "cupy":
+        found: Callable[[Array], Array] = xp.linalg.cholesky
+        return found
+
+    def raising(A: Array) -> Array:
+        with importlib.import_module("cupyx").errstate(linalg="raise"):
+            return xp.linalg.cholesky(A)
+
+    return raising
+
+
 def solve_triangular(xp: Any) -> Callable[..., Array]:
-    """SciPy's ``solve_triangular(a, b, trans, lower)`` for a module other than NumPy."""
+    """SciPy's ``solve_triangular(a, b, trans, lower, overwrite_b)`` for another module."""
     if xp.__name__ == "cupy":
         return importlib.import_module("cupyx.scipy.linalg").solve_triangular
     return xp.linalg.solve_triangular

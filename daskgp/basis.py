@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import RBF, Kernel, KernelGradient
 from daskgp.kernels.base import checked_weights
@@ -408,7 +408,7 @@ class Multiscale(Basis):
         r2 = seconds - w * (firsts + r)
         by_scales = whole * (a - 0.5) + 2 * a * (1 - a) * r2
         points = Points(2 * a * r / near.units.lengths, by_scales)
-        by_variance = 0.5 * float(whole.sum(dtype=np.float64))
+        by_variance = 0.5 * number(whole.sum(dtype=np.float64))
         by_log = self._by_log(by_variance, 2 * column_sums(a, r2))
         return Through(by_log, points, None, by_weights)
 

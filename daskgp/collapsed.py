@@ -9,12 +9,12 @@ n is summed over tiles of rows, so the numbers do not depend on how rows are cut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgp import inducing, linalg, model
-from daskgp.backend import namespace, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.errors import NumericalError
 from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want, add
@@ -22,6 +22,8 @@ from daskgp.typing import Array
 
 TILE_ROWS = 1024
 """Rows of the kernel tile held at a time."""
+DEVICE_TILES = 16
+"""Times as many rows on a device, which a small tile leaves idle."""
 
 
 class Stats(NamedTuple):
@@ -51,6 +53,7 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
     """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
     X, y = block
     xp = namespace(X)
+    tile_rows = _tile_rows(xp, tile_rows)
     theta, dtype = prepared.theta, X.dtype
     Z, L = inputs_of(theta).astype(dtype), prepared.factor
     m, p = len(Z), y.shape[1]
@@ -62,7 +65,7 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
         A = linalg.whiten_rows(L, wide(K), overwrite=True, inverses=inverses)
         linalg.add_gram_lower(gram, A, work)
         projection += A.T @ y[rows]
-    trace = float(theta.kernel.diag(X).sum(dtype=np.float64))
+    trace = number(theta.kernel.diag(X).sum(dtype=np.float64))
     square = (y.astype(np.float64) ** 2).sum(axis=0)
     return Stats(gram, projection, trace, square, float(len(X)))
 
@@ -76,23 +79,25 @@ def bound(prepared: Prepared, total: Stats) -> Objective:
     """
     s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
     S, inner, beta, trace_gap, value = _collapse(s, total)
-    b, m, square = total.projection, len(S), total.square.sum()
-    inverse, explained = linalg.inverse_from_factor(inner), float((b * beta).sum())
-    shrink = np.eye(m) - inverse  # I - B^-1
+    b, m, square, xp = total.projection, len(S), number(total.square.sum()), namespace(S)
+    inverse, explained = linalg.inverse_from_factor(inner), number((b * beta).sum())
+    shrink = xp.eye(m) - inverse  # I - B^-1
     outer = beta @ beta.T
     S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
     N = p / s * S - p * shrink + outer / s**2  # since (I - B^-1) S / s = S / s - (I - B^-1)
     noise = 0.5 * (
         -p * n
-        + p * np.vdot(inverse, S) / s
-        + (square - 2 * explained / s + float((beta * (S @ beta)).sum()) / s**2) / s
+        + p * number(xp.vdot(inverse, S)) / s
+        + (square - 2 * explained / s + number((beta * (S @ beta)).sum()) / s**2) / s
         + p * trace_gap / s
     )
     L = prepared.factor
     gram = 2 * linalg.between_inverses(L, S_bar)
     cotangent = Cotangent(gram, linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s)
     direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
-    return Objective(value, direct._replace(noise=float(noise)), cotangent)
+    assert direct.inputs is not None
+    direct = direct._replace(noise=float(noise), inputs=to_host(direct.inputs))
+    return Objective(value, direct, cotangent)
 
 
 def value(noise_variance: float, total: Stats) -> float:
@@ -103,13 +108,13 @@ def value(noise_variance: float, total: Stats) -> float:
 def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float]:
     """S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
     S, b, p = linalg.symmetrize(total.gram.copy()), total.projection, total.projection.shape[1]
-    inner, _ = linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0)
+    inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
     beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
-    trace_gap = _trace_gap(total.trace - np.trace(S), total, s)
+    trace_gap = _trace_gap(total.trace - number(S.trace()), total, s)
     found = -0.5 * (
         p * total.rows * np.log(2 * np.pi * s)
         + p * linalg.logdet_factor(inner)
-        + (total.square.sum() - float((b * beta).sum()) / s) / s
+        + (number(total.square.sum()) - number((b * beta).sum()) / s) / s
         + p * trace_gap / s
     )
     return S, inner, beta, trace_gap, float(found)
@@ -121,6 +126,7 @@ def pull(
     """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
     X, y = block
     xp = namespace(X)
+    tile_rows = _tile_rows(xp, tile_rows)
     kernel, dtype = prepared.theta.kernel, X.dtype
     Z = inputs_of(prepared.theta).astype(dtype)
     W, V = cotangent.gram, cotangent.projection
@@ -138,6 +144,10 @@ def pull(
     weights = xp.full(len(X), cotangent.trace, dtype)
     parameters += kernel.diag_vjp(X, weights).log_parameters
     return ThetaBar(parameters, 0.0, to_host(Z_bar))
+
+
+def _tile_rows(xp: Any, rows: int) -> int:
+    return rows if is_numpy(xp) else DEVICE_TILES * rows
 
 
 def _tiles(n: int, rows: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskgp import linalg
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number
 from daskgp.model import Theta, ThetaBar
 from daskgp.typing import Array
 
@@ -46,7 +46,7 @@ def inputs_vjp(prepared: Prepared, K_bar: Array) -> ThetaBar:
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(np.float64)
     _, pull = kernel.pullback(Z)
     through = pull(K_bar)
-    share = prepared.jitter * float(K_bar.trace()) / len(Z)
+    share = prepared.jitter * number(K_bar.trace()) / len(Z)
     diagonal = kernel.diag_vjp(Z, namespace(Z).full(len(Z), share))
     parameters = through.log_parameters + diagonal.log_parameters
     return ThetaBar(parameters, 0.0, through.X + diagonal.X)

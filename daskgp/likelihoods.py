@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from scipy import special as host_special
 
-from daskgp.backend import namespace, special
+from daskgp.backend import namespace, number, special
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
 
@@ -192,7 +192,7 @@ class Gaussian(Likelihood):
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         xp, y, mean, variance = _arguments(y, mean, variance)
         residual = y - mean
-        squares = float(((residual**2 + variance) / self.variance).sum())
+        squares = number(((residual**2 + variance) / self.variance).sum())
         value = -0.5 * (y.size * (_LOG_2PI + math.log(self.variance)) + squares)
         by_variance = xp.full(y.shape, -0.5 / self.variance)
         by_log = np.array([0.5 * (squares - y.size)])
@@ -267,7 +267,7 @@ class StudentT(Likelihood):
             return (df + 1) / wide * residual / (1 + ratio), xp.log1p(ratio), ratio / (1 + ratio)
 
         by_mean, by_variance, (logs, shares) = _averages(terms, xp, mean, variance)
-        logarithm, share, n = float(logs.sum()), float(shares.sum()), y.size
+        logarithm, share, n = number(logs.sum()), number(shares.sum()), y.size
         psi = host_special.psi
         scale_bar = (df + 1) * share - n
         df_bar = 0.5 * n * (df * (psi((df + 1) / 2) - psi(df / 2)) - 1)
@@ -346,7 +346,7 @@ class Bernoulli(Likelihood):
 
         by_mean, by_variance, (logs,) = _averages(terms, xp, mean, variance)
         by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is all but linear
-        return Expectation(float(logs.sum()), by_mean, by_variance, np.zeros(0))
+        return Expectation(number(logs.sum()), by_mean, by_variance, np.zeros(0))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = _arguments(y, mean, variance)
@@ -398,7 +398,7 @@ class Poisson(Likelihood):
         log_rate = mean + 0.5 * variance
         slope = xp.exp(xp.minimum(log_rate, MOST_LOG_RATE))
         rate = slope * (1 + xp.maximum(log_rate - MOST_LOG_RATE, 0))
-        value = float((y * mean - rate - special(xp).gammaln(y + 1)).sum())
+        value = number((y * mean - rate - special(xp).gammaln(y + 1)).sum())
         return Expectation(value, y - slope, -0.5 * slope, np.zeros(0))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from daskgp import backend
-from daskgp.backend import is_numpy, namespace
+from daskgp.backend import is_numpy, namespace, number
 from daskgp.errors import InputError, NumericalError
 from daskgp.typing import Array
 
@@ -60,7 +60,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
     """
     xp = namespace(A)
     m = _square(A, "A")
-    mean = float(xp.diagonal(A).mean()) if m else 0.0
+    mean = number(xp.diagonal(A).mean()) if m else 0.0
     if not np.isfinite(mean):
         raise NumericalError(
             f"the {m} x {m} matrix to factor has a diagonal of mean {mean}: "
@@ -117,13 +117,16 @@ def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray
 
 
 def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
+    if not A.size:
+        return A
     xp = namespace(A)
+    scratch, at = A.copy(), xp.arange(len(A))
+    scratch[at, at] += added
     try:
-        L = xp.linalg.cholesky(A + added * xp.eye(len(A), dtype=A.dtype))
+        L = backend.cholesky(xp)(scratch)
     except np.linalg.LinAlgError:
         return None
-    # CuPy answers NaN instead of raising unless told otherwise
-    return L if bool(xp.isfinite(xp.diagonal(L)).all()) else None
+    return L if number(xp.isfinite(xp.diagonal(L)).all()) else None
 
 
 def _clear_upper(A: np.ndarray) -> None:
@@ -160,12 +163,23 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
     if B.shape[0] != m:
         raise InputError(f"B has {B.shape[0]} rows, the factor has {m}: they must agree")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, B, trans=int(transpose), lower=True)
+        return _device_solve(L, B, trans=int(transpose))
     dtype = _common(L, B)
     X = np.array(B, dtype=dtype, order="C")
     # L X = B is X' L' = B', and X' is Fortran ordered
     _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, X.size // max(m, 1)), transpose)
     return X
+
+
+def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -> Array:
+    """L^-1 B, or L^-T B, of one matrix or of a stack; cuBLAS wants one type and an entry."""
+    xp = namespace(L, B)
+    dtype = _common(L, B)
+    if not B.size:
+        return B.astype(dtype)
+    L, B = L.astype(dtype, copy=False), B.astype(dtype, copy=False)
+    solve = backend.solve_triangular(xp)
+    return solve(L, B, trans=trans, lower=True, overwrite_b=overwrite)
 
 
 def whiten_rows(
@@ -189,7 +203,7 @@ def whiten_rows(
     if K.ndim != 2 or K.shape[1] != m:
         raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, K.T, lower=True).T
+        return _device_solve(L, K.T, overwrite=overwrite).T
     dtype = _common(L, K)
     L = L.astype(dtype, copy=False)
     usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
@@ -207,7 +221,7 @@ def unwhiten_rows(
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, A.T, trans=1, lower=True).T
+        return _device_solve(L, A.T, 1, overwrite).T
     dtype = _common(L, A)
     L = L.astype(dtype, copy=False)
     usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
@@ -270,6 +284,62 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
     solved = trsm(1.0, a, X.T, side=1, lower=lower, trans_a=int(not trans), overwrite_b=1)
     if not np.may_share_memory(solved, X):
         X[...] = solved.T
+
+
+def cholesky_stack(A: Array) -> Array:
+    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on."""
+    xp = namespace(A)
+    if is_numpy(xp) or not A.size:
+        return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
+    try:
+        L = backend.cholesky(xp)(A)
+    except np.linalg.LinAlgError:
+        L = None
+    if L is not None and number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
+        return L
+    return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
+
+
+def whiten_stack(L: Array, K: Array) -> Array:
+    """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
+
+    By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
+    device busy, triangular solves of small matrices do not.
+    """
+    xp, m = namespace(L, K), L.shape[-1]
+    A = K.astype(_common(L, K))
+    for j in range(0, m, _BLOCK):
+        stop = min(j + _BLOCK, m)
+        block = A[:, :, j:stop]
+        if j:
+            block = block - xp.matmul(A[:, :, :j], L[:, j:stop, :j].transpose(0, 2, 1))
+        inverse = _inverse_triangles(L[:, j:stop, j:stop])
+        A[:, :, j:stop] = xp.matmul(block, inverse.transpose(0, 2, 1))
+    return A
+
+
+def _inverse_triangles(L: Array) -> Array:
+    """Inverses of stacked lower triangles (g, m, m), of blocks twice as large in each round.
+
+    The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
+    """
+    xp, m = namespace(L), L.shape[-1]
+    found, at = xp.zeros_like(L), xp.arange(m)
+    found[:, at, at] = 1.0 / L[:, at, at]
+    half = 1
+    while half < m:
+        for left in ([*range(0, m - 2 * half + 1, 2 * half)], [m - m % (2 * half)]):
+            low = min(half, m - left[0] - half) if left else 0  # the last one may be cut off
+            if low <= 0:
+                continue
+            first = xp.asarray(np.add.outer(left, np.arange(half)))
+            second = xp.asarray(np.add.outer(left, np.arange(half, half + low)))
+            A = found[:, first[:, :, None], first[:, None, :]]
+            C = L[:, second[:, :, None], first[:, None, :]]
+            B = found[:, second[:, :, None], second[:, None, :]]
+            found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
+        half *= 2
+    return found
 
 
 def times_lower(A: Array, L: Array) -> Array:
@@ -338,7 +408,7 @@ def inverse_lower(L: Array) -> Array:
     """L^-1 (m, m), lower triangular, in C order."""
     xp, m = namespace(L), _square(L, "L")
     if not is_numpy(xp):
-        return backend.solve_triangular(xp)(L, xp.eye(m, dtype=L.dtype), lower=True)
+        return _device_solve(L, xp.eye(m, dtype=L.dtype))
     if not m:
         return np.array(L)
     found = np.array(L, dtype=_common(L), order="C")
@@ -395,7 +465,7 @@ def logdet_factor(L: Array) -> float:
     2.0
     """
     xp = namespace(L)
-    return 2.0 * float(xp.log(xp.diagonal(L).astype(np.float64)).sum())
+    return 2.0 * number(xp.log(xp.diagonal(L).astype(np.float64)).sum())
 
 
 def inverse_from_factor(L: Array) -> Array:
@@ -403,7 +473,7 @@ def inverse_from_factor(L: Array) -> Array:
     xp = namespace(L)
     m = _square(L, "L")
     if not is_numpy(xp):
-        half = backend.solve_triangular(xp)(L, xp.eye(m, dtype=L.dtype), lower=True)
+        half = _device_solve(L, xp.eye(m, dtype=L.dtype))
         return half.T @ half
     if not m:
         return np.array(L)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskgp import linalg
-from daskgp.backend import is_numpy, namespace
+from daskgp.backend import is_numpy, namespace, number
 from daskgp.typing import Array
 
 STRIP = 128
@@ -144,9 +144,9 @@ def hybrid_kl(f: Factors, weights: Array) -> float:
     """KL but for the residual's a' C a / 2, [DGP] eq. 14 with the half its log|.| lacks."""
     T, p = f.spread, weights.shape[1]
     xp = namespace(T)
-    covariance = float((T * T).sum()) - len(T)
-    covariance -= 2 * float(xp.log(abs(xp.diagonal(T))).sum())
-    mean = float((weights * weights).sum()) - float((f.explained * f.explained).sum())
+    covariance = number((T * T).sum()) - len(T)
+    covariance -= 2 * number(xp.log(abs(xp.diagonal(T))).sum())
+    mean = number((weights * weights).sum()) - number((f.explained * f.explained).sum())
     return 0.5 * (p * covariance + mean)
 
 
@@ -219,7 +219,7 @@ def direct_kl(f: Factors, targets: int) -> float:
     """KL but for the mean's a' C a / 2, [DGP] eq. 9 with its footnote 9."""
     inverse = linalg.inverse_from_factor(f.factor)
     xp = namespace(inverse)
-    trace = float(xp.diagonal(inverse).sum())
+    trace = number(xp.diagonal(inverse).sum())
     return 0.5 * targets * (linalg.logdet_factor(f.factor) + trace - len(inverse))
 
 
@@ -250,7 +250,7 @@ def _wide(A: Array) -> Array:
 def weighted_gram(A: Array, s: Array) -> Array:
     """A' diag(s) A (b, b), as the product of a matrix with itself where s has one sign."""
     xp = namespace(A)
-    if not bool((s > 0).any()):
+    if not number((s > 0).any()):
         scaled = A * xp.sqrt(-s)[:, None]
         return -(scaled.T @ scaled)
     return A.T @ (A * s[:, None])

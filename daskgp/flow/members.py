@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgp.backend import to_device
+from daskgp.backend import to_device, to_host
 from daskgp.errors import StoreError
 from daskgp.flow import io, nearby
 from daskgp.flow.io import Rows, groups, prepared
@@ -116,7 +116,8 @@ class Consulted:
         """Scaled rows of expert i."""
         span = self.members.spans[i]
         block = self.scaling.block(*self.members.rows.read(*span))
-        if len(block.X) != self.state.starts[i + 1] - self.state.starts[i]:
+        starts = to_host(self.state.starts)
+        if len(block.X) != starts[i + 1] - starts[i]:
             raise StoreError("training rows that the model reads back are gone: fit again")
         return Block(*(to_device(part, self.device) for part in block))
 

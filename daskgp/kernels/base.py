@@ -118,7 +118,7 @@ class Kernel(ABC):
             S, over the points Z.
         X : (n, d) array
         out : (t, n) array, optional
-            What the values are added to, of the inputs' dtype.
+            What the values are added to, of the inputs' dtype or float64.
         """
         inputs, weights = checked_weights(Z, weights, X)
         F = weights.functions(inputs.shape[1], out)
@@ -126,8 +126,13 @@ class Kernel(ABC):
             F[columns, rows] += S @ self(Z[points], X[rows])
         return F
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
-        """Gradient of sum(F_bar * weighted(Z, weights, X)) with F_bar (t, n) held fixed."""
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
+        """Gradient of sum(F_bar * weighted(Z, weights, X)) with F_bar (t, n) held fixed.
+
+        Without ``by_inputs`` that by Z and X is left out, and is None.
+        """
         inputs, weights = checked_weights(Z, weights, X)
         by_log = np.zeros(len(self.parameter_names))
         by_weights = inputs.xp.zeros_like(weights.values)
@@ -141,6 +146,8 @@ class Kernel(ABC):
             by_log += gradient.log_parameters
             by_points[points] += gradient.X
             by_rows[rows] += gradient.Z
+        if not by_inputs:
+            return WeightedGradient(by_log, by_weights, None, None)
         return WeightedGradient(by_log, by_weights, by_points, by_rows)
 
     @property

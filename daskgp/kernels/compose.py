@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
@@ -192,14 +192,17 @@ class Sum(Composite):
         assert out is not None
         return out
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
-        found = [part.weighted_vjp(Z, weights, X, F_bar) for part in self.parts]
-        by_log, *others = zip(*found, strict=True)
-        return WeightedGradient(np.concatenate(by_log), *(sum(parts) for parts in others))
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
+        found = [part.weighted_vjp(Z, weights, X, F_bar, by_inputs) for part in self.parts]
+        by_log, by_weights, *by_both = zip(*found, strict=True)
+        inputs = (sum(parts) for parts in by_both) if by_inputs else (None, None)
+        return WeightedGradient(np.concatenate(by_log), sum(by_weights), *inputs)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
-        total = float(diag_bar.sum(dtype=np.float64))
+        total = number(diag_bar.sum(dtype=np.float64))
         gradients = (part.diag_vjp(inputs.X, diag_bar) for part in self._tiles())
         return self._collect(inputs, gradients, lambda part: part.variance * total)
 
@@ -212,7 +215,7 @@ class Sum(Composite):
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
-            total = float(K_bar.sum(dtype=np.float64)) if self._constants() else 0.0
+            total = number(K_bar.sum(dtype=np.float64)) if self._constants() else 0.0
             gradients = (pull(K_bar) for pull in pulls)
             return self._collect(inputs, gradients, lambda part: part.variance * total)
 
@@ -251,15 +254,17 @@ class Product(Composite):
             return super().weighted(Z, weights, X, out)
         return self._tiles()[0].weighted(Z, self._multiplied(weights), X, out)
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
         if len(self._tiles()) != 1:
-            return super().weighted_vjp(Z, weights, X, F_bar)
+            return super().weighted_vjp(Z, weights, X, F_bar, by_inputs)
         weights = self._multiplied(weights)
-        found = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar)
+        found = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar, by_inputs)
         by_log = np.zeros(len(self.parameter_names))
         for part, where in self._slices():
             if isinstance(part, Constant):  # K is proportional to it
-                by_log[where] = float(namespace(X).vdot(found.weights, weights.values))
+                by_log[where] = number(namespace(X).vdot(found.weights, weights.values))
             else:
                 by_log[where] = found.log_parameters
         by_weights = found.weights * math.prod(self._constants())
@@ -279,7 +284,7 @@ class Product(Composite):
             part.diag_vjp(inputs.X, self._without(i, values, weights, xp.empty_like(weights)))
             for i, part in enumerate(tiles)
         )
-        whole = float((self.diag(inputs.X) * weights).sum(dtype=np.float64))
+        whole = number((self.diag(inputs.X) * weights).sum(dtype=np.float64))
         return self._collect(inputs, gradients, lambda part: whole)
 
     def pullback(
@@ -295,7 +300,7 @@ class Product(Composite):
                 pull(self._without(i, values, K_bar, spare[0]), overwrite=True)
                 for i, pull in enumerate(pulls)
             )
-            whole = float(inputs.xp.vdot(K_bar, K)) if self._constants() else 0.0
+            whole = number(inputs.xp.vdot(K_bar, K)) if self._constants() else 0.0
             return self._collect(inputs, gradients, lambda part: whole)
 
         return read_only(K), pull

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
@@ -240,4 +240,4 @@ class Constant(Kernel):
         return {"kernel": self.name, "variance": self.variance}
 
     def _by_log(self, cotangent: Array) -> np.ndarray:
-        return np.array([self.variance * float(cotangent.sum(dtype=np.float64))])
+        return np.array([self.variance * number(cotangent.sum(dtype=np.float64))])

@@ -28,6 +28,7 @@ class Matern12(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern12"
+    _formula: ClassVar[str | None] = "matern12"
     _scale: ClassVar[float] = 1.0
     _slope: ClassVar[float] = -0.5
 
@@ -68,6 +69,7 @@ class Matern32(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern32"
+    _formula: ClassVar[str | None] = "matern32"
     _scale: ClassVar[float] = 3.0
     _slope: ClassVar[float] = -1.5
 
@@ -97,6 +99,7 @@ class Matern52(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern52"
+    _formula: ClassVar[str | None] = "matern52"
     _scale: ClassVar[float] = 5.0
     _slope: ClassVar[float] = -5.0 / 6.0
 

@@ -59,6 +59,7 @@ class Periodic(Radial):
         "lengthscale",
         "period",
     )
+    _formula: ClassVar[str | None] = "rbf"
     _scale: ClassVar[float] = 0.5
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace
+from daskgp.backend import is_numpy, namespace, number
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback, checked_weights
 from daskgp.kernels.checks import (
     Inputs,
@@ -28,6 +28,7 @@ from daskgp.kernels.checks import (
     scatter_columns,
     select_columns,
 )
+from daskgp.kernels.fused import MOST_COLUMNS, Fused, fused
 from daskgp.kernels.weights import Patch, WeightedGradient, Weights
 from daskgp.linalg import symmetrize
 from daskgp.typing import Array
@@ -91,7 +92,7 @@ class SquaredDistances:
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        largest = sum(float(s.max()) for s in (u, w) if len(s))
+        largest = sum(number(s.max()) for s in (u, w) if len(s))
         self.rounding = 4 * float(np.finfo(U.dtype).eps) * scale * largest
 
     def fill(self, strip: Strip, q: Array, work: Array) -> None:
@@ -125,6 +126,28 @@ class Radial(Kernel):
     """dk/dr^2 = _slope * (what ``_weigh`` multiplies by)."""
     _keeps_aside: ClassVar[bool] = True
     """Whether ``_weigh`` needs what ``_evaluate`` leaves in ``aside``."""
+
+    _formula: ClassVar[str | None] = None
+    """Its name in ``fused.FORMULAS``, if it is there."""
+
+    @property
+    def _shape(self) -> float:
+        """The formula's parameter beside the variance."""
+        return 1.0
+
+    def _fused(self, inputs: Inputs, U: Array) -> Fused | None:
+        """What makes tiles and sums in one pass, where the device compiles the formula."""
+        return fused(inputs.xp, self._formula, self.variance, self._shape, U.shape[1])
+
+    _scaled: ClassVar[bool] = False
+    """Whether features are columns over scales, so that ``_scales_vjp`` is there."""
+
+    def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
+        """Gradient by the logarithms of the scales.
+
+        ``squares`` (q,) are the sums of K_bar dk/dr^2 (u - w)^2 of each feature.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
@@ -166,7 +189,7 @@ class Radial(Kernel):
         inputs = check_inputs(X)
         namespace(inputs.X, diag_bar)
         by_log = np.zeros(len(self.parameter_names))
-        by_log[0] = self.variance * float(diag_bar.sum(dtype=np.float64))
+        by_log[0] = self.variance * number(diag_bar.sum(dtype=np.float64))
         return KernelGradient(by_log, inputs.xp.zeros_like(inputs.X), None)
 
     @property
@@ -179,13 +202,17 @@ class Radial(Kernel):
         inputs = check_inputs(X, Z)
         centred = self._centred(inputs)
         U, W = (self._features(A) for A in centred)
-        K, *rest = check_work(inputs, work, self.tiles)
+        device = self._fused(inputs, U)
+        K, *rest = check_work(inputs, work, 1 if device else self.tiles)
         aside = rest[0] if rest else None
         self._fill(inputs, U, W, K, aside)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
-            by_variance, by_shape, U_bar, W_bar = self._contract(inputs, K_bar, K, aside, U, W)
+            if device:
+                by_variance, by_shape, U_bar, W_bar = device.pull(U, W, K_bar)
+            else:
+                by_variance, by_shape, U_bar, W_bar = self._contract(inputs, K_bar, K, aside, U, W)
             X_bar, by_features = self._features_vjp(centred[0], U, U_bar)
             Z_bar, also = self._features_vjp(centred[1], W, W_bar)
             d = inputs.X.shape[1]
@@ -202,14 +229,26 @@ class Radial(Kernel):
         inputs, weights = checked_weights(Z, weights, X)
         U, W = (self._features(A) for A in self._centred(inputs))
         F = weights.functions(inputs.shape[1], out)
+        device = self._fused(inputs, U)
+        if device and weights.fits(MOST_COLUMNS):
+            columns, starts = weights.runs()
+            found = device.contract(U, weights.beside(), starts, W)
+            found = found[:, 0] if weights.owner is not None else found.sum(axis=0)
+            F[columns] += found.astype(F.dtype, copy=False)
+            return F
         for patch, K, _, _ in self._patches(inputs, weights, U, W):
             F[patch.columns, patch.rows] += patch.weights @ K
         return F
 
-    def weighted_vjp(self, Z: Array, weights: Weights, X: Array, F_bar: Array) -> WeightedGradient:
+    def weighted_vjp(
+        self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
+    ) -> WeightedGradient:
         inputs, weights = checked_weights(Z, weights, X)
         centred = self._centred(inputs)
         U, W = (self._features(A) for A in centred)
+        device = self._fused(inputs, U) if self._scaled and not by_inputs else None
+        if device and weights.fits(MOST_COLUMNS):
+            return self._learned(device, weights, U, W, F_bar)
         xp, U1, W1 = inputs.xp, _with_ones(U), _with_ones(W)
         DW, DU, by_shape = xp.zeros(U1.shape, inputs.dtype), xp.zeros(W1.shape, inputs.dtype), 0.0
         by_weights = xp.zeros_like(weights.values)
@@ -226,9 +265,22 @@ class Radial(Kernel):
         by_points = scatter_columns(by_points, self.active_dims, d)
         by_rows = scatter_columns(by_rows, self.active_dims, d)
         # K is proportional to the variance, so this is the sum of K_bar * K
-        by_variance = float(xp.vdot(by_weights, weights.values))
+        by_variance = number(xp.vdot(by_weights, weights.values))
         by_log = self._gather(by_variance, by_features + also, by_shape)
+        if not by_inputs:
+            return WeightedGradient(by_log, by_weights, None, None)
         return WeightedGradient(by_log, by_weights, by_points, by_rows)
+
+    def _learned(
+        self, device: Fused, weights: Weights, U: Array, W: Array, F_bar: Array
+    ) -> WeightedGradient:
+        """The gradient of ``weighted`` by weights and parameters, in one pass."""
+        S, F_bar = weights.beside(), F_bar.astype(U.dtype, copy=False)
+        found = device.learn(U, S, weights.column(), W, F_bar)
+        by_variance = number((found.weights * S).sum())
+        by_log = self._gather(by_variance, self._scales_vjp(found.squares), found.shape)
+        by_weights = found.weights.astype(U.dtype).reshape(weights.values.shape)
+        return WeightedGradient(by_log, by_weights, None, None)
 
     def _patches(
         self, inputs: Inputs, weights: Weights, U: Array, W: Array
@@ -260,6 +312,9 @@ class Radial(Kernel):
     def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
         """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
         square = inputs.Z is None
+        device = self._fused(inputs, U)
+        if device:
+            return device.tile(U, W, K)
         distances = SquaredDistances(U, W, self._scale)
         values, keeps, works = (Scratch(inputs) for _ in range(3))
         for strip in strips(inputs, triangle=square):
@@ -293,7 +348,7 @@ class Radial(Kernel):
             k_bar, k = K_bar[strip], K[strip]
             side = k if aside is None else aside[strip]
             D = scratch.like(k)
-            by_variance += float(xp.vdot(k_bar, k))
+            by_variance += number(xp.vdot(k_bar, k))
             by_shape += self._weigh(k_bar, k, side, D)
             xp.matmul(D, W1, out=DW[strip.rows])
             DU += D.T @ U1[strip.rows]

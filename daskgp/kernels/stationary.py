@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS
 from daskgp.kernels.checks import (
@@ -142,6 +142,13 @@ class Stationary(Radial):
             return namespace(X).asarray(self.lengthscale, dtype=X.dtype)
         return 1.0 if self.lengthscale is None else self.lengthscale
 
+    _scaled: ClassVar[bool] = True
+
+    def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
+        by_log = -2.0 * squares  # r^2 falls with the square of a scale
+        many = isinstance(self.lengthscale, tuple)
+        return by_log if many else by_log.sum(keepdims=True)
+
     def _features(self, X: Array) -> Array:
         return X / self._lengthscales(X)
 
@@ -180,6 +187,7 @@ class RBF(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "rbf"
+    _formula: ClassVar[str | None] = "rbf"
     _scale: ClassVar[float] = 0.5
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False
@@ -213,6 +221,7 @@ class RationalQuadratic(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "rational_quadratic"
+    _formula: ClassVar[str | None] = "rational_quadratic"
     _scale: ClassVar[float] = 0.5
     _slope: ClassVar[float] = -0.5
 
@@ -240,6 +249,10 @@ class RationalQuadratic(Stationary):
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"alpha": self.alpha}
 
+    @property
+    def _shape(self) -> float:
+        return self.alpha
+
     def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
         # aside = log b with b = 1 + r^2 / (2 alpha), k = v exp(-alpha log b)
         xp = namespace(q)
@@ -257,7 +270,7 @@ class RationalQuadratic(Stationary):
         xp.multiply(K_bar, K, out=D)
         by_alpha = inverse + aside
         by_alpha -= 1
-        share = -self.alpha * float(xp.vdot(D, by_alpha))
+        share = -self.alpha * number(xp.vdot(D, by_alpha))
         D *= inverse
         return share
 

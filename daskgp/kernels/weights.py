@@ -19,6 +19,9 @@ from daskgp.typing import Array
 SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (128, 512), (256, 128), (4_096, 4_096)
 """Points and rows of a tile that is contracted as it is made; on the host it fits the cache."""
 
+RUN = 4_096
+"""Points of a run of dense functions that is summed by itself."""
+
 
 class Patch(NamedTuple):
     """Part of a tile K(Z, X), the functions that have weights on its points, and those weights.
@@ -85,6 +88,30 @@ class Weights:
         weights[xp.asarray(owner - owner[0]), xp.arange(len(owner))] = self.values[points]
         return points, columns, weights
 
+    def fits(self, most: int) -> bool:
+        """Whether functions may be summed by runs: few dense ones, or ones on points of theirs."""
+        return len(self) > 0 and (self.owner is not None or self.count <= most)
+
+    def runs(self) -> tuple[slice, np.ndarray]:
+        """The functions that have points, and where runs of points begin and the last ends.
+
+        A run is all points of one function, or some points of all of them.
+        """
+        if self.owner is None:
+            parts = -(-len(self) // RUN)
+            return slice(0, self.count), np.linspace(0, len(self), parts + 1).astype(np.int64)
+        first, last = int(self.owner[0]), int(self.owner[-1])
+        starts = np.searchsorted(self.owner, np.arange(first, last + 2))
+        return slice(first, last + 1), starts
+
+    def beside(self) -> Array:
+        """Weights of each point side by side (a, t), or (a, 1) where it has one function."""
+        return self.values if self.owner is None else self.values[:, None]
+
+    def column(self) -> np.ndarray:
+        """The first of the functions of each point (a,)."""
+        return np.zeros(len(self), np.int64) if self.owner is None else self.owner
+
     def collect(self, patch: Patch, found: Array, into: Array) -> None:
         """Add derivatives (t', points) by the weights of a patch to those of all, like values."""
         if self.owner is None:
@@ -132,10 +159,11 @@ class WeightedGradient(NamedTuple):
     """Gradient through F: by the logarithms of the kernel's parameters (k,) and by the rest.
 
     ``log_parameters`` is float64 on the host; ``weights``, like the values of the weights,
-    ``points`` (a, d) and ``rows`` (n, d), by Z and X, have the dtype and device of the inputs.
+    ``points`` (a, d) and ``rows`` (n, d), by Z and X, have the dtype and device of the inputs;
+    they are None where they are not wanted.
     """
 
     log_parameters: np.ndarray
     weights: Array
-    points: Array
-    rows: Array
+    points: Array | None
+    rows: Array | None

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from daskgp import linalg
-from daskgp.backend import namespace
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.errors import NumericalError
 from daskgp.inducing import wide
 from daskgp.kernels import Kernel
@@ -61,7 +61,7 @@ class Factored(NamedTuple):
     ``columns`` (r,) of t actions; L (r, r) of their W; v (r, p); their sums; s.
     """
 
-    columns: np.ndarray
+    columns: Array
     factor: Array
     weights: Array
     points: PointSums
@@ -157,8 +157,9 @@ class CaGP:
     def factor(self, noise_variance: float, points: PointSums) -> Factored:
         """The factor of W and the projected weights; actions that say nothing are dropped."""
         kept = independent(noise_variance, points)
-        both = np.ix_(kept, kept)
-        few = PointSums(_symmetric(points.joint)[both], points.cross[kept], points.normal[both])
+        at = namespace(points.joint).asarray(kept)
+        both = at[:, None], at
+        few = PointSums(_symmetric(points.joint)[both], points.cross[at], points.normal[both])
         L, _ = linalg.cholesky(few.joint + noise_variance * few.normal, jitter=0.0)
         v = _solved(L, few.cross)
         return Factored(kept, L, v, few, float(noise_variance), len(points.joint))
@@ -168,12 +169,12 @@ class CaGP:
     ) -> RowSums:
         """Sums over rows that each count ``weight`` times, whose functions are F (t, n)."""
         A, e = _explained(block, F, factored)
-        trace = float(theta.kernel.diag(block.X).sum(dtype=np.float64))
+        trace = number(theta.kernel.diag(block.X).sum(dtype=np.float64))
         return RowSums(
             weight * (A.T @ A),
             weight * (A.T @ e),
-            weight * float((e**2).sum()),
-            weight * (trace - float(linalg.row_squares(A).sum())),
+            weight * number((e**2).sum()),
+            weight * (trace - number(linalg.row_squares(A).sum())),
             weight * trace,
             weight * len(A),
         )
@@ -189,11 +190,12 @@ class CaGP:
             value, noise, found = _elbo(factored, rows)
         else:
             value, noise, found = _projected(factored)
-        kept, t = factored.columns, factored.actions
-        joint, normal = np.zeros((t, t)), np.zeros((t, t))
-        cross = np.zeros((t, found.cross.shape[1]))
-        joint[np.ix_(kept, kept)], normal[np.ix_(kept, kept)] = found.joint, found.normal
-        cross[kept] = found.cross
+        xp, t = namespace(found.joint), factored.actions
+        kept = xp.asarray(factored.columns)
+        joint, normal = xp.zeros((t, t)), xp.zeros((t, t))
+        cross = xp.zeros((t, found.cross.shape[1]))
+        both = kept[:, None], kept
+        joint[both], normal[both], cross[kept] = found.joint, found.normal, found.cross
         cotangent = Cotangent(factored, joint, cross, normal, self.needs_rows)
         return Objective(value, noise, cotangent, t - len(kept))
 
@@ -255,15 +257,15 @@ class CaGP:
             by_own = S.pulled(P)
         F_bar, found = F_bar.astype(X.dtype, copy=False), []
         for panel in panels:
-            gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar)
+            gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar, by_inputs=False)
             kernel += gradient.log_parameters
             found.append(gradient.weights)
         return kernel, found, by_own
 
     def solve(self, factored: Factored, points: int) -> State:
         """What prediction needs, [CAGP] eq. 5 and Algorithm S2."""
-        number = np.array(points, np.int64)
-        return State(factored.columns, factored.factor, factored.weights, number)
+        count = np.array(points, np.int64)
+        return State(factored.columns, factored.factor, factored.weights, count)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -305,6 +307,8 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
     """F = S' K(Z, X) (t, n) over the points of all panels."""
     F: Array | None = None
     for panel in panels:
+        if F is None and not is_numpy(namespace(X)):  # panels are added up in float64
+            F = namespace(X).zeros((panel.weights.count, len(X)))
         F = kernel.weighted(panel.X, panel.weights, X, F)
     if F is None:
         raise NumericalError("no points to predict from: fit again")
@@ -314,9 +318,9 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
 def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     """The actions (r,) that say something: not zero, and independent of one another.
 
-    By a pivoted Cholesky factor of W with unit diagonal.
+    By a pivoted Cholesky factor of W with unit diagonal, which LAPACK makes on the host.
     """
-    W = _symmetric(points.joint) + noise_variance * points.normal
+    W = to_host(_symmetric(points.joint) + noise_variance * points.normal)
     if not np.isfinite(W).all():
         raise NumericalError(
             "the actions' covariance is not finite: look for NaN, or raise the noise variance"
@@ -331,8 +335,8 @@ def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     return np.sort(usable[pivots[:rank] - 1])
 
 
-def _symmetric(A: np.ndarray) -> np.ndarray:
-    found: np.ndarray = 0.5 * (A + A.T)
+def _symmetric(A: Array) -> Array:
+    found: Array = 0.5 * (A + A.T)
     return found
 
 
@@ -357,7 +361,7 @@ def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
     """
     _, L, v, (_, b, T), s, _ = factored
     r, p, n = len(L), v.shape[1], rows.rows
-    P, Tv, gap = linalg.inverse_from_factor(L), T @ v, _checked_gap(rows, s)
+    P, Tv, gap, xp = linalg.inverse_from_factor(L), T @ v, _checked_gap(rows, s), namespace(L)
     Gv = b - s * Tv
     N, _ = linalg.cholesky(T, jitter=0.0)
     misfit = rows.square + p * gap
@@ -365,8 +369,8 @@ def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
         misfit / s
         + p * (n - r) * np.log(s)
         + p * n * np.log(2 * np.pi)
-        + float((v * Gv).sum())
-        - p * (r - s * float(np.vdot(P, T)))
+        + number((v * Gv).sum())
+        - p * (r - s * number(xp.vdot(P, T)))
         + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
     )
     u = linalg.solve_lower_t(L, linalg.solve_lower(L, Gv) - rows.right / s)
@@ -374,7 +378,7 @@ def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
     W_bar = 0.5 * p * (through + 2 * P - s * (P @ T @ P)) - 0.5 * (u @ v.T + v @ u.T)
     G_bar = 0.5 * (v @ v.T - p * P) + W_bar
     T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
-    noise = 0.5 * (p * (n - r) - misfit / s) + s * float(np.vdot(W_bar, T))
+    noise = 0.5 * (p * (n - r) - misfit / s) + s * number(xp.vdot(W_bar, T))
     return -loss, -noise, PointSums(-G_bar, -u, -T_bar)
 
 
@@ -394,10 +398,10 @@ def _projected(factored: Factored) -> tuple[float, float, PointSums]:
     r, p = len(L), v.shape[1]
     N, _ = linalg.cholesky(T, jitter=0.0)
     loss = 0.5 * (
-        float((b * v).sum())
+        number((b * v).sum())
         + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
         + p * r * np.log(2 * np.pi)
     )
     W_bar = 0.5 * (p * linalg.inverse_from_factor(L) - v @ v.T)
     T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
-    return -loss, -s * float(np.vdot(W_bar, T)), PointSums(-W_bar, -v, -T_bar)
+    return -loss, -s * number(namespace(W_bar).vdot(W_bar, T)), PointSums(-W_bar, -v, -T_bar)

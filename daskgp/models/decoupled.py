@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp import basis, likelihoods, linalg, variational
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number, to_host
 from daskgp.basis import Points
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -179,13 +179,15 @@ class Decoupled:
 
         Rows will come in ``dtype``.
         """
-        parameters = Parameters(*(np.asarray(part, np.float64) for part in parameters))
+        parameters = _as(parameters, np.float64)
+        logs = {name: to_host(getattr(parameters, name)) for name in ("kernel", "likelihood")}
+        parameters = parameters._replace(**logs)
         kernel = kernel.with_log_parameters(parameters.kernel)
         likelihood = likelihoods.by_name(self.likelihood, parameters.likelihood)
         functions = basis.make(self.basis, kernel)
         Z, T, w = parameters.covariance, parameters.root, parameters.shared_weights
         gram, _ = functions.gram(Z)
-        gram = np.array(gram)
+        gram = gram.copy()
         if self.form == "direct":
             factors = variational.direct(gram, T, w)
             kl = variational.direct_kl(factors, parameters.weights.shape[1])
@@ -220,7 +222,7 @@ class Decoupled:
         own, factors = prepared.parameters, prepared.factors
         if self.form == "hybrid":
             w = own.shared_weights
-            explained = total.explained if total.explained.size else np.zeros_like(w)
+            explained = total.explained if total.explained.size else _zeros_like(w)
             through = variational.hybrid_through(factors, total.through, w, explained)
         else:
             p = own.weights.shape[1]
@@ -229,8 +231,9 @@ class Decoupled:
         gram_bar = through.gram
         _, pull = functions.gram(Z)
         # the jitter follows the mean diagonal
-        share = prepared.jitter * float(gram_bar.trace()) / max(len(gram_bar), 1)
-        gram_bar[range(len(gram_bar)), range(len(gram_bar))] += share
+        share = prepared.jitter * number(gram_bar.trace()) / max(len(gram_bar), 1)
+        at = namespace(gram_bar).arange(len(gram_bar))
+        gram_bar[at, at] += share
         by_gram = pull(gram_bar)
         kernel, points, scales = by_gram.log_parameters, *by_gram.points
         gradient = total.gradient
@@ -245,9 +248,9 @@ class Decoupled:
                 weights=gradient.weights + mixed.weights,
             )
         if self.frozen:
-            zeros = (np.zeros_like(part) for part in (own.kernel, *own.residual))
-            still = zip(("kernel", "mean_points", "mean_scales"), zeros, strict=True)
-            kernel, gradient = np.zeros_like(kernel), gradient._replace(**dict(still))
+            names = ("kernel", "mean_points", "mean_scales")
+            still = {name: _zeros_like(getattr(own, name)) for name in names}
+            kernel, gradient = np.zeros_like(kernel), gradient._replace(**still)
         gradient = gradient._replace(
             kernel=gradient.kernel + kernel,
             covariance_points=gradient.covariance_points + points,
@@ -330,7 +333,7 @@ class Decoupled:
         assert found.weights is not None
         # by the left argument: all of the gradient by it, half of that by what both share
         kernel = 0.5 * found.log_parameters
-        value = 0.5 * float((_wide(a) * _wide(found.weights)).sum())
+        value = 0.5 * number((_wide(a) * _wide(found.weights)).sum())
         gradient = _split(_zeros(own)._replace(kernel=kernel), found, own, self.form)
         xp, (b, p) = namespace(a), self._sizes(prepared)
         none = explained = xp.zeros((0, 0))
@@ -348,7 +351,7 @@ class Decoupled:
     def solve(self, prepared: Prepared) -> State:
         """What prediction needs of the parameters."""
         own, f = prepared.parameters, prepared.factors
-        return State(*own[1:], np.asarray(prepared.offset), f.factor, f.spread, f.coefficients)
+        return State(*own[1:], prepared.offset, f.factor, f.spread, f.coefficients)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -502,9 +505,12 @@ def _positive(variance: Array) -> Array:
     return xp.maximum(variance, FLOOR)
 
 
+def _zeros_like(part: Array) -> Array:
+    return namespace(part).zeros_like(part)
+
+
 def _nothing(points: Points) -> Points:
-    xp = namespace(points.inputs)
-    return Points(*(xp.zeros_like(part) for part in points))
+    return Points(*map(_zeros_like, points))
 
 
 def _plus(a: Any, b: Any) -> Any:

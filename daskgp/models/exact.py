@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp import linalg
-from daskgp.backend import namespace
+from daskgp.backend import namespace, number
 from daskgp.model import (
     TILE_ROWS,
     Block,
@@ -70,10 +70,10 @@ class Exact:
         K, pull = prepared.kernel.pullback(X)
         L = _factor(K.copy(), prepared.noise_variance)
         alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
-        value = -0.5 * float((y * alpha).sum())
+        value = -0.5 * number((y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
         C_bar = 0.5 * (alpha @ alpha.T - p * linalg.inverse_from_factor(L))
-        noise = prepared.noise_variance * float(np.trace(C_bar))
+        noise = prepared.noise_variance * number(C_bar.trace())
         return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
 
     def local_vjp(
@@ -126,6 +126,7 @@ class Exact:
 
 
 def _factor(K: Array, noise_variance: float) -> Array:
-    K[np.diag_indices(len(K))] += noise_variance
+    at = namespace(K).arange(len(K))
+    K[at, at] += noise_variance
     L, _ = linalg.cholesky(K, jitter=0.0)
     return L

@@ -16,7 +16,7 @@ import numpy as np
 
 from daskgp import aggregation, linalg, projection
 from daskgp.aggregation import Aggregation
-from daskgp.backend import namespace, to_host
+from daskgp.backend import namespace, number, to_host
 from daskgp.errors import InputError
 from daskgp.model import TILE_ROWS, Block, Experts, Footprint, Moments, Shape, Theta, Want
 from daskgp.projection import Cross, Together
@@ -101,7 +101,7 @@ class ExactExperts:
         rows = _joined(list(blocks))
         _, L, alpha = _factored(prepared, rows)
         n, p = rows.y.shape
-        value = -0.5 * float((rows.y * alpha).sum())
+        value = -0.5 * number((rows.y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
         return Summary(alpha, value)
 

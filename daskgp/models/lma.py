@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from daskgp import inducing, linalg
-from daskgp.backend import namespace, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.inducing import Prepared, inputs_of, wide
 from daskgp.model import (
     TILE_ROWS,
@@ -144,9 +145,26 @@ class LMA:
         own = window.whitened[:, window.c :]
         m = len(own) - block.y.shape[1]
         E, e = own[:m], own[m:]
-        logdet = 2.0 * float(np.log(to_host(window.factor.diagonal()[window.c :])).sum())
+        logdet = linalg.logdet_factor(window.factor[window.c :, window.c :])
         stats = Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
         return stats, window
+
+    def local_many(
+        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
+    ) -> Stats:
+        """Summary of several blocks, each given those near it.
+
+        On a device windows of one shape are factored side by side: one by one they would leave
+        it idle.
+        """
+        if is_numpy(namespace(windows[0][0].X)):
+            return reduce(self.combine, (self.local(prepared, *window) for window in windows))
+        alike: dict[tuple[int, int], list[tuple[Block, Sequence[Block]]]] = {}
+        for block, near in windows:
+            shape = sum(len(b.X) for b in near), len(block.X)
+            alike.setdefault(shape, []).append((block, near))
+        parts = (_side_by_side(prepared, few, *shape) for shape, few in alike.items())
+        return reduce(self.combine, parts)
 
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
         """Bytes of what ``local_and_window`` keeps of a window of so many rows."""
@@ -163,17 +181,18 @@ class LMA:
         """
         inner, beta = _inner(total)
         n, (m, p) = total.rows, beta.shape
-        explained = float((total.projection * beta).sum())
+        explained = number((total.projection * beta).sum())
         value = -0.5 * (
-            float(total.square.sum())
+            number(total.square.sum())
             - explained
             + p * (total.logdet + linalg.logdet_factor(inner) + n * np.log(2 * np.pi))
         )
-        moments = np.empty((m + p, m + p))
+        xp = namespace(beta)
+        moments = xp.empty((m + p, m + p))
         moments[:m, :m] = -0.5 * (beta @ beta.T + p * linalg.inverse_from_factor(inner))
         moments[:m, m:] = 0.5 * beta
         moments[m:, :m] = 0.5 * beta.T
-        moments[m:, m:] = -0.5 * np.eye(p)
+        moments[m:, m:] = -0.5 * xp.eye(p)
         inputs = inputs_of(prepared.theta)
         kernel = prepared.theta.kernel
         zero = ThetaBar(np.zeros(len(kernel.log_parameters)), 0.0, np.zeros(inputs.shape))
@@ -198,7 +217,8 @@ class LMA:
         K_S, pull_S = kernel.pullback(X, Z)
         if window is None:
             A = linalg.whiten_rows(prepared.factor, wide(K_S))
-            window = _factored(prepared, K, A, y, len(X) - len(block.X))
+            R = _residual(K, A, prepared.theta.noise_variance, overwrite=False)
+            window = _factored(R, A, y, len(X) - len(block.X))
         H, E_bar, Y = _adjoint(window, cotangent)
         A, c = window.features, window.c
         m = A.shape[1]
@@ -207,7 +227,7 @@ class LMA:
         A_bar = H.T @ (E_bar[:, :m] - Y @ A)
         A_bar -= Y.T @ E
         R_bar = H.T @ Y
-        noise = prepared.theta.noise_variance * float(R_bar.trace())
+        noise = prepared.theta.noise_variance * number(R_bar.trace())
         N = A_bar.T @ A
         through = inducing.inputs_vjp(
             prepared, -0.25 * linalg.between_inverses(prepared.factor, N + N.T)
@@ -231,7 +251,7 @@ class LMA:
         X, y = _rows(blocks[-1], blocks[:-1])
         Z = inputs_of(theta).astype(X.dtype)
         A = linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
-        R = _residual(theta.kernel(X), A, theta.noise_variance)
+        R = _residual(theta.kernel(X), A, theta.noise_variance, overwrite=True)
         if self.prediction == "paper":
             R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)
         L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
@@ -299,7 +319,9 @@ class LMA:
 
 def _inner(total: Stats) -> tuple[Array, Array]:
     """L_B and (I + G)^-1 g."""
-    inner, _ = linalg.cholesky(np.eye(len(total.gram)) + total.gram, jitter=0.0, overwrite=True)
+    inner, _ = linalg.cholesky(
+        namespace(total.gram).eye(len(total.gram)) + total.gram, jitter=0.0, overwrite=True
+    )
     return inner, linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
 
 
@@ -315,27 +337,52 @@ def _columns(A: Array, y: Array) -> Array:
     return namespace(A).concatenate([A.T, y.T.astype(np.float64)])
 
 
-def _residual(K: Array, A: Array, noise_variance: float) -> Array:
-    """R = K - A A' + s I, in K's memory where that is its own."""
+def _residual(K: Array, A: Array, noise_variance: float, overwrite: bool) -> Array:
+    """R = K - A A' + s I, in K's memory if ``overwrite``: a pullback goes on using its own."""
     R = wide(K)
-    if not R.flags.writeable:
-        R = R - A @ A.T
-    else:
+    if overwrite:
         R -= A @ A.T
+    else:
+        R = R - A @ A.T
     at = namespace(R).arange(len(R))
     R[at, at] += noise_variance
     return R
+
+
+def _side_by_side(
+    prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]], c: int, b: int
+) -> Stats:
+    """The summary of windows of c rows and then b of their own, every step of all of them."""
+    rows = [_rows(*window) for window in windows]
+    X, y = (namespace(part[0]).concatenate(part) for part in zip(*rows, strict=True))
+    xp, g, w = namespace(X), len(rows), c + b
+    kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
+    A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
+    m, p = A.shape[1], y.shape[1]
+    A, R, at = A.reshape(g, w, m), xp.empty((g, w, w)), xp.arange(w)
+    for into, (own, _) in zip(R, rows, strict=True):
+        into[...] = kernel(own)
+    R -= xp.matmul(A, A.transpose(0, 2, 1))
+    R[:, at, at] += prepared.theta.noise_variance
+    L = linalg.cholesky_stack(R)
+    both = xp.concatenate([A, y.reshape(g, w, p).astype(np.float64)], axis=2)
+    own = linalg.whiten_stack(L, both.transpose(0, 2, 1))[:, :, c:]
+    own = own.transpose(1, 0, 2).reshape(m + p, g * b)
+    E, e = own[:m], own[m:]
+    logdet = 2.0 * number(xp.log(xp.diagonal(L, 0, 1, 2)[:, c:]).sum())
+    return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(g * b))
 
 
 def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     X, y = _rows(block, near)
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
-    return _factored(prepared, kernel(X), A, y, len(X) - len(block.X))
+    R = _residual(kernel(X), A, prepared.theta.noise_variance, overwrite=True)
+    return _factored(R, A, y, len(X) - len(block.X))
 
 
-def _factored(prepared: Prepared, K: Array, A: Array, y: Array, c: int) -> Window:
-    R = _residual(K, A, prepared.theta.noise_variance)
+def _factored(R: Array, A: Array, y: Array, c: int) -> Window:
+    """The window of R (w, w), whose memory is used."""
     L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
     return Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
 

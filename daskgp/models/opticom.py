@@ -19,10 +19,11 @@ from scipy.linalg import eigh, qr
 
 from daskgp import collapsed, linalg, sparsegrid
 from daskgp.aggregation import optimal_weights
+from daskgp.backend import is_numpy, namespace
 from daskgp.collapsed import Collapsed, Stats
 from daskgp.errors import InputError
 from daskgp.inducing import Prepared, inputs_of
-from daskgp.model import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
+from daskgp.model import TILE_ROWS, Footprint, Moments, Shape, Theta, Want, move
 from daskgp.sparsegrid import SparseGrid
 from daskgp.typing import Array
 
@@ -78,6 +79,10 @@ class OptiCom(Collapsed):
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
         """Coefficients of the partial grids and their combination, [OPT] Algorithms 1 and 2."""
+        xp = namespace(total.gram)
+        if not is_numpy(xp):  # many small and uneven systems: the host's
+            found = self.solve(move(prepared, "cpu"), move(total, "cpu"))
+            return State(*(xp.asarray(part) for part in found))
         s, L, b = prepared.theta.noise_variance, prepared.factor, total.projection
         grid = self._grid(inputs_of(prepared.theta))
         S = linalg.symmetrize(total.gram.copy())

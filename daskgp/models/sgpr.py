@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from daskgp import collapsed, linalg
+from daskgp.backend import namespace
 from daskgp.collapsed import Collapsed, Stats
 from daskgp.inducing import Prepared
 from daskgp.model import Footprint, Moments, Shape, Theta, Want
@@ -50,7 +49,7 @@ class SGPR(Collapsed):
         """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
         s, L = prepared.theta.noise_variance, prepared.factor
         S = linalg.symmetrize(total.gram.copy())
-        inner, _ = linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0)
+        inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
         beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
         return State(L, inner, linalg.solve_lower_t(L, beta / s))
 

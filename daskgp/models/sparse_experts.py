@@ -297,12 +297,13 @@ def _predict_nested(state: State, A: Array, prior: Array) -> Moments:
     xp, (count, m, p) = namespace(A), state.means.shape
     step = _number_together(count, m)
     mean, variance = xp.empty((len(A), p), A.dtype), xp.empty(len(A), A.dtype)
+    at = xp.arange(count)
     for start in range(0, len(A), step):
         rows = slice(start, start + step)
         V = xp.matmul(A[rows], state.shrinks).transpose(1, 0, 2)  # (n, M, m)
         cross = xp.einsum("nim,nm->ni", V, A[rows])
         covariance = xp.matmul(V, V.transpose(0, 2, 1))
-        xp.einsum("nii->ni", covariance)[...] = cross
+        covariance[:, at, at] = cross
         means = xp.matmul(A[rows], state.means).transpose(1, 0, 2)
         mean[rows], variance[rows] = aggregation.nested(means, cross, covariance, prior[rows])
     return Moments(mean, variance=variance)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp import linalg
-from daskgp.backend import namespace, to_host
+from daskgp.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
 from daskgp.model import (
@@ -172,19 +172,19 @@ class SparseSpectrum:
         G, b = linalg.symmetrize(total.gram.copy()), total.projection
         factor, beta = _posterior(G, b, s)
         inverse = linalg.inverse_from_factor(factor)
-        square, explained = total.square.sum(), float((b * beta).sum())
+        xp, square, explained = namespace(G), number(total.square.sum()), number((b * beta).sum())
         value = -0.5 * (
             p * n * np.log(2 * np.pi * s)
             + p * linalg.logdet_factor(factor)
             + (square - explained / s) / s
         )
-        used = p * np.vdot(inverse, G) / s
-        through = float((beta * (G @ beta)).sum()) / s**3
+        used = p * number(xp.vdot(inverse, G)) / s
+        through = number((beta * (G @ beta)).sum()) / s**3
         noise = 0.5 * (used - p * n + (square - 2 * explained / s) / s + through)
         variance = 0.5 * (explained / s**2 - used - through)
         inverse *= -p / s
         inverse -= beta @ (beta.T / s**3)  # 2 dF/dG
-        direct = _gradient(prepared.theta, np.zeros_like(prepared.frequencies), variance)
+        direct = _gradient(prepared.theta, np.zeros(prepared.frequencies.shape), variance)
         cotangent = Cotangent(inverse, beta / s**2)
         return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
 
@@ -269,10 +269,10 @@ def _features(prepared: Prepared, X: Array, out: Array) -> Array:
     return out
 
 
-def _posterior(G: np.ndarray, b: np.ndarray, s: float) -> tuple[np.ndarray, np.ndarray]:
+def _posterior(G: Array, b: Array, s: float) -> tuple[Array, Array]:
     """The factor of B = I + G / s and β = B^-1 b."""
-    B = G / s
-    B[np.diag_indices(len(B))] += 1.0
+    B, at = G / s, namespace(G).arange(len(G))
+    B[at, at] += 1.0
     factor, _ = linalg.cholesky(B, jitter=0.0, overwrite=True)
     return factor, linalg.solve_lower_t(factor, linalg.solve_lower(factor, b))
 

@@ -1,12 +1,16 @@
 """A strict stand-in for CuPy: NumPy inside, but nothing that a device array would refuse.
 
 It raises on implicit conversion to the host, on mixing with NumPy arrays or with another fake
-device, and on any function that CuPy lacks.  ``module("a")`` and ``module("b")`` are two devices.
+device, and on any function or argument that CuPy lacks.  It is stricter than CuPy where that would
+wait for the device in passing: ``float(a)``, ``bool(a)`` and ``int(a)`` raise, ``a.get()`` alone
+moves, and ``xp.moves`` counts how often.  ``module("a")`` and ``module("b")`` are two devices.
 """
 
 import types
 
 import numpy as np
+import scipy.linalg
+import scipy.special
 
 _FUNCTIONS = """
     abs add arange argmax argmin argsort asarray ascontiguousarray broadcast_to clip concatenate
@@ -23,6 +27,11 @@ _METHODS = """
     std sum take trace transpose var
 """
 CONSTANTS = ("inf", "nan", "pi", "newaxis", "float32", "float64", "int64", "bool_")
+SPECIAL = """
+    digamma erf erfc erfcx erfinv exp1 expit gamma gammaln log_expit log_ndtr logit ndtr ndtri psi
+"""
+LACKING = {"casting", "initial", "kind", "like", "optimize", "order", "subok", "where"}
+"""Arguments that CuPy's functions lack or that differ there."""
 SCALARS = (bool, int, float, str, type(None), type, np.generic, np.dtype, slice, type(Ellipsis))
 
 
@@ -48,14 +57,10 @@ class FakeArray:
     def __len__(self):
         return len(self._data)
 
-    def __float__(self):
-        return float(self._data)
+    def _refuse(self, *args):
+        raise TypeError("a number of a fake device array wanted in passing: use backend.number")
 
-    def __int__(self):
-        return int(self._data)
-
-    def __bool__(self):
-        return bool(self._data)
+    __float__ = __int__ = __bool__ = __index__ = __complex__ = item = tolist = _refuse
 
     def __repr__(self):
         return f"FakeArray({self._data!r}, {self._xp.__name__})"
@@ -68,7 +73,16 @@ class FakeArray:
 
     def get(self):
         """The explicit move to the host."""
+        self._xp.moves += 1
         return self._data.copy()
+
+    @property
+    def flags(self):
+        """As CuPy has them: nothing says whether an array may be written."""
+        f = self._data.flags
+        return types.SimpleNamespace(
+            c_contiguous=f.c_contiguous, f_contiguous=f.f_contiguous, owndata=f.owndata
+        )
 
     @property
     def T(self):
@@ -117,6 +131,8 @@ def _unwrap(value, xp):
 
 def _call(function, xp):
     def call(*args, **kwargs):
+        if lacking := LACKING & kwargs.keys():
+            raise TypeError(f"{function.__name__} has no {sorted(lacking)} on a device")
         out = kwargs.get("out")
         args = tuple(_unwrap(a, xp) for a in args)
         kwargs = {key: _unwrap(value, xp) for key, value in kwargs.items()}
@@ -152,34 +168,62 @@ for _name in _METHODS.split():
     setattr(FakeArray, _name, _method(_name))
 
 
-def _solve_triangular(a, b, trans=0, lower=False):
-    import scipy.linalg
+def _solve_triangular(a, b, trans=0, lower=False, overwrite_b=False):
+    """Like cupyx's: the type of the matrix decides, and memory that may be used is used."""
+    given, a = b, _real(a)
+    b = b.astype(a.dtype)
+    if a.ndim == 2:
+        found = scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower)
+        if not (overwrite_b and given.flags.f_contiguous and given.dtype == a.dtype):
+            return found
+        given[...] = found
+        return given
+    assert a.shape[:-2] == b.shape[: a.ndim - 2], "incompatible batch count"
+    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[a.ndim - 2 :]), strict=True)
+    found = [scipy.linalg.solve_triangular(*pair, trans=trans, lower=lower) for pair in pairs]
+    return np.stack(found).reshape(b.shape)
 
-    return scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower)
+
+def _real(a):
+    """cuSOLVER and cuBLAS know two types, and refuse matrices without an entry."""
+    assert a.size, "cuBLAS and cuSOLVER refuse an empty matrix"
+    return a if a.dtype in (np.float32, np.float64) else a.astype(np.float64)
 
 
 def _cholesky(a):
     """Like CuPy's default: NaN where NumPy would raise."""
-    try:
-        return np.linalg.cholesky(a)
-    except np.linalg.LinAlgError:
-        return np.full_like(a, np.nan)
+    stack = _real(a).reshape(-1, *a.shape[-2:])
+    found = np.full_like(stack, np.nan)
+    for into, matrix in zip(found, stack, strict=True):
+        try:
+            into[...] = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            continue
+    return found.reshape(a.shape)
 
 
 def _solve(a, b):
     """Like CuPy's default: NaN where NumPy would raise; b has as many dimensions as a."""
     assert a.ndim == b.ndim, "modules differ in what they make of other shapes"
     try:
-        return np.linalg.solve(a, b)
+        return np.linalg.solve(_real(a), b)
     except np.linalg.LinAlgError:
         return np.full_like(b, np.nan)
+
+
+def _einsum(*args, **kwargs):
+    """CuPy promises no view: writing to what einsum gives changes nothing else."""
+    return np.array(np.einsum(*args, **kwargs))
 
 
 def _asarray(xp):
     def asarray(value, dtype=None):
         # the explicit move to the device
-        data = value._data if isinstance(value, FakeArray) else np.array(value)
-        return FakeArray(data if dtype is None else data.astype(dtype), xp)
+        data = _unwrap(value, xp) if isinstance(value, FakeArray) else np.array(value)
+        data = data if dtype is None else data.astype(dtype, copy=False)
+        if data.dtype.kind not in "biufc":
+            raise ValueError(f"Unsupported dtype {data.dtype}")
+        return FakeArray(data, xp)
 
     return asarray
 
@@ -187,12 +231,14 @@ def _asarray(xp):
 def module(name):
     """A fake array module; arrays of different modules do not mix."""
     xp = types.ModuleType(f"fakearray_{name}")
+    xp.moves = 0
     for function in _FUNCTIONS.split():
         setattr(xp, function, _call(getattr(np, function), xp))
     for constant in CONSTANTS:
         setattr(xp, constant, getattr(np, constant))
     xp.asarray = _asarray(xp)
     xp.array = _asarray(xp)
+    xp.einsum = _call(_einsum, xp)
     xp.ndarray = FakeArray
     xp.finfo = np.finfo
     xp.linalg = types.SimpleNamespace(
@@ -200,4 +246,6 @@ def module(name):
         solve=_call(_solve, xp),
         solve_triangular=_call(_solve_triangular, xp),
     )
+    functions = {name: getattr(scipy.special, name) for name in SPECIAL.split()}
+    xp.special = types.SimpleNamespace(**{k: _call(f, xp) for k, f in functions.items()})
     return xp

@@ -1,3 +1,4 @@
+import contextlib
 import logging
 import sys
 import types
@@ -138,6 +139,36 @@ def test_special_functions(fake, monkeypatch):
     assert backend.special(types.ModuleType("cupy")) is cupyx
 
 
+def test_cupy_is_told_to_raise(monkeypatch):
+    # unless told so it gives back a half factored matrix
+    told = []
+
+    @contextlib.contextmanager
+    def errstate(**settings):
+        told.append(settings)
+        yield
+        told.append("left")
+
+    cupyx, cupy = types.ModuleType("cupyx"), types.ModuleType("cupy")
+    cupyx.errstate = errstate
+    cupy.linalg = types.SimpleNamespace(cholesky=lambda A: told.append(A) or "L")
+    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+    assert backend.cholesky(cupy)("A") == "L"
+    assert told == [{"linalg": "raise"}, "A", "left"]
+    assert backend.cholesky(np) is np.linalg.cholesky
+
+
+def test_a_number_leaves_a_device_in_one_way(fake):
+    xp = fake("a")
+    one = xp.asarray(np.ones(3)).sum()
+    for silent in (float, int, bool):
+        with pytest.raises(TypeError, match=r"use backend.number"):
+            silent(one)
+    xp.moves = 0
+    assert backend.number(one) == backend.number(np.float64(3)) == 3.0
+    assert xp.moves == 1
+
+
 class TestTheFakeItself:
     """A stand-in that allows too much would prove nothing."""
 
@@ -166,6 +197,34 @@ class TestTheFakeItself:
     def test_functions_cupy_lacks(self, fake):
         assert not hasattr(fake("a"), "tril_indices_from_mask")
         assert not hasattr(fake("a"), "nditer")
+
+    def test_arguments_cupy_lacks(self, fake):
+        xp = fake("a")
+        a = xp.asarray(np.eye(2))
+        for call in (
+            lambda: a.sum(where=a > 0),
+            lambda: xp.argsort(a, kind="stable"),
+            lambda: xp.einsum("ij,jk->ik", a, a, optimize=True),
+        ):
+            with pytest.raises(TypeError, match="on a device"):
+                call()
+        assert not hasattr(a.flags, "writeable")
+        with pytest.raises(ValueError, match="Unsupported dtype"):
+            xp.asarray(np.array([None]))
+
+    def test_what_the_libraries_of_cuda_refuse(self, fake):
+        xp = fake("a")
+        none = xp.zeros((0, 0))
+        with pytest.raises(AssertionError, match="empty matrix"):
+            xp.linalg.cholesky(none)
+        with pytest.raises(AssertionError, match="empty matrix"):
+            xp.linalg.solve_triangular(none, xp.zeros((0, 3)), lower=True)
+
+    def test_what_einsum_gives_is_no_view(self, fake):
+        xp = fake("a")
+        a = xp.asarray(np.eye(2))
+        xp.einsum("ii->i", a)[...] = 7.0
+        np.testing.assert_array_equal(a.get(), np.eye(2))
 
     def test_results_stay_on_the_device(self, fake):
         xp = fake("a")

@@ -366,3 +366,22 @@ def test_between_inverses(xp, rng, m):
     found = to_host(linalg.between_inverses(xp.asarray(L), xp.asarray(M)))
     np.testing.assert_allclose(L.T @ found @ L, M, atol=1e-9)
     np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 8, 129, 200, 256, 300])
+def test_stacks(xp, rng, m):
+    A = rng.standard_normal((3, m, m + 2))
+    A, K = A @ A.transpose(0, 2, 1) / m + np.eye(m), rng.standard_normal((3, 4, m))
+    L = linalg.cholesky_stack(xp.asarray(A))
+    np.testing.assert_allclose(to_host(xp.matmul(L, L.transpose(0, 2, 1))), A, rtol=1e-9, atol=1e-9)
+    found = to_host(linalg.whiten_stack(L, xp.asarray(K)))
+    wanted = [np.linalg.solve(one, k.T).T for one, k in zip(to_host(L), K, strict=True)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_one_matrix_of_a_stack_that_needs_jitter(xp, caplog):
+    A = np.stack([np.eye(3), np.ones((3, 3)) - 1e-13 * np.eye(3)])
+    L = to_host(linalg.cholesky_stack(xp.asarray(A)))
+    assert "needed jitter" in caplog.text
+    np.testing.assert_array_equal(L[0], np.eye(3))
+    np.testing.assert_allclose(L[1] @ L[1].T, A[1], atol=1e-6)

@@ -1,0 +1,252 @@
+"""Every method of the registry, all of it on a device that refuses what a GPU refuses."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+
+from daskgp import backend, collapsed, kernels, sparsegrid
+from daskgp.kernels import fused
+from daskgp.model import Block, Theta, move
+from daskgp.models import REGISTRY
+from daskgp.models.cagp import CaGP
+from daskgp.models.cggp import CGGP
+from daskgp.models.decoupled import Decoupled, Draw
+from daskgp.models.exact import Exact
+from daskgp.models.lma import LMA
+from daskgp.models.opticom import OptiCom
+from daskgp.models.sgpr import SGPR
+from daskgp.models.ssgp import SparseSpectrum
+from tests.maths import fakearray, fakecuda
+from tests.models import test_cagp_device as cagp
+from tests.models import test_decoupled_device as decoupled
+
+COMPOSITE = (
+    kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
+    + 0.3 * kernels.Linear(variance=0.3)
+    + kernels.RBF(0.9) * kernels.Periodic(period=1.3, active_dims=[0])
+)
+ARD = kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
+KERNELS = {**{name: kind() for name, kind in kernels.REGISTRY.items()}, "composite": COMPOSITE}
+N, SIZES = 17, (7, 1, 9)
+WANTS = ("mean", "variance", "covariance")
+
+MODELS = {
+    "sgpr": SGPR(tile_rows=4),
+    "exact": Exact(),
+    "ssgp": SparseSpectrum(tile_rows=4),
+    "opticom": OptiCom(2, tile_rows=4),
+    "opticom, paper": OptiCom(2, weights="paper", variance="paper"),
+    "opticom, plain": OptiCom(2, weights="combination"),
+    "pic": LMA(markov_order=0),
+    "lma": LMA(markov_order=1),
+    "lma, paper": LMA(markov_order=1, prediction="paper"),
+}
+"""Every method of the registry with every setting that changes what it computes."""
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    """device="gpu" is a fake one."""
+    xp = fakearray.module("device")
+    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
+    monkeypatch.setattr(collapsed, "DEVICE_TILES", 1)
+    monkeypatch.setitem(sys.modules, "cupy", xp)
+    return xp
+
+
+def blocks_of(dtype="float64", seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (N, 2))
+    y = np.sin(5 * X @ np.ones((2, 2)) + np.arange(2)) + 0.2 * rng.standard_normal((N, 2))
+    edges = np.cumsum((0, *SIZES))
+    return [Block(X[a:b].astype(dtype), y[a:b]) for a, b in itertools.pairwise(edges)]
+
+
+def theta_of(model, kernel):
+    inputs = {
+        OptiCom: lambda: sparsegrid.build(2, 2).points,
+        SparseSpectrum: lambda: np.random.default_rng(1).standard_normal((5, 2)),
+        Exact: lambda: None,
+    }
+    of = inputs.get(type(model), lambda: np.random.default_rng(1).uniform(0, 1, (5, 2)))
+    return Theta(kernel, 0.1, of())
+
+
+def arrays_of(value):
+    """All arrays of one dimension or more in nested tuples."""
+    if isinstance(value, tuple | list):
+        return [array for part in value for array in arrays_of(part)]
+    return [value] if getattr(value, "shape", ()) else []
+
+
+def copied(stats):
+    """Sums that no later one overwrites."""
+    return tuple(np.array(part) for part in stats)
+
+
+def assert_close(found, wanted, rtol=1e-8):
+    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
+    if isinstance(wanted, tuple | list):
+        for f, w in zip(found, wanted, strict=True):
+            assert_close(f, w, rtol)
+    elif wanted is None:
+        assert found is None
+    else:
+        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
+
+
+def on(device, model, kernel, dtype="float64"):
+    """What every function of a method gives, all of it computed on one device."""
+    theta = move(theta_of(model, kernel), device)
+    blocks = [move(block, device) for block in blocks_of(dtype)]
+    prepared = model.prepare(theta)
+    near = [tuple(blocks[max(0, i - 1) : i]) for i in range(len(blocks))]
+    each = [model.local(prepared, block, few) for block, few in zip(blocks, near, strict=True)]
+    stats, total = [copied(move(part, "cpu")) for part in each], each[0]  # sums overwrite
+    for part in each[1:]:
+        total = model.combine(total, part)
+    objective = model.objective(prepared, total)
+    through = [
+        tuple(model.local_vjp(prepared, block, objective.cotangent, few))
+        for block, few in zip(blocks, near, strict=True)
+    ]
+    state = model.solve(prepared, total)
+    read = model.condition(theta, state, blocks) if model.keeps_rows else None
+    X = move(np.random.default_rng(2).uniform(0, 1, (6, 2)).astype(dtype), device)
+    moments = [model.predict(theta, state, X, read, want) for want in WANTS]
+    there = arrays_of((each, total, objective.cotangent, state, moments))
+    gradient = tuple(objective.gradient)
+    numbers = stats, objective.value, gradient, through, [move(m, "cpu") for m in moments]
+    return there, numbers
+
+
+def test_every_method_of_the_registry_is_here():
+    assert {type(model) for model in MODELS.values()} == set(REGISTRY.values())
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_value_gradient_and_predictions(gpu, model):
+    there, found = on("gpu", model, ARD)
+    _, wanted = on("cpu", model, ARD)
+    assert {type(array) for array in there} == {gpu.ndarray}
+    assert_close(found, wanted)
+
+
+@pytest.mark.skipif(fakecuda.COMPILER is None, reason="there is no C compiler")
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_value_gradient_and_predictions_by_compiled_kernels(gpu, monkeypatch, model):
+    monkeypatch.setattr(fused, "THREADS", 8)
+    launched = fakecuda.give(gpu).launched
+    there, found = on("gpu", model, ARD)
+    assert {type(array) for array in there} == {gpu.ndarray}
+    assert_close(found, on("cpu", model, ARD)[1])
+    no_kernel = model.name == "ssgp"
+    assert set(launched) == (set() if no_kernel else {"tile", "pull_rows", "pull_columns"})
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("model", [SGPR(tile_rows=4), LMA(), Exact()], ids=lambda model: model.name)
+def test_every_kernel(model, kernel):
+    # K(Z, Z) of a linear kernel has the rank of its columns: its gradient has few digits
+    assert_close(on("gpu", model, kernel)[1], on("cpu", model, kernel)[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_float32_rows_with_sums_in_float64(gpu, model):
+    _, found = on("gpu", model, ARD, "float32")
+    _, wanted = on("cpu", model, ARD)
+    (stats, value, *_, moments), (_, exact, *_, expected) = found, wanted
+    if type(model) is not Exact:  # its summary is the rows themselves
+        matrices = [array for array in arrays_of(stats) if array.ndim == 2]
+        assert {array.dtype for array in matrices} == {np.dtype(np.float64)}
+    assert value == pytest.approx(exact, rel=1e-4)
+    np.testing.assert_allclose(moments[0][0], expected[0][0], atol=1e-3)
+
+
+def test_rows_without_a_block_near_them(gpu):
+    # nothing is solved with a matrix that has no entry: cuBLAS refuses it
+    model, theta = LMA(), theta_of(LMA(), ARD)
+    block = blocks_of()[0]
+    prepared = model.prepare(theta)
+    objective = model.objective(prepared, model.local(prepared, block))
+    wanted = model.local_vjp(prepared, block, objective.cotangent)
+    there = (move(part, "gpu") for part in (prepared, block, objective.cotangent))
+    assert_close(tuple(model.local_vjp(*there)), tuple(wanted))
+
+
+def test_windows_side_by_side(gpu):
+    model, blocks = LMA(), [*blocks_of(), *blocks_of(seed=5), *blocks_of(seed=6)]
+    prepared = model.prepare(theta_of(model, ARD))
+    windows = [(block, blocks[max(0, i - 1) : i]) for i, block in enumerate(blocks)]
+    wanted = model.local_many(prepared, windows)
+    there = [(move(block, "gpu"), [move(b, "gpu") for b in near]) for block, near in windows]
+    found = model.local_many(move(prepared, "gpu"), there)
+    assert isinstance(found.gram, gpu.ndarray)
+    assert_close(tuple(move(found, "cpu")), tuple(wanted))
+
+
+def test_a_gradient_leaves_the_tile_of_its_pullback_alone():
+    # a pullback goes on using its tile, which no flag of a device array protects
+    model, blocks = LMA(), blocks_of()
+    prepared = model.prepare(theta_of(model, COMPOSITE))
+    objective = model.objective(prepared, model.local(prepared, blocks[1], blocks[:1]))
+    given = prepared, blocks[1], objective.cotangent
+    wanted = model.local_vjp(*given, blocks[:1])
+    there = [move(part, "gpu") for part in given]
+    assert_close(tuple(model.local_vjp(*there, [move(blocks[0], "gpu")])), tuple(wanted))
+
+
+def test_a_tile_brings_few_numbers_back(gpu):
+    model, theta = SGPR(), theta_of(SGPR(), ARD)
+    prepared, block = move(model.prepare(theta), "gpu"), move(blocks_of()[2], "gpu")
+    gpu.moves = 0
+    model.local(prepared, block)
+    assert gpu.moves == 1  # the trace of K
+
+
+@pytest.mark.parametrize("loss", ["elbo", "projected"])
+def test_computation_aware_solves_stay_on_the_device(gpu, loss):
+    model, theta, F = CaGP(loss), Theta(ARD, 0.1), []
+    solved = {}
+    for device in ("cpu", "gpu"):
+        X, y = cagp.problem()
+        block, weights = move(Block(X, y), device), cagp.actions("dense")
+        weights = cagp.Weights.dense(move(weights.values, device))
+        F = cagp.functions(ARD, [cagp.Panel(block.X, weights)], block.X)
+        factored = model.factor(0.1, model.at_points(F, block.y, weights))
+        rows = model.at_rows(theta, block, F, factored) if model.needs_rows else None
+        objective, state = model.objective(factored, rows), model.solve(factored, N)
+        if device == "gpu":
+            cotangent = objective.cotangent[1:4]
+            assert {type(a) for a in (*cotangent, state.factor, state.weights)} == {gpu.ndarray}
+        solved[device] = tuple(move(objective, "cpu")), tuple(move(state, "cpu"))
+    assert_close(solved["gpu"], solved["cpu"], rtol=1e-6)
+
+
+def test_conjugate_gradients_predict(gpu):
+    X, V = blocks_of()[0].X, np.random.default_rng(3).standard_normal((SIZES[0], 2))
+    at, model, theta = blocks_of(seed=4)[2].X, CGGP(), Theta(COMPOSITE, 0.1)
+    panels = [cagp.Panel(X, cagp.Weights.dense(V))]
+    there = [cagp.Panel(gpu.asarray(X), cagp.Weights.dense(gpu.asarray(V)))]
+    found = model.predict(theta, None, gpu.asarray(at), there).mean
+    assert isinstance(found, gpu.ndarray)
+    assert_close(found.get(), model.predict(theta, None, at, panels).mean)
+
+
+@pytest.mark.parametrize("form", ["hybrid", "direct", "shared"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_decoupled_bound_stays_on_the_device(gpu, form, frozen):
+    model, prepared, rows = decoupled.problem(form, "generalized", frozen=frozen)
+    assert isinstance(model, Decoupled)
+    columns, offset, bounds = np.arange(0, decoupled.M, 2), np.array([0.2, -0.1]), []
+    for device in ("cpu", "gpu"):
+        own = move(prepared.parameters, device)
+        again = model.prepare(prepared.kernel, own, move(offset, device))
+        total = model.local(again, move(rows, device), Draw(1.0, columns, 2.0))
+        bound = model.bound(again, total)
+        if device == "gpu":
+            assert {type(part) for part in bound.gradient[2:]} == {gpu.ndarray}
+        bounds.append((bound.value, tuple(move(bound.gradient, "cpu"))))
+    assert_close(bounds[1], bounds[0])
