@@ -28,7 +28,7 @@ from distributed.system import MEMORY_LIMIT
 from threadpoolctl import ThreadpoolController
 
 from daskgp.errors import InputError, MemoryRunError
-from daskgp.flow import recovery, tls, versions
+from daskgp.flow import lasting, recovery, tls, versions
 from daskgp.flow.held import Held
 from daskgp.flow.progress import (
     Counting,
@@ -74,12 +74,13 @@ def connect(
     """
     if address is not None:
         _refuse_unusable(address, timeout)
-        with Client(address, timeout=timeout) as client:
+        with lasting.short_records(), Client(address, timeout=timeout) as client:
             versions.check(client)
             yield client
         return
     with (
         _memory_is_kept(),
+        lasting.short_records(),
         dask.config.set({LOST_WORKER: NEVER}),
         LocalCluster(
             n_workers=n_workers or CPU_COUNT,
@@ -90,6 +91,7 @@ def connect(
         ) as cluster,
         Client(cluster) as client,
     ):
+        lasting.dask_setup(cluster.scheduler)
         client.register_plugin(_IgnoreInterrupts())
         yield client
 
