@@ -113,7 +113,9 @@ def test_an_input_that_did_not_grow_costs_nothing(model, tmp_path):
     assert files(output) == before
 
 
-def test_a_run_with_nothing_to_do_starts_no_cluster(model, stored, tmp_path, scheduler, monkeypatch):
+def test_a_run_with_nothing_to_do_starts_no_cluster(
+    model, stored, tmp_path, scheduler, monkeypatch
+):
     source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
     succeed("predict", stored, source, output, "--scheduler", scheduler)
     before = predictions(output)

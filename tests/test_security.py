@@ -15,7 +15,6 @@ import pytest
 from commands import dataset, files, refused, rows
 from damage import damaged_files, damaged_models, deep
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import daskgp
 from daskgp import kernels

@@ -202,8 +202,8 @@ def predict(
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
         from daskgp.estimators import load
-        from daskgp.flow.io import locks, predictions
         from daskgp.flow.cluster import Executor
+        from daskgp.flow.io import locks, predictions
         from daskgp.flow.scheduled import Job, check_source, is_done, write_held
 
         cluster = Workers(scheduler, workers, memory_limit)

@@ -41,6 +41,14 @@ def short_records() -> AbstractContextManager[Any]:
     return found
 
 
+def environment() -> dict[str, str]:
+    """The same as variables for processes to be started."""
+    return {
+        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
+        for name, value in RECORDS.items()
+    }
+
+
 class _NoSpans(SpansSchedulerExtension):
     """No record of the graphs of a cluster's whole life, with the groups of their tasks.
 

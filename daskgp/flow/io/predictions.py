@@ -168,9 +168,7 @@ def open_or_create(
     return Target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
-def find_complete(
-    url: str, inputs: Inputs, shape: _Shape, model_checksum: str
-) -> Target | None:
+def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target | None:
     """The prediction store if all of it was written, None if it is not there or was not.
 
     Raises
