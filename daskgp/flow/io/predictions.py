@@ -207,6 +207,7 @@ def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
             chunks=(step, *tail),
             dtype="f8",
             fill_value=np.nan,
+            compressors=groups.CHECKED,
             overwrite=True,
         )
     for name, dtype in (("input_checksum", "u4"), ("input_mark", "u8"), ("done", "bool")):
