@@ -554,6 +554,8 @@ def test_an_embedded_client_is_used_and_closed_again():
         pids = list(client.run(os.getpid).values())
         near = SGPR(**EVERY).fit(X, y)
         assert client.run_on_scheduler(_keys) == []  # nothing is left on the workers
+        assert client.run_on_scheduler(_graphs_noted) == 0
+        assert not any(client.run(_profiles).values())
     assert client.status == "closed"
     with pytest.raises(ValueError, match="No clients"):
         default_client()
@@ -565,6 +567,14 @@ def test_an_embedded_client_is_used_and_closed_again():
 
 def _keys(dask_scheduler):
     return [str(key) for key in dask_scheduler.tasks]
+
+
+def _graphs_noted(dask_scheduler):
+    return len(dask_scheduler.extensions["spans"].spans)
+
+
+def _profiles(dask_worker):
+    return "profile" in dask_worker.periodic_callbacks
 
 
 def test_no_scheduler_at_an_address_is_one_plain_error():

@@ -36,6 +36,7 @@ from dask.callbacks import Callback
 
 import daskgp
 from daskgp.errors import InputError, RunError, SettingError, StoreError
+from daskgp.flow import cluster
 from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.io import locks
 
@@ -111,6 +112,42 @@ def test_an_input_that_did_not_grow_costs_nothing(model, tmp_path):
         assert model.predict_store(source, output, resume=True) == (0, 250)
     assert counts == {"predict": 0, "check": 0}
     assert files(output) == before
+
+
+def test_a_run_with_nothing_to_do_starts_no_cluster(
+    model, stored, tmp_path, scheduler, monkeypatch
+):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+    succeed("predict", stored, source, output, "--scheduler", scheduler)
+    before = predictions(output)
+
+    def connect(*_, **__):
+        raise RunError("a cluster is started")
+
+    monkeypatch.setattr(cluster, "connect", connect)
+    again = ("predict", stored, source, output, "--resume")
+    found = succeed(*again)
+    assert (found["rows"], found["skipped"]) == (0, 250)
+    assert predictions(output) == before
+    assert "a cluster is started" in refused(*again, "--verify", code=1)
+    append(source, 1, seed=1)
+    assert "a cluster is started" in refused(*again, code=1)
+
+
+def test_an_output_is_predicted_once_all_rows_of_the_input_are_there(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+    assert not model.is_predicted(source, output)
+    model.predict_store(source, output)
+    assert model.is_predicted(source, output)
+    copy = shutil.copytree(source, tmp_path / "copy.zarr", copy_function=shutil.copyfile)
+    assert not model.is_predicted(copy, output)  # until it was compared
+    zarr.open_group(output, mode="r+").attrs["complete"] = False
+    assert not model.is_predicted(source, output)
+    model.predict_store(source, output, resume=True)
+    append(source, 1, seed=1)
+    assert not model.is_predicted(source, output)
+    with pytest.raises(StoreError, match="were made with model_checksum"):
+        daskgp.SGPR(n_inducing=5, optimizer=None).fit(*rows()).is_predicted(source, output)
 
 
 def test_a_ragged_last_chunk_is_predicted_again_when_it_gets_rows(model, tmp_path):

@@ -72,6 +72,22 @@ def test_predict_scheduled_keeps_up_with_its_input(tmp_path):
     assert (again["rows"], again["skipped"]) == (100, 200)
 
 
+def test_predict_scheduled_starts_no_cluster_for_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).uniform(0, 5, (60, 2))
+    model = daskgp.SGPR(n_inducing=5, optimizer=None, progress=False).fit(X, np.sin(X[:, 0]))
+    model.save("model.zarr")
+    zarr.create_group("input.zarr").create_array("X", data=X, chunks=(30, 2))
+    model.predict_store("input.zarr", "output.zarr")
+    stores = ("model", "input", "output")
+    tables = ["[schedule]", *(f'{name} = "{name}.zarr"' for name in stores)]
+    Path("run.toml").write_text("\n".join([*tables, "[cluster]", 'scheduler = "tcp://none:1"']))
+    main = runpy.run_path(str(WORKFLOWS / "predict_scheduled.py"))["main"]
+    done = CliRunner().invoke(main, ["--config", "run.toml"])
+    assert done.exit_code == 0, done.output
+    assert (json.loads(done.stdout)["rows"], json.loads(done.stdout)["skipped"]) == (0, 60)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

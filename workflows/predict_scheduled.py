@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,14 @@ def predict(config: dict[str, Any]) -> dict[str, Any]:
     began, cluster, options = time.perf_counter(), config["cluster"], dict(config["schedule"])
     stores = {name: options.pop(name) for name in ("model", "input", "output")}
     model = daskgp.load(stores["model"])
-    with daskgp.connect(
+    where = daskgp.connect(
         cluster.get("scheduler"),
         n_workers=cluster.get("workers"),
         memory_limit=cluster.get("memory_limit", "auto"),
-    ):
+    )
+    if model.is_predicted(stores["input"], stores["output"]) and not options.get("verify"):
+        where = nullcontext()  # nothing to do, which needs no cluster
+    with where:
         written = model.predict_store(stores["input"], stores["output"], resume=True, **options)
     seconds = round(time.perf_counter() - began, 3)
     rate = round(written.rows / max(seconds, 1e-3), 1)

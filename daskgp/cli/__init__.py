@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from contextlib import nullcontext
 
 import click
 
@@ -202,8 +203,9 @@ def predict(
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
         from daskgp.estimators import load
+        from daskgp.flow.cluster import Executor
         from daskgp.flow.io import locks, predictions
-        from daskgp.flow.scheduled import Job, check_source, write_held
+        from daskgp.flow.scheduled import Job, check_source, is_done, write_held
 
         cluster = Workers(scheduler, workers, memory_limit)
         solved = load(model_store).solved_
@@ -211,7 +213,9 @@ def predict(
         job = Job(solved, inputs, output, resume, model_store, verify)
         with locks.hold(output, wait, clear_lock, resume) as claim:
             predictions.refuse_taken(output, resume)  # before a cluster is started for it
-            with cluster.executor() as executor, run.kept(claim):
+            idle = nullcontext(Executor(None))  # nothing is left to be computed
+            where = idle if is_done(job) else cluster.executor()
+            with where as executor, run.kept(claim):
                 figures = run.done(*write_held(job, executor, claim, run.begin))
     result(**figures)
 

@@ -152,6 +152,26 @@ class Predicting(Method):
         job = scheduled.Job(self.solved_, str(source), str(output), resume, verify=verify)
         return scheduled.write(job, Executor.current(self.progress), wait, clear_lock)
 
+    def is_predicted(self, source: str, output: str) -> bool:
+        """Whether a prediction store holds the predictions of all rows of a dataset store.
+
+        `predict_store` with ``resume=True`` then has nothing to do, and needs no cluster.
+
+        Parameters
+        ----------
+        source : str
+            Dataset store.
+        output : str
+            Prediction store, which need not be there.
+
+        Raises
+        ------
+        StoreError
+            If the output was made by another model or from another input.
+        """
+        check_is_fitted(self, "solved_")
+        return scheduled.is_done(scheduled.Job(self.solved_, str(source), str(output)))
+
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False
     ) -> np.ndarray:

@@ -25,7 +25,7 @@ from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.errors import InputError, MemoryRunError
-from daskgp.flow import recovery, tls, versions
+from daskgp.flow import lasting, recovery, tls, versions
 from daskgp.flow.process import freed_memory_is_kept as freed_memory_is_kept
 from daskgp.flow.process import memory_is_kept
 from daskgp.flow.process import single_blas_thread as single_blas_thread
@@ -74,12 +74,13 @@ def connect(
     """
     if address is not None:
         _refuse_unusable(address, timeout)
-        with Client(address, timeout=timeout) as client:
+        with lasting.short_records(), Client(address, timeout=timeout) as client:
             versions.check(client)
             yield client
         return
     with (
         memory_is_kept(),
+        lasting.short_records(),
         dask.config.set({LOST_WORKER: NEVER}),
         LocalCluster(
             n_workers=n_workers or CPU_COUNT,
@@ -90,6 +91,7 @@ def connect(
         ) as cluster,
         Client(cluster) as client,
     ):
+        lasting.dask_setup(cluster.scheduler)
         client.register_plugin(_IgnoreInterrupts())
         yield client
 

@@ -59,6 +59,24 @@ def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = Fa
         return write_held(job, executor, claim)
 
 
+def is_done(job: Job) -> bool:
+    """Whether an output needs no task: all rows of the input are there, as they were predicted.
+
+    False where ``job.verify`` asks for a comparison.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `write_held` does of what is there.
+    """
+    X = check_source(job.solved, job.source)
+    inputs = predictions.inputs_of(job.source, X)
+    target = predictions.find_complete(job.output, inputs, job.solved, job.solved.token)
+    if target is None or job.verify or target.rows != inputs.rows:
+        return False
+    return bool((target.done() & _unchanged(inputs, target)).all())
+
+
 def write_held(
     job: Job, executor: Executor, claim: locks.Claim, began: Callable[[], None] = lambda: None
 ) -> Written:
@@ -156,8 +174,7 @@ def _check_done(
     """
     step = int(X.chunksize[0])
     count = -(-target.rows // step) if target.rows == inputs.rows else target.rows // step
-    done, now = target.done()[:count], inputs.marks[:count]
-    same = (now == target.marks()[:count]) & (now != io.UNKNOWN_MARK)
+    done, same = target.done()[:count], _unchanged(inputs, target)[:count]
     look = np.flatnonzero(done if verify else done & ~same)
     if not len(look):
         return 0
@@ -177,6 +194,13 @@ def _check_done(
             "chunks compared): remove the predictions and predict again"
         )
     return 0 if same[done].all() else count
+
+
+def _unchanged(inputs: predictions.Inputs, target: predictions.Target) -> np.ndarray:
+    """Which of the chunks that both have were not written since they were predicted."""
+    then = target.marks()
+    now = inputs.marks[: len(then)]
+    return (now == then[: len(now)]) & (now != io.UNKNOWN_MARK)
 
 
 def _checksum_of(source: Any, rows: slice) -> int:

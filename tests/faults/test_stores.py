@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from commands import dataset, files, refused, rows, succeed
+from commands import dataset, files, predictions, refused, rows, succeed
 
 import daskgp
 from daskgp.errors import RunError, StoreError
@@ -84,11 +84,15 @@ def damage(data, kind, chunk="X/c/3/0"):
             file.truncate(os.path.getsize(path) // 2)
         elif kind == "empty":
             file.truncate(0)
+        elif kind == "one bit":
+            whole = file.read()
+            file.seek(len(whole) // 2)
+            file.write(bytes([whole[len(whole) // 2] ^ 1]))
         else:
             file.write(np.random.default_rng(0).bytes(os.path.getsize(path)))
 
 
-@pytest.mark.parametrize("kind", ["truncated", "garbage", "empty"])
+@pytest.mark.parametrize("kind", ["truncated", "garbage", "empty", "one bit"])
 def test_a_damaged_chunk_is_refused_by_name(data, kind):
     damage(data, kind)
     model = daskgp.SGPR(n_inducing=5, optimizer=None, block_rows=50, progress=False)
@@ -214,3 +218,21 @@ def test_a_lazy_read_that_fails_for_a_moment_is_repeated(data, monkeypatch, capl
     Failing.left = 2
     assert X[:50].compute().shape == (50, 2)
     assert "connection reset by peer" in caplog.text
+
+
+def test_a_prediction_whose_disk_fills_up_goes_on_where_there_is_space_again(
+    data, small_disk, tmp_path, scheduler
+):
+    model, out, whole = tmp_path / "m.zarr", small_disk / "out.zarr", tmp_path / "whole.zarr"
+    daskgp.SGPR(n_inducing=5, optimizer=None, progress=False).fit(*rows(100)).save(model)
+    fill(small_disk, 96 * 1024)
+    line = refused("predict", model, data, out, "--scheduler", scheduler)
+    assert "the disk is full: free some space" in line
+    assert "--resume (resume=True) goes on from here" in line
+    done = zarr.open_group(out, mode="r")["done"][...]
+    assert 0 < done.sum() < len(done)
+    os.remove(small_disk / "ballast")
+    found = succeed("predict", model, data, out, "--resume", "--scheduler", scheduler)
+    assert found["skipped"] >= 50 * done.sum()
+    succeed("predict", model, data, whole, "--scheduler", scheduler)
+    assert predictions(out) == predictions(whole)

@@ -1,17 +1,19 @@
 """Whether memory grows over many fits on one cluster, and what more workers bring.
 
-    python workflows/benchmarks/soak.py [--cycles 200] [--workers 2] [--only memory|scaling]
+    python workflows/benchmarks/soak.py [--cycles 200] [--workers 2] [--only local|apart|scaling]
 
-A cycle fits SGPR and predicts a store, again and again by the same client, scheduler and workers,
-which are processes of their own.  Their resident memory is printed after the tenth cycle and at
-the end, a line of JSON each, with its growth in percent.  Then the value and gradient of SGPR's
-bound on one, two and four workers, and how many times as fast as one they are.
+A cycle fits SGPR and predicts a store, again and again by the same client, scheduler and workers:
+those of a local cluster, whose scheduler lives in the client, then processes of their own, started
+as the guide to clusters says.  The resident memory of each process is printed after the tenth cycle
+and at the end, a line of JSON each, with its growth in percent.  Then the seconds of a short fit of
+SGPR over TCP on one, two and four workers, and how many times as fast as one they are.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,12 +29,12 @@ import psutil
 from distributed import Client
 
 import daskgp
-from daskgp.flow import io
+from daskgp.flow import io, lasting
 
 FEATURES, CHUNK = 3, 2_000
 SETTLED = 10
 """Cycles after which memory should grow no more."""
-WORKERS = (1, 2, 4)
+WORKERS, TASKS = (1, 2, 4), 32
 
 
 def write(path: Path, rows: int, chunk: int) -> str:
@@ -47,51 +49,53 @@ def write(path: Path, rows: int, chunk: int) -> str:
 
 
 @contextmanager
-def scheduler(folder: Path) -> Iterator[tuple[str, int]]:
-    """Address of a scheduler in a process of its own, and the number of the process."""
+def local(number: int) -> Iterator[dict[str, int]]:
+    """A local cluster; its processes by name, the first of them client and scheduler in one."""
+    with daskgp.connect(n_workers=number) as client:
+        yield {"client": psutil.Process().pid, **workers_of(client)}
+
+
+@contextmanager
+def apart(folder: Path, number: int) -> Iterator[dict[str, int]]:
+    """Client, scheduler and workers over TCP; their processes by name."""
     note = folder / "scheduler.json"
-    words = ("-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    note.unlink(missing_ok=True)  # that of an earlier scheduler
+    own = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(note))
+    with started("scheduler", *own, "--preload", "daskgp.flow.lasting") as pid:
+        with Client(scheduler_file=str(note), timeout=60, set_as_default=False) as client:
+            address = client.scheduler.address
+        many = ("--nthreads", "1", "--nworkers", str(number), "--no-dashboard")
+        with started("worker", address, *many), daskgp.connect(address, timeout=60) as client:
+            client.wait_for_workers(number, timeout=60)
+            yield {"client": psutil.Process().pid, "scheduler": pid, **workers_of(client)}
+
+
+@contextmanager
+def started(*words: str) -> Iterator[int]:
+    """A process of the dask command that keeps short records."""
     with subprocess.Popen(
-        [sys.executable, *words, "--scheduler-file", str(note)],
+        [sys.executable, "-m", "dask", *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, **lasting.environment()},
     ) as process:
         try:
-            with Client(scheduler_file=str(note), timeout=60) as client:
-                yield client.scheduler.address, process.pid
+            yield process.pid
         finally:
             process.terminate()
 
 
-@contextmanager
-def cluster(folder: Path, number: int) -> Iterator[dict[str, list[int]]]:
-    """A client with so many workers; the processes of each kind."""
-    with scheduler(folder) as (address, pid):
-        words = ("-m", "dask", "worker", address, "--nthreads", "1", "--no-dashboard")
-        with subprocess.Popen(
-            [sys.executable, *words, "--nworkers", str(number)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as started:
-            try:
-                with daskgp.connect(address, timeout=60) as client:
-                    client.wait_for_workers(number, timeout=60)
-                    workers = sorted(client.run(_pid).values())
-                    yield {"client": [psutil.Process().pid], "scheduler": [pid], "workers": workers}
-            finally:
-                started.terminate()
+def workers_of(client: Client) -> dict[str, int]:
+    """Processes of the workers."""
+    return {f"worker {i}": pid for i, pid in enumerate(sorted(client.run(os.getpid).values()))}
 
 
-def _pid() -> int:
-    return psutil.Process().pid
-
-
-def resident(processes: dict[str, list[int]]) -> dict[str, float]:
-    """Resident MiB of the processes of each kind."""
+def resident(processes: dict[str, int]) -> dict[str, float]:
+    """Resident MiB of each process."""
     gc.collect()
     return {
-        kind: round(sum(psutil.Process(pid).memory_info().rss for pid in pids) / 2**20, 1)
-        for kind, pids in processes.items()
+        name: round(psutil.Process(pid).memory_info().rss / 2**20, 1)
+        for name, pid in processes.items()
     }
 
 
@@ -104,35 +108,38 @@ def cycle(data: str, folder: Path) -> None:
     shutil.rmtree(output)
 
 
-def soak(folder: Path, cycles: int, number: int, rows: int) -> None:
+def soak(folder: Path, cycles: int, processes: dict[str, int], data: str, name: str) -> None:
     """Print the memory of all processes after some cycles and after all."""
-    data, settled = write(folder / "data.zarr", rows, CHUNK), {}
-    with cluster(folder, number) as processes:
-        began = time.perf_counter()
-        for i in range(1, cycles + 1):
-            cycle(data, folder)
-            if i == min(SETTLED, cycles - 1):
-                settled = resident(processes)
-                print(json.dumps({"cycle": i, **settled}), flush=True)
-        seconds, found = time.perf_counter() - began, resident(processes)
+    settled, began = {}, time.perf_counter()
+    for i in range(1, cycles + 1):
+        cycle(data, folder)
+        if i == min(SETTLED, cycles - 1):
+            settled = resident(processes)
+            print(json.dumps({"cluster": name, "cycle": i, "mib": settled}), flush=True)
+    seconds, found = time.perf_counter() - began, resident(processes)
     growth = {kind: round(100 * (mib / settled[kind] - 1), 2) for kind, mib in found.items()}
-    last = {"cycle": cycles, **found, "growth_percent": growth}
+    last = {"cluster": name, "cycle": cycles, "mib": found, "growth_percent": growth}
     print(json.dumps({**last, "seconds_per_cycle": round(seconds / cycles, 3)}), flush=True)
 
 
-def scaling(folder: Path, rows: int) -> None:
-    """Print the seconds of a value and gradient by the number of workers."""
-    data = write(folder / "large.zarr", rows, max(1, rows // 32))
-    seconds = {}
+def scaling(folder: Path, rows: int, repeats: int) -> None:
+    """Print the seconds of a short fit by the number of workers, the least of some repeats."""
+    data = write(folder / "large.zarr", rows, max(1, rows // TASKS))
+    seconds: dict[int, float] = {}
     for number in WORKERS:
-        with cluster(folder, number):
+        with apart(folder, number):
             fit_once(data)  # imports, BLAS and the file cache
-            began = time.perf_counter()
-            fit_once(data)
-            seconds[number] = time.perf_counter() - began
-    for number, taken in seconds.items():
-        speedup = round(seconds[WORKERS[0]] / taken, 2)
-        print(json.dumps({"workers": number, "seconds": round(taken, 2), "speedup": speedup}))
+            seconds[number] = min(timed(data) for _ in range(repeats))
+        speedup = round(seconds[WORKERS[0]] / seconds[number], 2)
+        said = {"workers": number, "cores": os.cpu_count(), "seconds": round(seconds[number], 2)}
+        print(json.dumps({**said, "speedup": speedup}), flush=True)
+
+
+def timed(data: str) -> float:
+    """Seconds of a fit."""
+    began = time.perf_counter()
+    fit_once(data)
+    return time.perf_counter() - began
 
 
 def fit_once(data: str) -> None:
@@ -145,14 +152,23 @@ def fit_once(data: str) -> None:
 @click.option("--cycles", default=200, type=click.IntRange(min=2), show_default=True)
 @click.option("--workers", default=2, type=click.IntRange(min=1), show_default=True)
 @click.option("--rows", default=20_000, show_default=True, help="Rows of a cycle.")
-@click.option("--scaling-rows", default=400_000, show_default=True)
-@click.option("--only", type=click.Choice(["memory", "scaling"]))
-def main(cycles: int, workers: int, rows: int, scaling_rows: int, only: str | None) -> None:
+@click.option("--scaling-rows", default=200_000, show_default=True)
+@click.option("--repeats", default=3, type=click.IntRange(min=1), show_default=True)
+@click.option("--only", type=click.Choice(["local", "apart", "scaling"]))
+def main(
+    cycles: int, workers: int, rows: int, scaling_rows: int, repeats: int, only: str | None
+) -> None:
     with tempfile.TemporaryDirectory() as place:
-        if only != "scaling":
-            soak(Path(place), cycles, workers, rows)
-        if only != "memory":
-            scaling(Path(place), scaling_rows)
+        folder = Path(place)
+        data = write(folder / "data.zarr", rows, CHUNK)
+        if only in (None, "local"):
+            with local(workers) as processes:
+                soak(folder, cycles, processes, data, "local")
+        if only in (None, "apart"):
+            with apart(folder, workers) as processes:
+                soak(folder, cycles, processes, data, "apart")
+        if only in (None, "scaling"):
+            scaling(folder, scaling_rows, repeats)
 
 
 if __name__ == "__main__":

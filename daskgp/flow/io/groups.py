@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import psutil
 import zarr
+from zarr.codecs import ZstdCodec
 
 from daskgp.errors import FullDiskError, StoreError
 from daskgp.flow.io import remote
@@ -29,6 +30,9 @@ SETTLE = (0.0, 0.2, 0.6)
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a chunk of a model's arrays."""
+
+CHECKED = ZstdCodec(level=0, checksum=True)
+"""Zarr's own compression, with a checksum in each chunk that is compared when it is read."""
 
 NUMERIC = "fiub"
 """Kinds of types that are read as numbers."""

@@ -169,6 +169,22 @@ def open_or_create(
     return Target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
+def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target | None:
+    """The prediction store if all of it was written, None if it is not there or was not.
+
+    Raises
+    ------
+    StoreError
+        As `open_or_create` does.
+    """
+    if not refuse_taken(url, resume=True):
+        return None
+    group = groups.open_group(url, "prediction store", mode="r")
+    if group.attrs.get("complete") is not True or "done" not in group:
+        return None
+    return _existing(url, inputs, shape, model_checksum)
+
+
 def refuse_taken(url: str, resume: bool) -> bool:
     """Whether predictions are there to go on with; StoreError for all else that is there."""
     if not groups.exists(url):
@@ -192,6 +208,7 @@ def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
             chunks=(step, *tail),
             dtype="f8",
             fill_value=np.nan,
+            compressors=groups.CHECKED,
             overwrite=True,
         )
     for name, dtype in (("input_checksum", "u4"), ("input_mark", "u8"), ("done", "bool")):

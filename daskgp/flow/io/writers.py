@@ -151,6 +151,15 @@ def _store(sources: list[da.Array], targets: list[Any]) -> None:
 def create_rows(
     group: zarr.Group, name: str, shape: tuple[int, ...], step: int, dtype: Any
 ) -> zarr.Array:
-    """An array (n, ...) in chunks of ``step`` whole rows; what is not written reads as NaN."""
-    chunks = (step, *(max(1, size) for size in shape[1:]))
-    return group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=np.nan)
+    """An array (n, ...) in chunks of ``step`` whole rows; what is not written reads as NaN.
+
+    A chunk has a checksum, without which almost any damage would read as other numbers.
+    """
+    return group.create_array(
+        name,
+        shape=shape,
+        chunks=(step, *(max(1, size) for size in shape[1:])),
+        dtype=dtype,
+        fill_value=np.nan,
+        compressors=groups.CHECKED,
+    )

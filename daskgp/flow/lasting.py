@@ -1,0 +1,68 @@
+"""What lets a cluster work for months: Dask's records of finished work are kept short.
+
+They say what a cluster did lately, to people who look for errors in Dask.  Some are filled only
+after thousands of rounds, one is never shortened; a task needs none of them.
+
+``dask scheduler --preload daskgp.flow.lasting`` does without the last, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import dask
+from distributed import Scheduler
+from distributed.config import defaults
+from distributed.spans import SpansSchedulerExtension
+
+RECORDS = {
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.admin.log-length": 100,
+    "distributed.diagnostics.computations.max-history": 10,
+    "distributed.worker.profile.enabled": False,
+}
+"""Messages, transitions and log lines that each process keeps, graphs that the scheduler does, and
+whether workers note every second where their tasks spent it: 50 KiB or more, for 1,000 seconds."""
+
+
+def short_records() -> AbstractContextManager[Any]:
+    """Schedulers, workers and clients that start inside keep few records.
+
+    What the user has set stays.
+    """
+    found: AbstractContextManager[Any] = dask.config.set(
+        {
+            name: value
+            for name, value in RECORDS.items()
+            if dask.config.get(name) == dask.config.get(name, config=defaults)
+        }
+    )
+    return found
+
+
+def environment() -> dict[str, str]:
+    """The same as variables for processes to be started."""
+    return {
+        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
+        for name, value in RECORDS.items()
+    }
+
+
+class _NoSpans(SpansSchedulerExtension):
+    """No record of the graphs of a cluster's whole life, with the groups of their tasks.
+
+    Workers label their sums of seconds by these records, so those stay few as well.
+    """
+
+    def observe_tasks(self, *_: Any, **__: Any) -> dict[Any, dict[Any, Any]]:
+        """Nothing is noted."""
+        return {}
+
+    def heartbeat(self, *_: Any) -> None:
+        """What workers say of their tasks is summed by the scheduler itself."""
+
+
+def dask_setup(scheduler: Scheduler) -> None:
+    """Keep no record of graphs; the name is that which Dask looks for in a preloaded module."""
+    scheduler.extensions["spans"] = _NoSpans(scheduler)
