@@ -354,7 +354,11 @@ def fit_daskgp(
     data: Data, method: Method, options: dict[str, Any], every: int | None
 ) -> dict[str, Any]:
     """Fit an estimator; for the curve again and again from where the checkpoint is."""
-    X, y = (data.X, data.y) if method.rows is None else data.drawn(method.rows)
+    X, y, X_test = data.X, data.y, data.X_test
+    if method.rows is not None:
+        X, y = data.drawn(method.rows)
+        varies = np.ptp(X, axis=0) > 0  # a column may be constant among few rows
+        X, X_test = X[:, varies], X_test[:, varies]
     settings = {"kernel": options["kernel"], "progress": False, **lowered(method.settings, len(y))}
     if method.rows is None:
         training = {"batch_rows": min(options["batch_rows"], len(y)), "dtype": options["dtype"]}
@@ -380,9 +384,9 @@ def fit_daskgp(
                 trained = marks_of(model)[-1]
                 setup = seconds - trained if setup is None else setup
                 fit_s = setup + trained
-                curve.append((number, fit_s, metrics.nmse(data.y_test, model.predict(data.X_test))))
+                curve.append((number, fit_s, metrics.nmse(data.y_test, model.predict(X_test))))
     began = time.perf_counter()
-    mean, std = model.predict(data.X_test, return_std=True, include_noise=True)
+    mean, std = model.predict(X_test, return_std=True, include_noise=True)
     step = {} if method.rows else {"step_s": float(np.median(step_seconds(marks_of(model))))}
     return {
         **scores(data.y_test, mean, std),
