@@ -1,27 +1,32 @@
 """NumPy or CuPy for an array; the only door to cupy.
 
-Arrays stay where they are: nothing here moves data except ``to_device`` and ``to_host``.
+Arrays stay where they are: only ``to_device``, ``to_host`` and ``Copies`` move data.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
 
-from daskgp.errors import DeviceError, SettingError
+from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.typing import Array
 
 logger = logging.getLogger(__name__)
 
 _NO_GPU = "install daskgp[gpu] on a machine with an NVIDIA GPU, or ask for device='cpu'"
 _announced: set[str] = set()
+_BROKEN = (ImportError, OSError, RuntimeError, AttributeError, ValueError)
+"""What an import of CuPy raises that does not fit its driver, CUDA or NumPy."""
 
 
 def namespace(*arrays: Any) -> Any:
@@ -107,23 +112,80 @@ def resolve_device(device: str) -> str:
     chosen = "cpu" if reason else "gpu"
     if chosen not in _announced:
         _announced.add(chosen)
-        logger.info("device='auto' chose the %s%s", chosen, f": {reason}" if reason else "")
+        level = logging.WARNING if reason and reason != _MISSING else logging.INFO
+        logger.log(level, "device='auto' chose the %s%s", chosen, f": {reason}" if reason else "")
     return chosen
 
 
+def why_no_gpu() -> str:
+    """The reason this process has no usable GPU in one line, empty if it has one."""
+    return _why_no_gpu()
+
+
+def count_gpus() -> int:
+    """GPUs that this process can use; 0 where CuPy or its driver says there is none."""
+    if _why_no_gpu():
+        return 0
+    return int(importlib.import_module("cupy").cuda.runtime.getDeviceCount())
+
+
+_MISSING = "cupy is not installed"
+
+
 def _why_no_gpu() -> str:
-    """The reason there is no usable GPU, empty if there is one."""
     if importlib.util.find_spec("cupy") is None:
-        return "cupy is not installed"
+        return _MISSING
     try:
         cupy = importlib.import_module("cupy")
-    except ImportError as error:
-        return f"cupy cannot be imported ({error})"
+    except _BROKEN as error:
+        return f"cupy cannot be imported ({_line(error)})"
+    if cupy not in _working:
+        reason = _why_not_working(cupy)
+        if reason.startswith(_FULL):
+            return reason  # there may be room later
+        _working[cupy] = reason
+    return _working[cupy]
+
+
+_working: dict[Any, str] = {}
+"""Of a module of CuPy why it is no good: it is tried once a process."""
+_FULL = "the device has no memory left"
+
+
+def _why_not_working(cupy: Any) -> str:
+    """The reason a small computation fails, which wants all libraries that larger ones do."""
+    several = _installations()
+    if len(several) > 1:
+        names = ", ".join(several)
+        return f"cupy is installed {len(several)} times ({names}): uninstall all, then install one"
     try:
         count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"the CUDA driver does not answer ({error})"
-    return "" if count else "the CUDA driver finds no device"
+    except (RuntimeError, OSError) as error:
+        return f"the CUDA driver does not answer ({_line(error)})"
+    if not count:
+        return "the CUDA driver finds no device"
+    try:
+        L = cupy.linalg.cholesky(cupy.exp(cupy.eye(2)))
+        float((L @ L.T).sum())
+    except (MemoryError, *_BROKEN) as error:
+        if _is_device_memory(error):
+            return f"{_FULL} ({_line(error)})"
+        return f"cupy cannot compute on the device ({_line(error)})"
+    return ""
+
+
+def _installations() -> list[str]:
+    """Installed distributions of CuPy: two of them overwrite each other's files."""
+    names = (found.name for found in importlib.metadata.distributions())
+    return sorted({name for name in names if name and re.match(r"cupy(-cuda|-rocm|$)", name)})
+
+
+def _line(error: BaseException) -> str:
+    """What an error goes back to, in one line: CuPy wraps it in advice of many lines."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line.strip("=")), type(error).__name__)
 
 
 def to_device(array: Any, device: str, dtype: Any = None) -> Array:
@@ -147,6 +209,112 @@ def to_host(array: Any) -> np.ndarray:
         return array
     get = getattr(array, "get", None)
     return np.asarray(get() if callable(get) else array)
+
+
+class DeviceMemory(NamedTuple):
+    """Bytes of the current GPU: what CuPy could still allocate, and all there are."""
+
+    free: int
+    total: int
+
+
+def device_memory() -> DeviceMemory | None:
+    """The memory of the current GPU; None where another allocator than CuPy's pool rules it."""
+    cupy = importlib.import_module("cupy")
+    pool = cupy.get_default_memory_pool()
+    if cupy.cuda.get_allocator() != pool.malloc:
+        return None
+    free, total = cupy.cuda.Device().mem_info
+    free, limit = free + pool.free_bytes(), pool.get_limit()
+    if limit:
+        free = min(free, limit - pool.used_bytes())
+    return DeviceMemory(int(max(free, 0)), int(total))
+
+
+def free_device_memory() -> None:
+    """Give back what CuPy's pools keep of arrays that are gone."""
+    cupy = importlib.import_module("cupy")
+    cupy.get_default_memory_pool().free_all_blocks()
+    cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+@contextmanager
+def device_memory_is_named(where: str, remedy: str) -> Iterator[None]:
+    """A GPU that ran out of memory inside as a DeviceMemoryError that goes to other processes."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_device_memory(error):
+            raise
+        raise DeviceMemoryError(
+            f"the GPU ran out of memory ({_line(error)})", where, remedy
+        ) from None
+
+
+def _is_device_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):  # of CuPy's pool or another allocator, but not of NumPy
+        return not type(error).__module__.startswith("numpy")
+    return "MemoryAllocation" in str(error) or "ALLOC_FAILED" in str(error)
+
+
+class Copies:
+    """Copies of host arrays to the GPU beside what it computes, by a stream of their own.
+
+    Arrays go through pinned memory, as copies that do not wait must.  Two rules keep the streams
+    in order: the computing stream waits for a copy before it is used (``Copy.ready``), and the
+    copying stream waits for what was computed with it before its memory can be had again
+    (``Copy.release``).
+    """
+
+    def __init__(self) -> None:
+        self._cupy = importlib.import_module("cupy")
+        self._pinned = importlib.import_module("cupyx").empty_pinned
+        self._device = self._cupy.cuda.Device()
+        fresh = self._cupy.cuda.Stream(non_blocking=True)
+        self._stream = _copying.setdefault(self._device.id, fresh)
+
+    def begin(self, arrays: Sequence[np.ndarray]) -> Copy:
+        """Begin to copy arrays; any thread may."""
+        copied: list[Array] = []
+        pinned = []
+        with self._device, self._stream:
+            try:
+                for array in arrays:
+                    host = self._pinned(array.shape, array.dtype)
+                    host[...] = array
+                    there = self._cupy.empty(array.shape, array.dtype)
+                    there.set(host, stream=self._stream)
+                    pinned.append(host)
+                    copied.append(there)
+            except BaseException:
+                self._stream.synchronize()  # pinned memory must not go while it is copied
+                raise
+            return Copy(self._cupy, self._stream, copied, pinned, self._stream.record())
+
+
+_copying: dict[int, Any] = {}
+"""The copying stream of each device: memory goes back to the stream that it came from."""
+
+
+class Copy:
+    """Arrays on their way to the GPU; made by ``Copies``."""
+
+    def __init__(
+        self, cupy: Any, stream: Any, arrays: list[Array], pinned: list[np.ndarray], done: Any
+    ) -> None:
+        self._cupy, self._stream, self._done = cupy, stream, done
+        self._arrays, self._pinned = arrays, pinned
+
+    def ready(self) -> list[Array]:
+        """The arrays, for the current stream: what it does from now on waits for the copy."""
+        self._cupy.cuda.get_current_stream().wait_event(self._done)
+        return list(self._arrays)
+
+    def release(self) -> None:
+        """Give the arrays up once what the current stream was told to do with them is done."""
+        self._done.synchronize()  # long done where they were used; pinned memory may go
+        self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
+        self._arrays, self._pinned = [], []
 
 
 def special(xp: Any) -> ModuleType:

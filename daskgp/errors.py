@@ -57,4 +57,11 @@ class MemoryRunError(RunError):
         remedy: str = "choose smaller blocks or give the workers more memory",
     ) -> None:
         super().__init__(f"{seen} on {where}: {remedy}")
-        self.seen = seen
+        self.seen, self.where, self.remedy = seen, where, remedy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.seen, self.where, self.remedy)  # workers send it to the client
+
+
+class DeviceMemoryError(MemoryRunError):
+    """A GPU ran out of memory, and smaller pieces of the work did not help or cannot be had."""
