@@ -23,7 +23,7 @@ from daskgp.typing import Array
 
 logger = logging.getLogger(__name__)
 
-_NO_GPU = "install daskgp[gpu] on a machine with an NVIDIA GPU, or ask for device='cpu'"
+NO_GPU = "install daskgp[gpu] on a machine with an NVIDIA GPU, or ask for device='cpu'"
 _announced: set[str] = set()
 _BROKEN = (ImportError, OSError, RuntimeError, AttributeError, ValueError)
 """What an import of CuPy raises that does not fit its driver, CUDA or NumPy."""
@@ -107,7 +107,7 @@ def resolve_device(device: str) -> str:
     reason = _why_no_gpu()
     if device == "gpu":
         if reason:
-            raise DeviceError(f"device='gpu' cannot be had: {reason}; {_NO_GPU}")
+            raise DeviceError(f"device='gpu' cannot be had: {reason}; {NO_GPU}")
         return "gpu"
     chosen = "cpu" if reason else "gpu"
     if chosen not in _announced:
@@ -122,23 +122,19 @@ def why_no_gpu() -> str:
     return _why_no_gpu()
 
 
-def count_gpus() -> int:
-    """GPUs that this process can use; 0 where CuPy or its driver says there is none."""
-    if _why_no_gpu():
-        return 0
-    return int(importlib.import_module("cupy").cuda.runtime.getDeviceCount())
+def count_gpus() -> tuple[int, str]:
+    """GPUs of this machine, and why there are none; nothing is computed to find out."""
+    cupy, reason = _cupy()
+    return _count(cupy) if cupy is not None else (0, reason)
 
 
 _MISSING = "cupy is not installed"
 
 
 def _why_no_gpu() -> str:
-    if importlib.util.find_spec("cupy") is None:
-        return _MISSING
-    try:
-        cupy = importlib.import_module("cupy")
-    except _BROKEN as error:
-        return f"cupy cannot be imported ({_line(error)})"
+    cupy, reason = _cupy()
+    if cupy is None:
+        return reason
     if cupy not in _working:
         reason = _why_not_working(cupy)
         if reason.startswith(_FULL):
@@ -152,18 +148,25 @@ _working: dict[Any, str] = {}
 _FULL = "the device has no memory left"
 
 
+def _cupy() -> tuple[Any, str]:
+    """CuPy, or why it cannot be had."""
+    if importlib.util.find_spec("cupy") is None:
+        return None, _MISSING
+    try:
+        return importlib.import_module("cupy"), ""
+    except _BROKEN as error:
+        return None, f"cupy cannot be imported ({_line(error)})"
+
+
 def _why_not_working(cupy: Any) -> str:
     """The reason a small computation fails, which wants all libraries that larger ones do."""
     several = _installations()
     if len(several) > 1:
         names = ", ".join(several)
         return f"cupy is installed {len(several)} times ({names}): uninstall all, then install one"
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except (RuntimeError, OSError) as error:
-        return f"the CUDA driver does not answer ({_line(error)})"
+    count, reason = _count(cupy)
     if not count:
-        return "the CUDA driver finds no device"
+        return reason
     try:
         L = cupy.linalg.cholesky(cupy.exp(cupy.eye(2)))
         float((L @ L.T).sum())
@@ -172,6 +175,14 @@ def _why_not_working(cupy: Any) -> str:
             return f"{_FULL} ({_line(error)})"
         return f"cupy cannot compute on the device ({_line(error)})"
     return ""
+
+
+def _count(cupy: Any) -> tuple[int, str]:
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except (RuntimeError, OSError) as error:
+        return 0, f"the CUDA driver does not answer ({_line(error)})"
+    return count, "" if count else "the CUDA driver finds no device"
 
 
 def _installations() -> list[str]:
@@ -268,7 +279,6 @@ class Copies:
 
     def __init__(self) -> None:
         self._cupy = importlib.import_module("cupy")
-        self._pinned = importlib.import_module("cupyx").empty_pinned
         self._device = self._cupy.cuda.Device()
         fresh = self._cupy.cuda.Stream(non_blocking=True)
         self._stream = _copying.setdefault(self._device.id, fresh)
@@ -280,16 +290,21 @@ class Copies:
         with self._device, self._stream:
             try:
                 for array in arrays:
-                    host = self._pinned(array.shape, array.dtype)
-                    host[...] = array
                     there = self._cupy.empty(array.shape, array.dtype)
-                    there.set(host, stream=self._stream)
-                    pinned.append(host)
                     copied.append(there)
+                    if array.size:
+                        pinned.append(self._pinned(array))
+                        there.set(pinned[-1], stream=self._stream)
             except BaseException:
                 self._stream.synchronize()  # pinned memory must not go while it is copied
                 raise
             return Copy(self._cupy, self._stream, copied, pinned, self._stream.record())
+
+    def _pinned(self, array: np.ndarray) -> np.ndarray:
+        memory = self._cupy.cuda.alloc_pinned_memory(array.nbytes)
+        host: np.ndarray = np.ndarray(array.shape, array.dtype, buffer=memory)
+        host[...] = array
+        return host
 
 
 _copying: dict[int, Any] = {}

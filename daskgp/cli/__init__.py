@@ -145,7 +145,7 @@ def fit(
             remark = "is complete already and left as it is; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
-            with models.reserve(model_store, resume) as group, cluster.executor():
+            with models.reserve(model_store, resume) as group, cluster.executor(estimator.device):
                 place = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
                 estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
                 claim.check()
@@ -210,7 +210,7 @@ def predict(
         job = Job(solved, inputs, output, resume, model_store, verify)
         with locks.hold(output, wait, clear_lock, resume) as claim:
             predictions.refuse_taken(output, resume)  # before a cluster is started for it
-            with cluster.executor() as executor, run.kept(claim):
+            with cluster.executor(solved.device) as executor, run.kept(claim):
                 figures = run.done(*write_held(job, executor, claim, run.begin))
     result(**figures)
 
@@ -236,7 +236,7 @@ def score(
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = load(model_store)
     X, y = open_dataset(test)
-    with cluster.executor() as executor:
+    with cluster.executor(estimator.solved_.device) as executor:
         found = scores(estimator.solved_, X, y, executor)
     result(**found, seconds=_since(began))
 
@@ -285,7 +285,8 @@ def plan(
     X, y = open_dataset(data)
     rows, remedy = rows_of(X, y, spill="", shared_memory=True), None
     started = scheduler or measure
-    with cluster.executor() if started else nullcontext(Executor.current()) as executor:
+    here = nullcontext(Executor.current())
+    with cluster.executor(estimator.device) if started else here as executor:
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:

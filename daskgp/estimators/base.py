@@ -16,7 +16,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import linalg, metrics, scaling
-from daskgp.backend import resolve_device
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.nested import NestedKernel
@@ -182,7 +181,7 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        executor = Executor.current(self.progress)
+        executor = Executor.current(self.progress, self.device)
         # sizes first: what cannot fit is refused before anything is written
         chunk_rows = self._read_rows()
         sizes = io.rows_of(X, y, None, executor.shares_memory, chunk_rows)
@@ -276,8 +275,6 @@ class GaussianProcess(RegressorMixin, NestedKernel):
             remedy = f"put it in {visible.HERE}, with store= where fit writes it"
             visible.check(executor, array, "the training data", remedy)
         model, spans = self._unit(), self._spans(rows)
-        if executor.shares_memory:
-            resolve_device(self.device)  # elsewhere it is the workers' devices that count
         sums = rounds.describe(rows, spans, executor)
         scaling.check(sums, rows.feature_names, rows.target_names)
         self._refuse_few_rows(int(sums.rows))
@@ -477,7 +474,8 @@ class GaussianProcess(RegressorMixin, NestedKernel):
         """
         check_is_fitted(self, "solved_")
         job = scheduled.Job(self.solved_, str(source), str(output), resume, verify=verify)
-        return scheduled.write(job, Executor.current(self.progress), wait, clear_lock)
+        executor = Executor.current(self.progress, self.solved_.device)
+        return scheduled.write(job, executor, wait, clear_lock)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False

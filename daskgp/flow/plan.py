@@ -10,8 +10,8 @@ import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import selection
-from daskgp.errors import MemoryRunError, PlanError
-from daskgp.flow import io
+from daskgp.errors import DeviceMemoryError, MemoryRunError, PlanError
+from daskgp.flow import devices, io
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import FAN_IN
@@ -240,6 +240,8 @@ def experts_out_of_memory(
 def _short_of_memory(
     error: MemoryRunError, where: str, limit: int | None, remedy: str
 ) -> MemoryRunError:
+    if isinstance(error, DeviceMemoryError):
+        return DeviceMemoryError(error.seen, where, f"{remedy}, {devices.ANOTHER}")
     having = f" ({_size(limit)} a worker thread)" if limit else ""
     where = f"{where}, most likely out of memory{having}"
     return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")

@@ -31,6 +31,7 @@ from daskgp.flow.layout import Layout
 from daskgp.flow.partition import TASK_ROWS, Span, Window, parts, per_task
 from daskgp.model import Block, LocalModel, Model, Objective, Theta, ThetaBar, move
 from daskgp.models.exact import Exact
+from daskgp.typing import Device
 
 T = TypeVar("T")
 FAN_IN = 8
@@ -149,7 +150,7 @@ class Rounds:
     scaling: scaling.Scaling
     executor: Executor
     dtype: str = "float64"
-    device: str = "cpu"
+    device: Device = "cpu"
     layout: Layout | None = None
 
     @property

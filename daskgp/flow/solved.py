@@ -22,6 +22,7 @@ from daskgp.models import cggp
 from daskgp.models.cagp import CaGP
 from daskgp.models.cggp import CGGP
 from daskgp.scaling import Scaling
+from daskgp.typing import Device
 
 DENSE_ROWS = 20_000
 """Most rows for which a joint covariance (n, n) is made."""
@@ -49,7 +50,7 @@ class Solved:
     target_names: tuple[str, ...]
     vector_target: bool
     dtype: str = "float64"
-    device: str = "cpu"
+    device: Device = "cpu"
     kept: Nearby | Members | Supports | None = None
 
     def __dask_tokenize__(self) -> str:
