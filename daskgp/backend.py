@@ -169,7 +169,7 @@ def _why_not_working(cupy: Any) -> str:
         return reason
     try:
         L = cupy.linalg.cholesky(cupy.exp(cupy.eye(2)))
-        float((L @ L.T).sum())
+        to_host((L @ L.T).sum())
     except (MemoryError, *_BROKEN) as error:
         if _is_device_memory(error):
             return f"{_FULL} ({_line(error)})"
@@ -250,16 +250,15 @@ def free_device_memory() -> None:
 
 
 @contextmanager
-def device_memory_is_named(where: str, remedy: str) -> Iterator[None]:
+def device_memory_is_named(where: str, remedy: str, divided: bool = False) -> Iterator[None]:
     """A GPU that ran out of memory inside as a DeviceMemoryError that goes to other processes."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not _is_device_memory(error):
             raise
-        raise DeviceMemoryError(
-            f"the GPU ran out of memory ({_line(error)})", where, remedy
-        ) from None
+        seen = f"the GPU ran out of memory ({_line(error)})"
+        raise DeviceMemoryError(seen, where, remedy, divided) from None
 
 
 def _is_device_memory(error: BaseException) -> bool:

@@ -17,8 +17,8 @@ import click
 from daskgp.errors import DaskgpError, InputError, SettingError
 
 if TYPE_CHECKING:
-    from daskgp.typing import Device
     from daskgp.flow.cluster import Executor
+    from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
 

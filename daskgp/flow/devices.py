@@ -31,6 +31,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 ANOTHER = "use a GPU with more free memory, or device='cpu'"
+FEWER = f"choose fewer inputs of the method, {ANOTHER}"
 
 _proven: dict[str, int] = {}
 """Rows at a time that a kind of work had to be cut to in this process."""
@@ -45,7 +46,7 @@ def gives_up(drop: Callable[[], None]) -> Callable[[], None]:
 
 
 def shrinking(
-    work: Callable[[int], T], rows: int, device: str, kind: str, remedy: str = ANOTHER
+    work: Callable[[int], T], rows: int, device: str, kind: str, remedy: str = FEWER
 ) -> T:
     """``work(rows)``, or with half as many rows at a time as often as the GPU's memory runs out.
 
@@ -72,7 +73,8 @@ def shrinking(
     rows = min(rows, _proven.get(kind, rows))
     while True:
         try:
-            with backend.device_memory_is_named(f"{rows} rows at a time ({kind})", remedy):
+            where = f"{rows} rows at a time ({kind})"
+            with backend.device_memory_is_named(where, remedy, divided=True):
                 return work(rows)
         except DeviceMemoryError as error:
             halved = -(-rows // 2)

@@ -241,6 +241,8 @@ def _short_of_memory(
     error: MemoryRunError, where: str, limit: int | None, remedy: str
 ) -> MemoryRunError:
     if isinstance(error, DeviceMemoryError):
+        if error.divided:
+            return error  # other blocks would be cut to the same rows
         return DeviceMemoryError(error.seen, where, f"{remedy}, {devices.ANOTHER}")
     having = f" ({_size(limit)} a worker thread)" if limit else ""
     where = f"{where}, most likely out of memory{having}"
