@@ -12,9 +12,19 @@ from tests.maths import fakearray
 
 def install(monkeypatch):
     """Have this process find a GPU, and nothing of earlier ones."""
-    cupy = fakearray.module("device")
-    log, arrays = cupy.cuda.log, fakearray.FakeArray
-    made, get, asarray = arrays.__init__, arrays.get, cupy.asarray
+    cupy = _logging(monkeypatch.setattr)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(backend, "_working", {})
+    monkeypatch.setattr(backend, "_announced", set())
+    monkeypatch.setattr(backend, "_copying", {})
+    monkeypatch.setattr(devices, "_proven", {})
+    return cupy
+
+
+def _logging(put):
+    """A fake CuPy that notes moves and whose arrays may be too large."""
+    cupy, arrays = fakearray.module("device"), fakearray.FakeArray
+    log, made, get, asarray = cupy.cuda.log, arrays.__init__, arrays.get, cupy.asarray
 
     def counted(self, data, xp):
         made(self, data, xp)
@@ -29,14 +39,9 @@ def install(monkeypatch):
             log.append(("asarray", np.shape(value)))
         return asarray(value, dtype)
 
-    monkeypatch.setattr(arrays, "__init__", counted)
-    monkeypatch.setattr(arrays, "get", logged_get)
-    cupy.asarray = logged_asarray
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(backend, "_working", {})
-    monkeypatch.setattr(backend, "_announced", set())
-    monkeypatch.setattr(backend, "_copying", {})
-    monkeypatch.setattr(devices, "_proven", {})
+    put(arrays, "__init__", counted)
+    put(arrays, "get", logged_get)
+    put(cupy, "asarray", logged_asarray)
     return cupy
 
 
@@ -47,9 +52,20 @@ class FakeGPU(WorkerPlugin):
 
     def setup(self, worker):
         if worker.state.total_resources.get("GPU"):
-            sys.modules["cupy"] = fakearray.module("device")
+            sys.modules["cupy"] = _logging(setattr)
 
 
-def module_of_arrays():
+def module_of_arrays(*_):
     """The array module that a task computes with, with device='auto'; for workers."""
     return backend.namespace(backend.to_device(np.ones(2), "auto")).__name__
+
+
+def set_limit(limit):
+    """The largest array of this process's GPU in bytes; nothing where it has none."""
+    if "cupy" in sys.modules:
+        sys.modules["cupy"].cuda.limit = limit
+
+
+def moves():
+    """How often this process moved an array to its GPU or back."""
+    return len(sys.modules["cupy"].cuda.log) if "cupy" in sys.modules else 0

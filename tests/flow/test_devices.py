@@ -15,6 +15,7 @@ import daskgp
 from daskgp import backend, kernels
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
 from daskgp.flow import devices, gpus, rounds
+from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span, alone, even
@@ -159,6 +160,27 @@ def test_what_is_held_is_given_up_for_what_cannot_be_cut(cupy, monkeypatch):
 
     assert devices.whole(work, "gpu", "a block") == "done"
     assert len(tried) == 2
+
+
+@pytest.mark.parametrize(
+    ("divided", "said"),
+    [
+        (
+            False,
+            "short on blocks of 1000 rows: set block_rows to at most 499, use a GPU with more "
+            "free memory, or device='cpu'",
+        ),
+        (True, "short on 64 rows at a time: choose fewer inputs"),
+    ],
+)
+def test_the_setting_that_needs_less_is_named(divided, said):
+    def planned(rows):
+        return planning.Plan(1_000, rows, 1, rows, 1, 1, True, 1, 1, 0, 1.0)
+
+    error = DeviceMemoryError("short", "64 rows at a time", "choose fewer inputs", divided)
+    found = planning.out_of_memory(error, planned(1_000), None, planned)
+    assert isinstance(found, DeviceMemoryError)
+    assert str(found) == said
 
 
 def sums_of(n, device, dtype="float64", rows=None, m=5):
