@@ -277,6 +277,7 @@ def plan(
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
     from daskgp.errors import PlanError
+    from daskgp.flow import gpus
     from daskgp.flow.cluster import Executor, local_memory_limit
     from daskgp.flow.io import open_dataset, rows_of
 
@@ -298,11 +299,17 @@ def plan(
             remedy = str(error)
         if measure and remedy is None:
             found = estimator.plan(X, y, measure=True)
+        device = gpus.chosen(executor, estimator.device)
     if as_json:
-        verdict = {"bytes_limit": limit, "fits": remedy is None, "remedy": remedy}
+        verdict = {
+            "bytes_limit": limit,
+            "device": device,
+            "fits": remedy is None,
+            "remedy": remedy,
+        }
         click.echo(json.dumps(dataclasses.asdict(found) | {"workers": threads} | verdict))
     else:
-        describe_plan(found, limit, remedy, threads, estimator._most_iterations())
+        describe_plan(found, limit, remedy, threads, estimator._most_iterations(), device)
 
 
 def _since(began: float) -> float:

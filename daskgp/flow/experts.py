@@ -220,7 +220,7 @@ def _summarise(
         return move(model.summarise(there, blocks(i), *more), "cpu")
 
     with single_blas_thread():
-        there = move(prepared, reader.on)
+        there = devices.whole(partial(move, prepared, reader.on), reader.on, "what experts share")
         return [_fitting(partial(work, i), reader, i, divides, model.name) for i in experts]
 
 

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
@@ -19,6 +19,9 @@ from daskgp import backend
 from daskgp.errors import DeviceError, InputError
 from daskgp.flow import recovery
 from daskgp.typing import Device
+
+if TYPE_CHECKING:
+    from daskgp.flow.cluster import Executor
 
 logger = logging.getLogger("daskgp")
 
@@ -57,6 +60,21 @@ def claim(client: Client) -> dict[str, float]:
 def declares(worker: Mapping[str, Any]) -> bool:
     """Whether a worker, as the scheduler describes it, has the resource."""
     return float((worker.get("resources") or {}).get(RESOURCE, 0)) >= 1
+
+
+def chosen(executor: Executor, device: Device) -> str:
+    """Where tasks would compute, for people; without workers nothing is computed to find out."""
+    if device == "cpu":
+        return "cpu"
+    if executor.client is None:
+        _, reason = backend.count_gpus()
+        reasons, where = [reason], ""
+    else:
+        reasons = list(executor.everywhere(backend.why_no_gpu).values())
+        where = f" on {reasons.count('')} of {len(reasons)} workers"
+    if "" in reasons:
+        return f"gpu{where}"
+    return f"{'none' if device == 'gpu' else 'cpu'}: {reasons[0]}"
 
 
 def to_start(device: Device, n_workers: int | None) -> int:

@@ -64,6 +64,8 @@ class Plan:
     bytes_held, bytes_held_predicting : int
         What of ``bytes_per_worker`` and ``bytes_predict`` is held only where there is room, such
         as factors that wait for the gradient.
+    bytes_device : int
+        What a map task takes on a GPU, where it is cut to less if there is not as much.
     """
 
     rows: int
@@ -80,6 +82,7 @@ class Plan:
     seconds: float | None = None
     bytes_held: int = 0
     bytes_held_predicting: int = 0
+    bytes_device: int = 0
 
 
 def make_plan(
@@ -121,6 +124,7 @@ def make_plan(
         bytes_on_disk=EMPTY_STORE + need.state,
         bytes_written=bytes_written,
         operations=need.operations,
+        bytes_device=2 * 8 * held * (d + p) + need.task,
     )
 
 

@@ -68,6 +68,15 @@ def test_tasks_run_where_the_device_is(mixed):
     assert Executor.current(False, "auto").threads() == 2
 
 
+def test_a_plan_says_where_tasks_would_compute(mixed):
+    executor = Executor.current(False)
+    assert gpus.chosen(executor, "auto") == "gpu on 1 of 2 workers"
+    assert gpus.chosen(executor, "cpu") == "cpu"
+    here = Executor(None)
+    assert gpus.chosen(here, "auto") == "cpu: cupy is not installed"
+    assert gpus.chosen(here, "gpu") == "none: cupy is not installed"
+
+
 def test_each_worker_takes_what_it_has(mixed):
     found = mixed.run(gpu.module_of_arrays)
     assert found == {
