@@ -216,7 +216,7 @@ class Solved:
         if want == "covariance":
             what = f"a joint covariance of {len(X)} rows"
             return devices.whole(lambda: work(max(len(X), 1)), device, what, remedy)
-        return devices.shrinking(work, TILE_ROWS, device, name, remedy)
+        return devices.shrinking(work, min(TILE_ROWS, max(len(X), 1)), device, name, remedy)
 
     def _there(self, device: str) -> tuple[Theta, Any]:
         """Hyper-parameters and state on the device, where a process keeps them."""

@@ -167,7 +167,7 @@ def test_what_is_held_is_given_up_for_what_cannot_be_cut(cupy, monkeypatch):
     [
         (
             False,
-            "short on blocks of 1000 rows: set block_rows to at most 499, use a GPU with more "
+            "short on blocks of 1000 rows: set block_rows to at most 500, use a GPU with more "
             "free memory, or device='cpu'",
         ),
         (True, "short on 64 rows at a time: choose fewer inputs"),
@@ -257,6 +257,19 @@ def test_rows_go_to_the_device_once_a_task_and_do_not_come_back(cupy, estimator,
     cupy.cuda.log.clear()
     estimator.predict(problem()[0][:N])
     assert sum(1 for e in cupy.cuda.log if e[0] == "asarray") < small  # the state stayed there
+
+
+def test_predictions_are_cut_to_what_fits(cupy):
+    model, X = daskgp.SGPR(n_inducing=4), problem()[0]
+    fitted(cupy, model)
+    wanted = model.predict(X, return_std=True)
+    cupy.cuda.limit = 8 * 5 * 70  # of a tile of 70 rows, not of 131
+    found = model.predict(X, return_std=True)
+    assert devices._proven["predictions of sgpr"] == 66
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    cupy.cuda.limit = 8 * 4 * 30
+    with pytest.raises(DeviceMemoryError, match="fit again with fewer inputs of the method, use"):
+        model.predict(X)
 
 
 def test_functions_of_rows_that_wait_for_the_gradient_are_all_that_comes_back(cupy):
