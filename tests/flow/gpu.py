@@ -6,7 +6,7 @@ import numpy as np
 from distributed import WorkerPlugin
 
 from daskgp import backend
-from daskgp.flow import devices
+from daskgp.flow import devices, local
 from tests.maths import fakearray
 
 
@@ -18,6 +18,7 @@ def install(monkeypatch):
     monkeypatch.setattr(backend, "_announced", set())
     monkeypatch.setattr(backend, "_copying", {})
     monkeypatch.setattr(devices, "_proven", {})
+    local._held.cache_clear()  # arrays of another fake GPU
     return cupy
 
 
