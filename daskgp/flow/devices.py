@@ -70,7 +70,7 @@ def shrinking(
     """
     if device == "cpu":
         return work(rows)
-    rows = min(rows, _proven.get(kind, rows))
+    rows, roomy = min(rows, _proven.get(kind, rows)), False
     while True:
         try:
             where = f"{rows} rows at a time ({kind})"
@@ -79,10 +79,13 @@ def shrinking(
         except DeviceMemoryError as error:
             halved = -(-rows // 2)
             if halved < LEAST_ROWS:
-                raise
+                if roomy:
+                    raise
+                halved = rows  # once more in the room that is made
             seen = error.seen
         # out here, where nothing refers to the arrays of what failed
         _make_room()
+        roomy = True
         if _proven.get(kind, rows) > halved:
             _proven[kind] = halved
             logger.warning("%s on %d rows at a time: %d are tried", seen, rows, halved)

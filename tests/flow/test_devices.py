@@ -125,7 +125,7 @@ def test_half_the_rows_are_tried_again_and_remembered(cupy, caplog):
     assert cupy.cuda.log.count(("free all blocks",)) == 4  # both pools, before each retry
 
 
-def test_what_does_not_fit_in_few_rows_is_an_error(cupy):
+def test_what_does_not_fit_in_few_rows_is_an_error(cupy, monkeypatch):
     work, seen = hungry(0)
     with pytest.raises(
         DeviceMemoryError,
@@ -134,6 +134,11 @@ def test_what_does_not_fit_in_few_rows_is_an_error(cupy):
     ) as caught:
         devices.shrinking(work, 1_000, "gpu", "kind")
     assert seen == [1_000, 500, 250, 125]
+    seen.clear()
+    monkeypatch.setattr(devices, "_proven", {})
+    with pytest.raises(DeviceMemoryError):
+        devices.shrinking(work, 100, "gpu", "kind")
+    assert seen == [100, 100]  # once more in the room that was made
     assert isinstance(caught.value, MemoryRunError)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.divided) == (str(caught.value), True)
