@@ -1,5 +1,7 @@
 """Everything daskgp raises on purpose, so that callers can catch it by kind."""
 
+from typing import Any
+
 
 class DaskgpError(Exception):
     """Base of all errors raised by daskgp."""
@@ -57,4 +59,26 @@ class MemoryRunError(RunError):
         remedy: str = "choose smaller blocks or give the workers more memory",
     ) -> None:
         super().__init__(f"{seen} on {where}: {remedy}")
-        self.seen = seen
+        self.seen, self.where, self.remedy = seen, where, remedy
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.seen, self.where, self.remedy)  # workers send it to the client
+
+
+class DeviceMemoryError(MemoryRunError):
+    """A GPU ran out of memory, and smaller pieces of the work did not help or cannot be had.
+
+    Parameters
+    ----------
+    seen, where, remedy : str
+        As for MemoryRunError.
+    divided : bool
+        Whether smaller pieces were tried.
+    """
+
+    def __init__(self, seen: str, where: str, remedy: str, divided: bool = False) -> None:
+        super().__init__(seen, where, remedy)
+        self.divided = divided
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.seen, self.where, self.remedy, self.divided)

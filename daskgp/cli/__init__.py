@@ -146,7 +146,8 @@ def fit(
             remark = "is complete already and left as it is; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
-            with models.reserve(model_store, claim, resume) as group, cluster.executor():
+            reserved = models.reserve(model_store, claim, resume)
+            with reserved as group, cluster.executor(estimator.device):
                 at = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
                 place = checkpoints.Place(at, claim)
                 estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
@@ -214,7 +215,7 @@ def predict(
         with locks.hold(output, wait, clear_lock, resume) as claim:
             predictions.refuse_taken(output, resume)  # before a cluster is started for it
             idle = nullcontext(Executor(None))  # nothing is left to be computed
-            where = idle if is_done(job) else cluster.executor()
+            where = idle if is_done(job) else cluster.executor(solved.device)
             with where as executor, run.kept(claim):
                 figures = run.done(*write_held(job, executor, claim, run.begin))
     result(**figures)
@@ -241,7 +242,7 @@ def score(
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = load(model_store)
     X, y = open_dataset(test)
-    with cluster.executor() as executor:
+    with cluster.executor(estimator.solved_.device) as executor:
         found = scores(estimator.solved_, X, y, executor)
     result(**found, seconds=_since(began))
 
@@ -282,6 +283,7 @@ def plan(
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
     from daskgp.errors import PlanError
+    from daskgp.flow import gpus
     from daskgp.flow.cluster import Executor, local_memory_limit
     from daskgp.flow.io import open_dataset, rows_of
 
@@ -290,7 +292,8 @@ def plan(
     X, y = open_dataset(data)
     rows, remedy = rows_of(X, y, spill="", shared_memory=True), None
     started = scheduler or measure
-    with cluster.executor() if started else nullcontext(Executor.current()) as executor:
+    here = nullcontext(Executor.current())
+    with cluster.executor(estimator.device) if started else here as executor:
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:
@@ -302,11 +305,17 @@ def plan(
             remedy = str(error)
         if measure and remedy is None:
             found = estimator.plan(X, y, measure=True)
+        device = gpus.chosen(executor, estimator.device)
     if as_json:
-        verdict = {"bytes_limit": limit, "fits": remedy is None, "remedy": remedy}
+        verdict = {
+            "bytes_limit": limit,
+            "device": device,
+            "fits": remedy is None,
+            "remedy": remedy,
+        }
         click.echo(json.dumps(dataclasses.asdict(found) | {"workers": threads} | verdict))
     else:
-        describe_plan(found, limit, remedy, threads, estimator._most_iterations())
+        describe_plan(found, limit, remedy, threads, estimator._most_iterations(), device)
 
 
 def _since(began: float) -> float:

@@ -42,9 +42,17 @@ def describe(url: str) -> None:
 
 
 def describe_plan(
-    plan: Plan, limit: int | None, remedy: str | None, workers: int, max_iter: int | None
+    plan: Plan,
+    limit: int | None,
+    remedy: str | None,
+    workers: int,
+    max_iter: int | None,
+    device: str,
 ) -> None:
-    """Print what a fit will need; ``max_iter`` is None where nothing is trained."""
+    """Print what a fit will need, and on which device it would compute.
+
+    ``max_iter`` is None where nothing is trained.
+    """
     table = _table("plan of a fit")
     table.add_row("rows", f"{plan.rows:,}")
     table.add_row("rows of the largest block", f"{plan.block_rows:,}")
@@ -53,6 +61,8 @@ def describe_plan(
     table.add_row("memory of a worker", _size(plan.bytes_per_worker))
     table.add_row("a worker may use", "no limit" if limit is None else _size(limit))
     table.add_row("memory of a worker that predicts", _size(plan.bytes_predict))
+    table.add_row("device", device)
+    table.add_row("memory of a task on a GPU", _size(plan.bytes_device))
     table.add_row("memory of the client", _size(plan.bytes_client))
     table.add_row("model store on disk", _size(plan.bytes_on_disk))
     if plan.bytes_written:

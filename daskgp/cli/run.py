@@ -18,6 +18,7 @@ from daskgp.errors import DaskgpError, InputError, SettingError
 
 if TYPE_CHECKING:
     from daskgp.flow.cluster import Executor
+    from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
 
@@ -187,7 +188,7 @@ class Workers:
             )
 
     @contextmanager
-    def executor(self) -> Iterator[Executor]:
+    def executor(self, device: Device = "cpu") -> Iterator[Executor]:
         """The cluster at ``--scheduler``, or a local one for as long as the command runs."""
         from daskgp.flow.cluster import Executor, connect
 
@@ -198,5 +199,6 @@ class Workers:
             n_workers=self.number,
             memory_limit=self.memory_limit or "auto",
             log_level=level,
+            device=device,
         ):
-            yield Executor.current()
+            yield Executor.current(device=device)

@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import scaling
-from daskgp.backend import resolve_device
 from daskgp.errors import InputError, MemoryRunError, RunError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.places import scratch_rows
@@ -100,7 +99,7 @@ class GaussianProcess(Planned, Predicting):
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        executor = Executor.current(self.progress)
+        executor = Executor.current(self.progress, self.device)
         # sizes first: what cannot fit is refused before anything is written
         chunk_rows = self._read_rows()
         sizes = io.rows_of(X, y, None, executor.shares_memory, chunk_rows)
@@ -126,8 +125,6 @@ class GaussianProcess(Planned, Predicting):
             remedy = f"put it in {visible.HERE}, with store= where fit writes it"
             visible.check(executor, array, "the training data", remedy)
         model, spans = self._unit(), self._spans(rows)
-        if executor.shares_memory:
-            resolve_device(self.device)  # elsewhere it is the workers' devices that count
         sums = rounds.describe(rows, spans, executor)
         scaling.check(sums, rows.feature_names, rows.target_names)
         self._refuse_few_rows(int(sums.rows))

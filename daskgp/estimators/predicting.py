@@ -150,7 +150,8 @@ class Predicting(Method):
         """
         check_is_fitted(self, "solved_")
         job = scheduled.Job(self.solved_, str(source), str(output), resume, verify=verify)
-        return scheduled.write(job, Executor.current(self.progress), wait, clear_lock)
+        executor = Executor.current(self.progress, self.solved_.device)
+        return scheduled.write(job, executor, wait, clear_lock)
 
     def is_predicted(self, source: str, output: str) -> bool:
         """Whether a prediction store holds the predictions of all rows of a dataset store.
@@ -197,7 +198,7 @@ class Predicting(Method):
         return 1.0 - self._error(X, y, self.predict(X), metrics.nmse)
 
     def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
-        executor = Executor.current(self.progress)
+        executor = Executor.current(self.progress, self.solved_.device)
         return scoring.compared(self.solved_, X, y, mean, error, executor)
 
     def log_marginal_likelihood(self) -> float:

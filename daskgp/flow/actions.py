@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from dask import delayed
@@ -20,6 +21,7 @@ from dask.delayed import Delayed
 
 from daskgp import scaling
 from daskgp.backend import resolve_device, to_device, to_host
+from daskgp.flow import devices
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span, parts
@@ -31,6 +33,7 @@ from daskgp.models.cagp import CaGP, Panel
 from daskgp.scaling import Scaling
 from daskgp.typing import Array
 
+T = TypeVar("T")
 PANEL_ROWS = 4_096
 """Points that a task holds at a time, where it does not hold them all."""
 HELD_POINTS = 65_536
@@ -294,11 +297,15 @@ class Gradient(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Rows of one tile, those of them that are complete, and the weights of their own actions."""
+    """Complete rows of one tile, the weights of their own actions, and where they are.
+
+    ``read`` are the rows on the host.
+    """
 
     block: Block
     own: Weights | None
     places: np.ndarray
+    read: Block
 
 
 class _Kept(NamedTuple):
@@ -323,15 +330,18 @@ class _Reader:
         self, piece: Piece, common: Common, weights: Weights
     ) -> tuple[cagp.PointSums | None, list[_Kept]]:
         """The sums over the points of a piece, and the actions' functions at its tiles."""
-        with single_blas_thread():
-            found, kept = [], []
-            for part, F in self._functions(piece, common, weights):
+
+        def work(most: int) -> tuple[cagp.PointSums | None, list[_Kept]]:
+            total: Any = None
+            kept = []
+            for part, F in self._functions(piece, common, weights, most):
                 if part.own is not None:
-                    found.append(self.model.at_points(F, part.block.y, part.own))
-                kept.append(_Kept(move(part.block, "cpu"), part.places, to_host(F)))
-            if not found:
-                return None, kept
-            return move(functools.reduce(self.model.combine, found), "cpu"), kept
+                    found = self.model.at_points(F, part.block.y, part.own)
+                    total = found if total is None else self.model.combine(total, found)
+                kept.append(_Kept(part.read, part.places, to_host(F)))
+            return None if total is None else move(total, "cpu"), kept
+
+        return self._fitting(work)
 
     def at_points(self, piece: Piece, common: Common, weights: Weights) -> cagp.PointSums:
         """The sums over points alone."""
@@ -349,13 +359,18 @@ class _Reader:
     ) -> cagp.RowSums:
         """The sums over rows."""
         assert piece.weight is not None
-        with single_blas_thread():
-            factored = move(factored, self._on)
-            found = [
-                self.model.at_rows(common.theta, part.block, F, factored, piece.weight)
-                for part, F in self._functions(piece, common, weights, kept)
-            ]
-            return move(functools.reduce(self.model.combine, found), "cpu")
+        weight = piece.weight
+
+        def work(most: int) -> cagp.RowSums:
+            there = move(factored, self._on)
+            found = (
+                self.model.at_rows(common.theta, part.block, F, there, weight)
+                for part, F in self._functions(piece, common, weights, most, kept)
+            )
+            sums: cagp.RowSums = move(functools.reduce(self.model.combine, found), "cpu")
+            return sums
+
+        return self._fitting(work)
 
     def gradient(
         self,
@@ -366,58 +381,80 @@ class _Reader:
         kept: tuple[Any, list[_Kept]] | None = None,
     ) -> Gradient:
         """The gradient through a piece."""
-        with single_blas_thread():
+
+        def work(most: int) -> Gradient:
             theta, panels = common.theta, self._panels(common, weights)
-            cotangent = move(cotangent, self._on)
+            there = move(cotangent, self._on)
             kernel = np.zeros(len(theta.kernel.log_parameters))
             learned = None if weights.owner is None else np.zeros(len(weights))
-            for part, F in self._functions(piece, common, weights, kept):
+            for part, F in self._functions(piece, common, weights, most, kept):
+                places: list[np.ndarray] = []
                 through, found, own = self.model.pull(
-                    theta, part.block, F, panels(), cotangent, part.own, piece.weight
+                    theta,
+                    part.block,
+                    F,
+                    _noting(panels(), places),
+                    there,
+                    part.own,
+                    piece.weight,
                 )
                 kernel += through
                 if learned is None:
                     continue
-                for panel, by_weights in zip(panels(), found, strict=True):
-                    learned[panel.places] += to_host(by_weights)
+                for at, by_weights in zip(places, found, strict=True):
+                    learned[at] += to_host(by_weights)
                 if own is not None:
                     learned[part.places] += to_host(own)
             return Gradient(kernel, learned)
+
+        return self._fitting(work)
+
+    def _fitting(self, work: Callable[[int], T]) -> T:
+        """``work`` on tiles of as many rows as the device has memory for."""
+        with single_blas_thread():
+            return devices.shrinking(work, cagp.TILE_ROWS, self._on, self.model.name)
 
     def _functions(
         self,
         piece: Piece,
         common: Common,
         weights: Weights,
+        most: int,
         kept: tuple[Any, list[_Kept]] | None = None,
     ) -> Iterator[tuple[_Part, Array]]:
         """The tiles of a piece with the actions' functions there, which may have been kept."""
         if kept is not None:
-            for block, places, F in kept[1]:
+            for block, places, F in _cut(kept[1], most):
                 own = _of(weights, places, self._on) if piece.own else None
-                yield _Part(move(block, self._on), own, places), to_device(F, self._on)
+                yield _Part(move(block, self._on), own, places, block), to_device(F, self._on)
             return
         panels = self._panels(common, weights)
-        for part in self._parts(piece, common, weights):
+        for part in self._parts(piece, common, weights, most):
             yield part, cagp.functions(common.theta.kernel, panels(), part.block.X)
 
     def times(self, span: Span, common: Common, weights: Weights) -> list[np.ndarray]:
         """Products of the kernel at rows and points with what the points are weighted by."""
-        with single_blas_thread():
+
+        def work(most: int) -> list[np.ndarray]:
             found = np.zeros((span.rows, weights.count))
             panels = self._panels(common, weights)
-            for places, inputs in self._inputs(span):
+            for places, inputs in self._inputs(span, most):
                 F = cagp.functions(common.theta.kernel, panels(), inputs)
                 found[places] = to_host(F).T
             return [found]
 
+        return self._fitting(work)
+
     def kernel_at(self, span: Span, theta: Theta, places: np.ndarray) -> list[np.ndarray]:
         """The kernel (r, m) at rows and m places in scaled units."""
-        with single_blas_thread():
+
+        def work(most: int) -> list[np.ndarray]:
             found, others = np.zeros((span.rows, len(places))), to_device(places, self._on)
-            for here, inputs in self._inputs(span):
+            for here, inputs in self._inputs(span, most):
                 found[here] = to_host(theta.kernel(inputs, others))
             return [found]
+
+        return self._fitting(work)
 
     def targets(self, span: Span) -> list[np.ndarray]:
         """Scaled targets."""
@@ -430,7 +467,7 @@ class _Reader:
         """Which rows have no missing value."""
         return [scaling.complete_rows(*self.rows.read(*span))]
 
-    def _parts(self, piece: Piece, common: Common, weights: Weights) -> Iterator[_Part]:
+    def _parts(self, piece: Piece, common: Common, weights: Weights, most: int) -> Iterator[_Part]:
         """The complete rows of a piece, tile by tile."""
         rows = common.points if piece.own else self.rows
         X, y = rows.read(*piece.span)
@@ -441,40 +478,50 @@ class _Reader:
             rng = np.random.default_rng([seed, 6, piece.span.start])
             drawn[rng.permutation(len(X))[:number]] = True
             places = places[drawn[places]]
-        for start in range(0, max(len(places), 1), cagp.TILE_ROWS):
-            few = places[start : start + cagp.TILE_ROWS]
-            block: Block = move(self.scaling.block(X[few], y[few], self.dtype), self._on)
+        for start in range(0, max(len(places), 1), most):
+            few = places[start : start + most]
+            read = self.scaling.block(X[few], y[few], self.dtype)
             at, own = few + piece.span.start, None
             if piece.own:
                 own = _of(weights, at, self._on)
-            yield _Part(block, own, at)
+            yield _Part(move(read, self._on), own, at, read)
 
-    def _inputs(self, span: Span) -> Iterator[tuple[np.ndarray, Array]]:
+    def _inputs(self, span: Span, most: int) -> Iterator[tuple[np.ndarray, Array]]:
         """Scaled inputs of the complete rows of a span, tile by tile, and where they are in it."""
         X, y = self.rows.read(*span)
         places = np.flatnonzero(scaling.complete_rows(X, y))
-        for start in range(0, len(places), cagp.TILE_ROWS):
-            few = places[start : start + cagp.TILE_ROWS]
+        for start in range(0, len(places), most):
+            few = places[start : start + most]
             scaled = self.scaling.inputs(np.asarray(X[few], np.float64))
             yield few, to_device(scaled.astype(self.dtype, copy=False), self._on)
 
     def _panels(self, common: Common, weights: Weights) -> Callable[[], Iterator[Panel]]:
         """Reads all points again and again; once where they are few."""
         if len(common.points) > HELD_POINTS:
-            return partial(self._read_panels, common, weights)
-        held = list(self._read_panels(common, weights))
+            return partial(self._read_panels, common, weights, streamed=True)
+        held = list(self._read_panels(common, weights, streamed=False))
         return lambda: iter(held)
 
-    def _read_panels(self, common: Common, weights: Weights) -> Iterator[Panel]:
-        for span in parts(0, len(common.points), PANEL_ROWS):
+    def _read_panels(self, common: Common, weights: Weights, streamed: bool) -> Iterator[Panel]:
+        """Panels of points; where they are ``streamed`` one is used at a time."""
+        waiting: deque[np.ndarray] = deque()
+
+        def read(span: Span) -> tuple[np.ndarray, np.ndarray]:
             X, y = common.points.read(*span)
-            places = np.flatnonzero(scaling.complete_rows(X, y))
-            if not len(places):
+            few = np.flatnonzero(scaling.complete_rows(X, y))
+            scaled = self.scaling.inputs(np.asarray(X[few], np.float64))
+            waiting.append(few + span.start)
+            return scaled.astype(self.dtype, copy=False), weights.values[waiting[-1]]
+
+        on, spans = self._on, parts(0, len(common.points), PANEL_ROWS)
+        for inputs, values in devices.ahead(read, spans, on) if streamed else map(read, spans):
+            at = waiting.popleft()
+            if not len(at):
                 continue
-            scaled = self.scaling.inputs(np.asarray(X[places], np.float64))
-            at = places + span.start
-            inputs = to_device(scaled.astype(self.dtype, copy=False), self._on)
-            yield Panel(inputs, _of(weights, at, self._on), at)
+            owner = None if weights.owner is None else weights.owner[at]
+            yield Panel(
+                to_device(inputs, on), Weights(to_device(values, on), owner, weights.count), at
+            )
 
     @property
     def _on(self) -> str:
@@ -485,3 +532,19 @@ def _of(weights: Weights, places: np.ndarray, device: str) -> Weights:
     """The weights at some points, on a device."""
     owner = None if weights.owner is None else weights.owner[places]
     return Weights(to_device(weights.values[places], device), owner, weights.count)
+
+
+def _noting(panels: Iterator[Panel], places: list[np.ndarray]) -> Iterator[Panel]:
+    """The panels, with the places of each that was asked for noted."""
+    for panel in panels:
+        assert panel.places is not None
+        places.append(panel.places)
+        yield panel
+
+
+def _cut(kept: list[_Kept], most: int) -> Iterator[_Kept]:
+    """Tiles of at most so many rows."""
+    for block, places, F in kept:
+        for start in range(0, max(len(places), 1), most):
+            few = slice(start, start + most)
+            yield _Kept(Block(block.X[few], block.y[few]), places[few], F[:, few])

@@ -7,7 +7,7 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ from distributed import Client, Future, KilledWorker, LocalCluster, Security, Wo
 from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 
+from daskgp.backend import resolve_device
 from daskgp.errors import InputError, MemoryRunError
-from daskgp.flow import lasting, recovery, tls, versions
+from daskgp.flow import gpus, lasting, recovery, tls, versions
 from daskgp.flow.process import freed_memory_is_kept as freed_memory_is_kept
 from daskgp.flow.process import memory_is_kept
 from daskgp.flow.process import single_blas_thread as single_blas_thread
@@ -37,6 +38,7 @@ from daskgp.flow.progress import (
     round_logged,
     wants_progress,
 )
+from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
 
@@ -49,6 +51,7 @@ def connect(
     memory_limit: str | int = "auto",
     timeout: float = 30.0,
     log_level: int = logging.WARNING,
+    device: Device = "auto",
 ) -> Iterator[Client]:
     """A Dask client for the duration of a ``with`` block.
 
@@ -58,19 +61,25 @@ def connect(
         Scheduler to connect to, such as ``"tcp://host:8786"``.  Without it a local cluster of
         processes is started, and closed again at the end of the block.
     n_workers : int, optional
-        Worker processes of the local cluster, each with one thread; default one a core.
+        Worker processes of the local cluster, each with one thread; default one a core, or one
+        a GPU.
     memory_limit : str or int
         Memory of each local worker, such as ``"2GiB"``.
     timeout : float
         Seconds to wait for a scheduler at ``address``, and again for its first worker.
     log_level : int
         Least level of the messages of a local cluster on stderr.
+    device : {"auto", "cpu", "gpu"}
+        Of the local cluster.  With "gpu" it has a worker for each GPU, which dask-cuda starts if
+        there are several; "auto" does so where there are GPUs and no more workers are asked for.
 
     Raises
     ------
     InputError
         If no scheduler answers at ``address``, it has no worker within ``timeout``, or a memory
         limit cannot be read.
+    DeviceError
+        If there is no GPU for "gpu".
     """
     if address is not None:
         _refuse_unusable(address, timeout)
@@ -82,18 +91,25 @@ def connect(
         memory_is_kept(),
         lasting.short_records(),
         dask.config.set({LOST_WORKER: NEVER}),
-        LocalCluster(
-            n_workers=n_workers or CPU_COUNT,
-            threads_per_worker=1,
-            memory_limit=local_memory_limit(memory_limit),
-            dashboard_address=":0",
-            silence_logs=log_level,
-        ) as cluster,
+        _local_cluster(n_workers, memory_limit, log_level, device) as cluster,
         Client(cluster) as client,
     ):
         lasting.dask_setup(cluster.scheduler)
         client.register_plugin(_IgnoreInterrupts())
         yield client
+
+
+def _local_cluster(
+    n_workers: int | None, memory_limit: str | int, log_level: int, device: Device
+) -> LocalCluster:
+    limit = local_memory_limit(memory_limit)
+    options: dict[str, Any] = {"dashboard_address": ":0", "silence_logs": log_level}
+    with_gpus = gpus.to_start(device, n_workers)
+    if with_gpus:
+        return gpus.start(with_gpus, None if memory_limit == "auto" else limit, **options)
+    return LocalCluster(
+        n_workers=n_workers or CPU_COUNT, threads_per_worker=1, memory_limit=limit, **options
+    )
 
 
 def _refuse_unusable(address: str, timeout: float) -> None:
@@ -165,22 +181,32 @@ class Executor:
     """The caller's Dask client if there is one, otherwise the scheduler Dask is set to.
 
     ``client`` is None for the threaded, process and synchronous schedulers.  ``here`` keeps work
-    in this process, whatever Dask is set to.
+    in this process, whatever Dask is set to.  ``resources`` are what tasks ask of a worker.
     """
 
     client: Client | None
     show: ShowProgress = "auto"
     here: bool = False
+    resources: Mapping[str, float] | None = None
 
     @classmethod
-    def current(cls, show: ShowProgress = "auto") -> Executor:
-        """What Dask itself would compute with here."""
+    def current(cls, show: ShowProgress = "auto", device: Device = "cpu") -> Executor:
+        """What Dask itself would compute with here; with "gpu" on workers that have one.
+
+        Raises
+        ------
+        DeviceError
+            If a GPU is asked for and cannot be had.
+        """
         get = get_scheduler()
         owner = getattr(get, "__self__", None)
         if not isinstance(owner, Client):
-            return cls(None, show)
+            found = cls(None, show)
+            if device == "gpu" and found.shares_memory:
+                resolve_device(device)
+            return found
         versions.check(owner)
-        return cls(owner, show)
+        return cls(owner, show, resources=gpus.claim(owner) if device == "gpu" else None)
 
     @property
     def shares_memory(self) -> bool:
@@ -198,8 +224,7 @@ class Executor:
         """Tasks that run at a time."""
         if self.client is None:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return max(1, sum(int(w["nthreads"]) for w in workers))
+        return max(1, sum(int(w["nthreads"]) for w in self._workers(self.client)))
 
     def memory_per_task(self) -> int | None:
         """Bytes that one task may use: a worker's limit over its threads; None if unlimited."""
@@ -210,14 +235,14 @@ class Executor:
         limits = [int(w["memory_limit"]) // w["nthreads"] for w in workers if w["memory_limit"]]
         return min(limits) if limits else None
 
-    @staticmethod
-    def _workers(client: Client) -> list[dict[str, Any]]:
-        """What the scheduler says of each worker."""
+    def _workers(self, client: Client) -> list[dict[str, Any]]:
+        """What the scheduler says of each worker that may run the tasks."""
 
         def look() -> list[dict[str, Any]]:
             return list(client.scheduler_info(n_workers=-1)["workers"].values())
 
-        return recovery.until_done(client, look, (OSError, *recovery.LOST))
+        found = recovery.until_done(client, look, (OSError, *recovery.LOST))
+        return [worker for worker in found if not self.resources or gpus.declares(worker)]
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """What a function gives in each worker, by their addresses; nothing without a client."""
@@ -261,14 +286,14 @@ class Executor:
         with self._bar(label, len(watch)) as advance:
             futures = self._futures(client, nodes, watch, advance)
             try:
-                recovery.settle(client, futures)
+                recovery.settle(client, futures, gpus.declares if self.resources else None)
                 return list(client.gather(futures))
             finally:  # one of the same key that still lives would be as lost as this one
                 for future in futures:
                     future.release()
 
-    @staticmethod
     def _futures(
+        self,
         client: Client,
         nodes: Sequence[Delayed],
         watch: Sequence[Delayed],
@@ -279,7 +304,12 @@ class Executor:
         given = recovery.renewed(client, [*nodes, *more])
         # theta and cotangents are one node on purpose; their size is bounded by m, not by n
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
-            futures = client.compute(given, retries=recovery.RETRIES, optimize_graph=False)
+            futures = client.compute(
+                given,
+                retries=recovery.RETRIES,
+                optimize_graph=False,
+                resources=dict(self.resources or {}),
+            )
         if advance is not None:
             for future in futures[len(nodes) :] if more else futures:
                 future.add_done_callback(lambda _: advance())
@@ -289,7 +319,8 @@ class Executor:
         """The nodes with their values, which stay where they were made."""
         client = self.client
         if client is not None:
-            return recovery.until_done(client, lambda: recovery.keep(client, nodes))
+            keep = functools.partial(recovery.keep, client, nodes, self.resources)
+            return recovery.until_done(client, keep)
         with single_blas_thread(), _memory_is_named():
             return list(dask.persist(*nodes, **self._local))
 

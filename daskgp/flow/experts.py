@@ -7,24 +7,26 @@ as its own objective at its own hyper-parameters.  Experts with few rows share a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from daskgp import projection, scaling
-from daskgp.backend import resolve_device, to_device
+from daskgp.backend import resolve_device
+from daskgp.flow import devices
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import TASK_ROWS, Span, even, parts
 from daskgp.flow.rounds import map_all, map_reduce, node
 from daskgp.model import Block, Model, Theta, ThetaBar, move
+from daskgp.models.exact import Exact
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.sparse_experts import SparseExperts
 from daskgp.scaling import Scaling
-from daskgp.typing import Array
 
+T = TypeVar("T")
 CENTRAL_STREAM = 3
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -177,19 +179,28 @@ class _Reader:
         for part in self.parts(i):
             yield self.block(i, part, central)
 
+    def streamed(self, i: int, central: Central | None = None) -> Iterator[Block]:
+        """``blocks`` that are used one at a time, the next on its way meanwhile."""
+        return devices.ahead(partial(self._read, i, central=central), self.parts(i), self.on)
+
     def block(self, i: int, part: Span, central: Central | None = None) -> Block:
         """A part of the rows of expert i, or those of them that are drawn."""
+        block: Block = move(self._read(i, part, central), self.on)
+        return block
+
+    def _read(self, i: int, part: Span, central: Central | None = None) -> Block:
         X, y = self.rows.read(*part)
         if central is not None:
             drawn = central.among(self.span(i), part)
             X, y = X[drawn], y[drawn]
-        block: Block = move(self.scaling.block(X, y, self.dtype), self.on)
-        return block
+        return self.scaling.block(X, y, self.dtype)
 
-    def held(self, i: int) -> Callable[[], Iterator[Block]]:
+    def held(self, i: int, divides: bool) -> Callable[[], Iterator[Block]]:
         """Reads the rows of expert i again and again; once where they are one part."""
-        found = list(self.blocks(i)) if len(self.parts(i)) == 1 else None
-        return lambda: self.blocks(i) if found is None else iter(found)
+        if len(self.parts(i)) > 1:
+            return partial(self.streamed if divides else self.blocks, i)
+        found = list(self.blocks(i))
+        return lambda: iter(found)
 
     @property
     def on(self) -> str:
@@ -200,14 +211,26 @@ class _Reader:
 def _summarise(
     reader: _Reader, model: Any, central: Central | None, experts: tuple[int, ...], prepared: Any
 ) -> list[Any]:
+    divides = not model.keeps_rows
+
+    def work(i: int, most: int) -> Any:
+        cut = replace(reader, block_rows=most)
+        blocks = cut.streamed if divides else cut.blocks
+        more = () if central is None else (blocks(i, central),)
+        return move(model.summarise(there, blocks(i), *more), "cpu")
+
     with single_blas_thread():
-        prepared = move(prepared, reader.on)
-        more = [() if central is None else (reader.blocks(i, central),) for i in experts]
-        found = [
-            model.summarise(prepared, reader.blocks(i), *drawn)
-            for i, drawn in zip(experts, more, strict=True)
-        ]
-        return [move(summary, "cpu") for summary in found]
+        there = devices.whole(partial(move, prepared, reader.on), reader.on, "what experts share")
+        return [_fitting(partial(work, i), reader, i, divides, model.name) for i in experts]
+
+
+def _fitting(work: Callable[[int], T], reader: _Reader, i: int, divides: bool, kind: str) -> T:
+    """``work`` on parts of as many rows of expert i as the device has memory for."""
+    most = reader.block_rows
+    if divides:
+        return devices.shrinking(work, most, reader.on, kind)
+    what = f"an expert of {reader.span(i).rows} rows ({kind})"
+    return devices.whole(partial(work, most), reader.on, what)
 
 
 class _Functions(NamedTuple):
@@ -229,8 +252,12 @@ def _cross_sums(
     i: int,
     functions: _Functions,
 ) -> projection.Cross:
+    what = f"an expert of {reader.span(i).rows} rows (its functions at those of all)"
+
+    def sums(central: Central | None) -> projection.Cross:
+        return devices.whole(partial(_sums_of, reader, functions, i, central), reader.on, what)
+
     with single_blas_thread():
-        sums = partial(_sums_of, reader, functions, i)
         found = sums(everywhere)
         if products is everywhere:
             return found
@@ -246,15 +273,14 @@ def _sums_of(
     if central is not None:
         complete = scaling.complete_rows(*reader.rows.read(*span))
         own = own[central.among(span, span)[complete]]
-    others = (_function(reader, functions, j) for j in range(len(reader)))
+    others = devices.ahead(partial(_function, reader, functions), range(len(reader)), reader.on)
     block, kernel = reader.block(i, span, central), functions.theta.kernel
     return projection.cross_sums(kernel, block, own, i, others, len(reader))
 
 
-def _function(reader: _Reader, functions: _Functions, i: int) -> tuple[Array, Array]:
-    """All rows X of an expert and the weights of its function, on the device."""
-    weights = to_device(functions.weights[functions.of(i)], reader.on)
-    return reader.block(i, reader.span(i)).X, weights
+def _function(reader: _Reader, functions: _Functions, i: int) -> Block:
+    """All rows X of an expert and, in the place of y, the weights of its function."""
+    return Block(reader._read(i, reader.span(i)).X, functions.weights[functions.of(i)])
 
 
 def _work(
@@ -266,32 +292,51 @@ def _work(
     piece: list[tuple[int, Any]],
 ) -> list[Any]:
     with single_blas_thread():
-        return [
-            work(partial(_evaluate, model, theta, with_inputs, reader.on, reader.held(i)), argument)
-            for i, argument in piece
-        ]
+        of = partial(_evaluate, model, theta, with_inputs, reader)
+        return [work(partial(of, i, _held(reader, i, model)), argument) for i, argument in piece]
+
+
+def _divides(model: Model) -> bool:
+    """Whether an expert may be summarised part by part: its summary is a sum over rows."""
+    return not isinstance(model, Exact)
+
+
+def _held(reader: _Reader, i: int, model: Model) -> Callable[[int], Callable[[], Iterator[Block]]]:
+    """The rows of expert i in parts of so many at most; where one is enough, it is read once."""
+
+    @lru_cache(1)
+    def held(most: int) -> Callable[[], Iterator[Block]]:
+        return replace(reader, block_rows=most).held(i, _divides(model))
+
+    return held
 
 
 def _evaluate(
     model: Model,
     theta: Theta,
     with_inputs: bool,
-    device: str,
-    blocks: Callable[[], Iterator[Block]],
+    reader: _Reader,
+    i: int,
+    held: Callable[[int], Callable[[], Iterator[Block]]],
     vector: np.ndarray,
 ) -> tuple[float, np.ndarray]:
     """One expert's objective and its gradient (k,).
 
     Blocks are on the device; what is small is solved on the host.
     """
-    prepared = model.prepare(theta.from_vector(vector))
-    moved = move(prepared, device)
-    total = reduce(model.combine, (model.local(moved, block) for block in blocks()))
-    objective = model.objective(prepared, move(total, "cpu"))
-    gradient = objective.gradient.to_vector(with_inputs)
-    if objective.cotangent is not None:
-        cotangent = move(objective.cotangent, device)
-        for block in blocks():
-            through: ThetaBar = model.local_vjp(moved, block, cotangent)
-            gradient = gradient + through.to_vector(with_inputs)
-    return objective.value, gradient
+    device = reader.on
+
+    def work(most: int) -> tuple[float, np.ndarray]:
+        prepared = model.prepare(theta.from_vector(vector))
+        moved, blocks = move(prepared, device), held(most)
+        total = reduce(model.combine, (model.local(moved, block) for block in blocks()))
+        objective = model.objective(prepared, move(total, "cpu"))
+        gradient = objective.gradient.to_vector(with_inputs)
+        if objective.cotangent is not None:
+            cotangent = move(objective.cotangent, device)
+            for block in blocks():
+                through: ThetaBar = model.local_vjp(moved, block, cotangent)
+                gradient = gradient + through.to_vector(with_inputs)
+        return objective.value, gradient
+
+    return _fitting(work, reader, i, _divides(model), model.name)

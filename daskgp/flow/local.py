@@ -16,15 +16,16 @@ from distributed.system import MEMORY_LIMIT
 
 from daskgp import backend
 from daskgp.errors import StoreError
+from daskgp.flow import devices
 from daskgp.flow.nearby import Nearby
 from daskgp.model import TILE_ROWS, LocalModel, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
 _GUARD = threading.Lock()
 _making: dict[tuple[str, tuple[int, ...]], threading.Lock] = {}
-CACHE_SHARE = 0.1
-"""Share of a process's memory for factored blocks; ``daskgp.cache-bytes`` of Dask's
-configuration sets another number of bytes."""
+CACHE_SHARE, DEVICE_SHARE = 0.1, 0.25
+"""Share of a process's memory, and of a GPU's, for factored blocks; ``daskgp.cache-bytes`` of
+Dask's configuration sets another number of bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +43,24 @@ class Local:
     token: str
     device: str
 
-    def moments(self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want) -> Moments:
+    def moments(
+        self,
+        X: np.ndarray,
+        scaled: np.ndarray,
+        usable: np.ndarray,
+        want: Want,
+        most: int = TILE_ROWS,
+    ) -> Moments:
         """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
 
-        Rows conditioned on the same blocks are predicted together; those that are not ``usable``
-        come out as 0.
+        Rows conditioned on the same blocks are predicted together, ``most`` of them at a time;
+        those that are not ``usable`` come out as 0.
         """
         total = _Gathered.empty(len(X), self.scaling.y_scale.size, want)
         places = np.flatnonzero(usable)
         for blocks, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
-            near = cached((self.token, blocks), partial(self._condition, blocks))
-            step = TILE_ROWS if want != "covariance" else len(members)
+            near = cached((self.token, blocks), partial(self._condition, blocks), self.device)
+            step = most if want != "covariance" else len(members)
             for start in range(0, len(members), step):
                 rows = places[members[start : start + step]]
                 inputs = backend.to_device(scaled[rows], self.device)
@@ -121,12 +129,12 @@ def _say_far(token: str) -> None:
     )
 
 
-def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any]) -> Any:
+def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any], device: str) -> Any:
     """What ``make`` gives, or what it gave before in this process if that is still held."""
     with _GUARD:
         lock = _making.setdefault(key, threading.Lock())
     with lock:  # other threads wait for what one of them makes
-        held = _held()
+        held = _held(device)
         try:
             return held[key]
         except KeyError:
@@ -140,15 +148,23 @@ def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any]) -> Any:
 
 
 @cache
-def _held() -> Any:
-    """The factored blocks of this process, the least recently used of which is dropped first."""
-    return zict.LRU(_budget(), {}, weight=lambda key, value: value.nbytes)
+def _held(device: str) -> Any:
+    """What this process holds of a device, of which the least recently used is dropped first."""
+    return zict.LRU(_budget(device), {}, weight=lambda key, value: value.nbytes)
 
 
-def _budget() -> float:
+@devices.gives_up
+def _drop() -> None:
+    _held("gpu").clear()
+
+
+def _budget(device: str) -> float:
     given = dask.config.get("daskgp.cache-bytes", None)
     if given is not None:
         return float(dask.utils.parse_bytes(given))
+    memory = backend.device_memory() if device == "gpu" else None
+    if memory is not None:
+        return DEVICE_SHARE * memory.total
     try:
         limit = get_worker().memory_manager.memory_limit
     except ValueError:  # not in a worker

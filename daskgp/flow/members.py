@@ -123,7 +123,7 @@ class Consulted:
 
     def conditioned(self, *experts: int) -> Any:
         """What the model made of the rows of some experts together."""
-        return cached((self.token, experts), partial(self._condition, experts))
+        return cached((self.token, experts), partial(self._condition, experts), self.device)
 
     def _condition(self, experts: tuple[int, ...]) -> Any:
         blocks = [self.rows(i) for i in experts]

@@ -10,8 +10,8 @@ import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import selection
-from daskgp.errors import MemoryRunError, PlanError
-from daskgp.flow import io
+from daskgp.errors import DeviceMemoryError, MemoryRunError, PlanError
+from daskgp.flow import devices, io
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span
 from daskgp.flow.rounds import FAN_IN
@@ -64,6 +64,8 @@ class Plan:
     bytes_held, bytes_held_predicting : int
         What of ``bytes_per_worker`` and ``bytes_predict`` is held only where there is room, such
         as factors that wait for the gradient.
+    bytes_device : int
+        What a map task takes on a GPU, where it is cut to less if there is not as much.
     """
 
     rows: int
@@ -80,6 +82,7 @@ class Plan:
     seconds: float | None = None
     bytes_held: int = 0
     bytes_held_predicting: int = 0
+    bytes_device: int = 0
 
 
 def make_plan(
@@ -121,6 +124,7 @@ def make_plan(
         bytes_on_disk=EMPTY_STORE + need.state,
         bytes_written=bytes_written,
         operations=need.operations,
+        bytes_device=2 * 8 * held * (d + p) + need.task,
     )
 
 
@@ -283,6 +287,10 @@ def experts_out_of_memory(
 def _short_of_memory(
     error: MemoryRunError, where: str, limit: int | None, remedy: str
 ) -> MemoryRunError:
+    if isinstance(error, DeviceMemoryError):
+        if error.divided:
+            return error  # other blocks would be cut to the same rows
+        return DeviceMemoryError(error.seen, where, f"{remedy}, {devices.ANOTHER}")
     having = f" ({_size(limit)} a worker thread)" if limit else ""
     where = f"{where}, most likely out of memory{having}"
     return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")

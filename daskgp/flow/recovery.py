@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -137,8 +137,12 @@ def _without_workers(client: Client, limit: float) -> RunError:
     )
 
 
-def settle(client: Client, futures: Sequence[Future]) -> None:
-    """Wait for futures, though not for ever where no workers are.
+def settle(
+    client: Client,
+    futures: Sequence[Future],
+    usable: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> None:
+    """Wait for futures, though not for ever where no workers are, or none that is ``usable``.
 
     Raises
     ------
@@ -151,7 +155,7 @@ def settle(client: Client, futures: Sequence[Future]) -> None:
             try:
                 future.exception(timeout=POLL)
             except TimeoutError:
-                there = client.status != "running" or _has_workers(client)
+                there = client.status != "running" or _has_workers(client, usable)
                 alone = 0.0 if there else alone + POLL
                 if alone >= limit:
                     raise _without_workers(client, limit) from None
@@ -159,9 +163,10 @@ def settle(client: Client, futures: Sequence[Future]) -> None:
             return  # no need to wait for the rest
 
 
-def _has_workers(client: Client) -> bool:
+def _has_workers(client: Client, usable: Callable[[Mapping[str, Any]], bool] | None) -> bool:
     try:
-        return bool(client.scheduler_info(n_workers=-1)["workers"])
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        return any(usable is None or usable(worker) for worker in workers)
     except OSError:  # the client finds out by itself that the scheduler is gone
         return True
 
@@ -175,19 +180,23 @@ class _Recipe:
 
     node: Delayed
     again: Delayed | None = None
+    resources: Mapping[str, float] | None = None
 
 
 _recipes: dict[int, _Recipe] = {}
 """By the identity of futures that live: those of one key are equal, though one may be lost."""
 
 
-def keep(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
+def keep(
+    client: Client, nodes: Sequence[Delayed], resources: Mapping[str, float] | None = None
+) -> list[Delayed]:
     """The nodes with their values on the workers; ``renewed`` makes those that are lost again."""
     given = renewed(client, nodes)
-    kept = list(client.persist(given, retries=RETRIES, optimize_graph=False))
+    asked = dict(resources or {})
+    kept = list(client.persist(given, retries=RETRIES, optimize_graph=False, resources=asked))
     for node, found in zip(nodes, kept, strict=True):
         for future in _futures(found).values():
-            _recipes[id(future)] = _Recipe(node)
+            _recipes[id(future)] = _Recipe(node, resources=resources)
             weakref.finalize(future, _recipes.pop, id(future), None)
     return kept
 
@@ -207,9 +216,14 @@ def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
     for future in (*needed.values(), *(f for recipe in stale for f in _instead(recipe))):
         future.release()  # one of the same key would be as lost as this one
     if stale:
-        for recipe, again in zip(stale, keep(client, [r.node for r in stale]), strict=True):
+        for recipe, again in zip(stale, _kept_again(client, stale), strict=True):
             recipe.again = again
     return [_on(node, recipes) for node in nodes]
+
+
+def _kept_again(client: Client, stale: Sequence[_Recipe]) -> list[Delayed]:
+    """What recipes stand for, made anew where it was made before."""
+    return keep(client, [recipe.node for recipe in stale], stale[0].resources)
 
 
 def _on(node: Delayed, recipes: dict[int, _Recipe]) -> Delayed:

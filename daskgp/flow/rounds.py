@@ -12,11 +12,11 @@ import functools
 import itertools
 import operator
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from dask import delayed
@@ -24,12 +24,16 @@ from dask.delayed import Delayed
 
 from daskgp import scaling
 from daskgp.backend import resolve_device
+from daskgp.flow import devices
 from daskgp.flow.cluster import Executor, single_blas_thread, solve_threads
 from daskgp.flow.io import Rows
 from daskgp.flow.layout import Layout
-from daskgp.flow.partition import TASK_ROWS, Span, Window, per_task
+from daskgp.flow.partition import TASK_ROWS, Span, Window, parts, per_task
 from daskgp.model import Block, LocalModel, Model, Objective, Theta, ThetaBar, move
+from daskgp.models.exact import Exact
+from daskgp.typing import Device
 
+T = TypeVar("T")
 FAN_IN = 8
 KEEP_SHARE = 0.15
 """Share of the workers' memory for factors that wait for the gradient."""
@@ -146,7 +150,7 @@ class Rounds:
     scaling: scaling.Scaling
     executor: Executor
     dtype: str = "float64"
-    device: str = "cpu"
+    device: Device = "cpu"
     layout: Layout | None = None
 
     @property
@@ -245,27 +249,34 @@ class _BlockTask:
     device: str
 
     def local(self, windows: tuple[Window, ...], prepared: Any) -> Any:
+        def work(most: int) -> Any:
+            there = move(prepared, device)
+            found = (
+                self.model.local(there, block, near)
+                for block, near in self._blocks(windows, most, device)
+            )
+            return move(functools.reduce(self.model.combine, found), "cpu")
+
         with single_blas_thread():
             device = self._device()
-            prepared, read = move(prepared, device), self._reader()
-            parts = (
-                self.model.local(prepared, read(own), tuple(map(read, near)))
-                for own, near in windows
-            )
-            return move(functools.reduce(self.model.combine, parts), "cpu")
+            return self._fitting(work, windows, prepared, device)
 
     def keep(self, windows: tuple[Window, ...], prepared: Any) -> tuple[Any, list[Any]]:
         """``local``, with the factors of the blocks, on the host."""
         model = cast(LocalModel[Any, Any, Any], self.model)
-        with single_blas_thread():
-            device = self._device()
-            prepared, read = move(prepared, device), self._reader()
+
+        def work(most: int) -> tuple[Any, list[Any]]:
+            there = move(prepared, device)
             found = (
-                model.local_and_window(prepared, read(own), tuple(map(read, near)))
-                for own, near in windows
+                model.local_and_window(there, block, near)
+                for block, near in self._blocks(windows, most, device)
             )
             stats, kept = zip(*((move(s, "cpu"), move(w, "cpu")) for s, w in found), strict=True)
             return functools.reduce(self.model.combine, stats), list(kept)
+
+        with single_blas_thread():
+            device = self._device()
+            return self._fitting(work, windows, prepared, device)
 
     def gradient(
         self,
@@ -274,28 +285,92 @@ class _BlockTask:
         cotangent: Any,
         kept: tuple[Any, list[Any]] | None = None,
     ) -> ThetaBar:
+        def work(most: int) -> ThetaBar:
+            there, through = move(prepared, device), move(cotangent, device)
+            more = itertools.repeat(()) if kept is None else ((move(w, device),) for w in kept[1])
+            found = (
+                self.model.local_vjp(there, block, through, near, *window)
+                for (block, near), window in zip(
+                    self._blocks(windows, most, device), more, strict=False
+                )
+            )
+            return functools.reduce(_add_gradients, found)
+
         with single_blas_thread():
             device = self._device()
-            prepared, cotangent = move(prepared, device), move(cotangent, device)
-            read = self._reader()
-            more = [()] * len(windows) if kept is None else [(move(w, device),) for w in kept[1]]
-            parts = (
-                self.model.local_vjp(
-                    prepared, read(own), cotangent, tuple(map(read, near)), *window
-                )
-                for (own, near), window in zip(windows, more, strict=True)
-            )
-            return functools.reduce(_add_gradients, parts)
+            return self._fitting(work, windows, prepared, device)
 
-    def _reader(self) -> Callable[[Span], Block]:
-        """Reads and scales blocks; neighbours share those near them."""
-        device = self._device()
+    def _fitting(
+        self,
+        work: Callable[[int], T],
+        windows: tuple[Window, ...],
+        prepared: Any,
+        device: str,
+    ) -> T:
+        """``work`` on as many rows at a time as the device has memory for."""
+        largest = max(own.rows for own, _ in windows)
+        if not self._divides:
+            what = f"a block of {largest} rows ({self.model.name})"
+            return devices.whole(partial(work, largest), device, what)
+        rows = devices.rows_that_fit(self.model, self._sizes(prepared), largest, device)
+        return devices.shrinking(work, rows, device, self.model.name)
 
-        @functools.cache
-        def read(span: Span) -> Block:
-            return move(self.scaling.block(*self.rows.read(*span), self.dtype), device)
+    @property
+    def _divides(self) -> bool:
+        """Whether a block may be summarised part by part: its summary is a sum over rows."""
+        return not (self.model.keeps_rows or isinstance(self.model, Exact))
 
-        return read
+    def _sizes(self, prepared: Any) -> devices.Sizes:
+        theta = prepared if isinstance(prepared, Theta) else prepared.theta
+        return devices.Sizes(
+            self.rows.n_features,
+            self.rows.n_targets,
+            0 if theta.inputs is None else len(theta.inputs),
+            np.dtype(self.dtype).itemsize,
+            theta.kernel.tiles,
+        )
+
+    def _blocks(
+        self, windows: tuple[Window, ...], most: int, device: str
+    ) -> Iterator[tuple[Block, tuple[Block, ...]]]:
+        """Blocks on the device with those near them, read and scaled.
+
+        On a GPU one that divides comes in parts of ``most`` rows, ahead of their use.
+        """
+        if self._divides and device != "cpu":
+            pieces = [piece for own, _ in windows for piece in self._pieces(own, most)]
+            for block in devices.ahead(self._read_part(), pieces, device):
+                yield block, ()
+            return
+        # neighbours share those near them
+        read = functools.cache(lambda span: move(self._read(span), device))
+        for own, near in windows:
+            yield read(own), tuple(map(read, near))
+
+    def _pieces(self, own: Span, most: int) -> list[tuple[Span, slice]]:
+        """What is read of a block at a time, whole chunks of some size, and rows of it."""
+        read = devices.whole_chunks(own, self.rows.chunks)
+        return [
+            (span, slice(*part))
+            for span in read
+            for part in parts(0, span.rows, most) or [Span(0, 0)]
+        ]
+
+    def _read_part(self) -> Callable[[tuple[Span, slice]], Block]:
+        """Reads parts of spans one after another, each span once."""
+        read = functools.lru_cache(1)(self._read)
+
+        def part(piece: tuple[Span, slice]) -> Block:
+            block, rows = read(piece[0]), piece[1]
+            # rows with missing values have gone: the last part has what is left
+            last = rows.stop == piece[0].rows
+            few = slice(rows.start, None if last else rows.stop)
+            return Block(block.X[few], block.y[few])
+
+        return part
+
+    def _read(self, span: Span) -> Block:
+        return self.scaling.block(*self.rows.read(*span), self.dtype)
 
     def _device(self) -> str:
         return resolve_device(self.device)

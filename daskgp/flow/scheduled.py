@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 
-from daskgp.errors import InputError, MemoryRunError, StoreError
+from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.flow import io, visible
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import locks, predictions, reading
@@ -137,6 +137,8 @@ def _chunks_are_named(X: da.Array) -> Iterator[None]:
     """Tasks that ran out of memory say how wide the chunks are."""
     try:
         yield
+    except DeviceMemoryError:
+        raise  # of the GPU of a worker, which takes tiles of a chunk
     except MemoryRunError as error:
         rows = int(X.chunksize[0])
         raise MemoryRunError(

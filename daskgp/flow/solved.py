@@ -10,9 +10,9 @@ import numpy as np
 
 from daskgp import backend
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.flow import io, supports
+from daskgp.flow import devices, io, supports
 from daskgp.flow.io.reading import check_table, unmasked
-from daskgp.flow.local import Local
+from daskgp.flow.local import Local, cached
 from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
@@ -22,6 +22,7 @@ from daskgp.models import cggp
 from daskgp.models.cagp import CaGP
 from daskgp.models.cggp import CGGP
 from daskgp.scaling import Scaling
+from daskgp.typing import Device
 
 DENSE_ROWS = 20_000
 """Most rows for which a joint covariance (n, n) is made."""
@@ -49,7 +50,7 @@ class Solved:
     target_names: tuple[str, ...]
     vector_target: bool
     dtype: str = "float64"
-    device: str = "cpu"
+    device: Device = "cpu"
     kept: Nearby | Members | Supports | None = None
 
     def __dask_tokenize__(self) -> str:
@@ -197,19 +198,51 @@ class Solved:
         self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want
     ) -> Moments:
         device = backend.resolve_device(self.device)
-        theta, state = move(self.theta, device), move(self.state, device)
-        if isinstance(self.kept, Nearby):
-            model = cast(LocalModel[Any, Any, Any], self.model)
-            local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
-            return local.moments(X, scaled, usable, want)
-        read: Any = None
+
+        def work(most: int) -> Moments:
+            theta, state = self._there(device)
+            if isinstance(self.kept, Nearby):
+                model = cast(LocalModel[Any, Any, Any], self.model)
+                local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
+                return local.moments(X, scaled, usable, want, most)
+            read = self._consulted(theta, state, device)
+            found = []
+            for start in range(0, max(len(scaled), 1), most):
+                inputs = backend.to_device(scaled[start : start + most], device)
+                found.append(move(self.model.predict(theta, state, inputs, read, want), "cpu"))
+            return _one_after_another(found)
+
+        name, remedy = f"predictions of {self.model.name}", self._room()
+        if want == "covariance":
+            what = f"a joint covariance of {len(X)} rows"
+            return devices.whole(lambda: work(max(len(X), 1)), device, what, remedy)
+        return devices.shrinking(work, min(TILE_ROWS, max(len(X), 1)), device, name, remedy)
+
+    def _there(self, device: str) -> tuple[Theta, Any]:
+        """Hyper-parameters and state on the device, where a process keeps them."""
+        if device == "cpu":
+            return self.theta, self.state
+        key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
+        found = cached(key, lambda: _There.of(self.theta, self.state, device), device)
+        return found.theta, found.state
+
+    def _consulted(self, theta: Theta, state: Any, device: str) -> Any:
+        """Training rows or points as a prediction reads them, of a method that wants them."""
         if isinstance(self.kept, Members):
             fit = self.model, theta, state, self.scaling
-            read = Consulted(*fit, self.kept, self.token, device)
-        elif isinstance(self.kept, Supports):
-            read = supports.Consulted(self.kept, self.scaling, int(self.state.points), device)
-        inputs = backend.to_device(scaled, device)
-        return move(self.model.predict(theta, state, inputs, read, want), "cpu")
+            return Consulted(*fit, self.kept, self.token, device)
+        if isinstance(self.kept, Supports):
+            return supports.Consulted(self.kept, self.scaling, int(self.state.points), device)
+        return None
+
+    def _room(self) -> str:
+        """What makes predictions need less of a GPU's memory."""
+        less = "fewer inputs of the method"
+        if isinstance(self.kept, Nearby):
+            less = "a smaller block_rows"
+        elif isinstance(self.kept, Members):
+            less = "more experts"
+        return f"fit again with {less}, {devices.ANOTHER}"
 
     def prior(self, X: np.ndarray) -> float:
         """The largest variance of f before any data, in the model's units, at rows X (n, d)."""
@@ -238,6 +271,32 @@ class Solved:
                 f"{prior:.3g}): fit again with {remedy}"
             )
         return np.maximum(variance, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _There:
+    """What predictions need, on a device."""
+
+    theta: Theta
+    state: Any
+    nbytes: int
+
+    @classmethod
+    def of(cls, theta: Theta, state: Any, device: str) -> _There:
+        found = move(theta, device), move(state, device)
+        inputs = 0 if theta.inputs is None else theta.inputs.nbytes
+        return cls(*found, inputs + sum(getattr(array, "nbytes", 0) for array in state))
+
+
+def _one_after_another(found: list[Moments]) -> Moments:
+    """Moments of some rows and of those after them."""
+    if len(found) == 1:
+        return found[0]
+    mean, variance = (
+        None if parts[0] is None else np.concatenate(parts)
+        for parts in zip(*((part.mean, part.variance) for part in found), strict=True)
+    )
+    return found[0]._replace(mean=mean, variance=variance)
 
 
 def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:

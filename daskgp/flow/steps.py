@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from daskgp.backend import resolve_device
+from daskgp.backend import resolve_device, to_device
+from daskgp.flow import devices
 from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.rounds import map_reduce, mapped, node, tree_sum
 from daskgp.flow.stream import Piece
 from daskgp.model import Block, Moments, Theta, move
 from daskgp.models.decoupled import Decoupled, Draw, Parameters, Prepared, Sums
 
+REMEDY = f"choose fewer functions or a smaller batch_rows, {devices.ANOTHER}"
 VALIDATION_ROWS = 2_048
 """Rows of a task that validates."""
 
@@ -118,15 +120,26 @@ class _Task:
     def local(self, rows: Sequence[slice], draw: Draw, prepared: Prepared, *pools: Block) -> Sums:
         with single_blas_thread(), diverging():
             device = resolve_device(self.device)
-            block = move(_joined(rows, pools), device)
-            sums: Sums = move(self.model.local(move(prepared, device), block, draw), "cpu")
-            return sums
+
+            def work() -> Sums:
+                block = move(_joined(rows, pools), device)
+                sums: Sums = move(self.model.local(move(prepared, device), block, draw), "cpu")
+                return sums
+
+            what = f"{sum(few.stop - few.start for few in rows)} rows of a batch"
+            return devices.whole(work, device, what, REMEDY)
 
     def density(self, rows: Block, prepared: Prepared, state: Any) -> float:
         with single_blas_thread(), diverging():
             device = resolve_device(self.device)
-            theta, X = Theta(prepared.kernel, 1.0), move(rows, device).X
-            found: Moments = self.model.predict(theta, move(state, device), X, None, "variance")
-            found = move(found, "cpu")
+            theta = Theta(prepared.kernel, 1.0)
+
+            def work() -> Moments:
+                there = move(state, device)
+                X = to_device(rows.X, device)
+                found: Moments = move(self.model.predict(theta, there, X, None, "variance"), "cpu")
+                return found
+
+            found = devices.whole(work, device, f"{len(rows.X)} rows that are held out", REMEDY)
             density = prepared.likelihood.log_density(rows.y, found.mean, found.variance)
             return float(density.sum())

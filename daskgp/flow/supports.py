@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,11 +12,11 @@ import numpy as np
 
 from daskgp.backend import to_device
 from daskgp.errors import StoreError
-from daskgp.flow import io, members, visible
+from daskgp.flow import devices, io, members, visible
 from daskgp.flow.actions import PANEL_ROWS
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows, groups, prepared
-from daskgp.flow.partition import parts
+from daskgp.flow.partition import Span, parts
 from daskgp.kernels.weights import Weights
 from daskgp.models.cagp import Panel
 from daskgp.scaling import Scaling, complete_rows
@@ -125,19 +126,24 @@ class Consulted:
     device: str
 
     def __iter__(self) -> Iterator[Panel]:
-        found = 0
-        for start, stop in parts(0, len(self.supports.rows), PANEL_ROWS):
-            X, weights = self.supports.rows.read(start, stop)
+        found, owners = 0, deque[np.ndarray | None]()
+
+        def read(span: Span) -> tuple[np.ndarray, np.ndarray]:
+            X, weights = self.supports.rows.read(*span)
             keep = complete_rows(X, weights)
-            found += int(keep.sum())
-            inputs = self.scaling.inputs(np.asarray(X[keep], np.float64))
-            values = np.asarray(weights[keep], np.float64)
             owner = self.supports.owner
+            values = np.asarray(weights[keep], np.float64)
             if owner is not None:
-                owner, values = owner[start:stop][keep], values[:, 0]
+                owner, values = owner[span.start : span.stop][keep], values[:, 0]
+            owners.append(owner)
+            return self.scaling.inputs(np.asarray(X[keep], np.float64)), values
+
+        spans = parts(0, len(self.supports.rows), PANEL_ROWS)
+        for inputs, values in devices.ahead(read, spans, self.device):
+            found += len(inputs)
             yield Panel(
                 to_device(inputs, self.device),
-                Weights(to_device(values, self.device), owner, self.supports.count),
+                Weights(to_device(values, self.device), owners.popleft(), self.supports.count),
             )
         if found != self.points:
             raise StoreError("points that the model reads back are gone: fit again")

@@ -281,7 +281,7 @@ def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
     assert len(factored) == number
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
-    held = local._held()
+    held = local._held("cpu")
     assert held.total_weight == sum(nbytes for _, nbytes in factored)
 
 
@@ -292,8 +292,8 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
     with dask.config.set({"daskgp.cache-bytes": "100kB"}):
         wanted = blockwise(model, X)
         largest = max(nbytes for _, nbytes in factored)
-        assert 100_000 - largest < local._held().total_weight <= 100_000
-        kept = len(local._held())
+        assert 100_000 - largest < local._held("cpu").total_weight <= 100_000
+        kept = len(local._held("cpu"))
         assert 1 <= kept < 10
         del factored[:]
         blockwise(model, X[-20 * kept :])  # the last ones are still there
@@ -305,7 +305,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
         del factored[:]
         found = blockwise(model, X, 10)
         assert len(factored) == 20
-        assert len(local._held()) == 0
+        assert len(local._held("cpu")) == 0
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
@@ -331,8 +331,8 @@ def test_models_do_not_share_what_they_hold(factored):
 
 def test_the_budget_is_a_share_of_the_memory_there_is():
     with dask.config.set({"daskgp.cache-bytes": "2 MiB"}):
-        assert local._budget() == 2 * 2**20
-    assert local._budget() == pytest.approx(local.CACHE_SHARE * local.MEMORY_LIMIT)
+        assert local._budget("cpu") == 2 * 2**20
+    assert local._budget("cpu") == pytest.approx(local.CACHE_SHARE * local.MEMORY_LIMIT)
 
 
 # -- far rows --------------------------------------------------------------------------------

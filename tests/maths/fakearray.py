@@ -12,6 +12,8 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
+from tests.maths import fakestreams
+
 _FUNCTIONS = """
     abs add arange argmax argmin argsort asarray ascontiguousarray broadcast_to clip concatenate
     copyto cos cumsum diag diag_indices diagonal divide dot einsum empty empty_like exp expm1 eye
@@ -248,4 +250,5 @@ def module(name):
     )
     functions = {name: getattr(scipy.special, name) for name in SPECIAL.split()}
     xp.special = types.SimpleNamespace(**{k: _call(f, xp) for k, f in functions.items()})
+    fakestreams.add(xp)
     return xp

@@ -1,0 +1,476 @@
+"""Work on a GPU that is simulated: streams, memory, moves, and what is no GPU at all."""
+
+import gc
+import importlib.machinery
+import logging
+import pickle
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import daskgp
+from daskgp import backend, kernels
+from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
+from daskgp.flow import devices, gpus, rounds
+from daskgp.flow import plan as planning
+from daskgp.flow.cluster import Executor
+from daskgp.flow.io import Rows
+from daskgp.flow.partition import Span, alone, even
+from daskgp.model import Block, Theta
+from daskgp.models.sgpr import SGPR
+from daskgp.scaling import identity
+from tests.flow import gpu
+from tests.maths import fakestreams
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """A GPU."""
+    return gpu.install(monkeypatch)
+
+
+# --- copies beside the work
+
+
+def test_every_block_is_copied_before_it_is_used(cupy):
+    pieces = [np.full((3, 2), float(i)) for i in range(5)]
+    found = [x.get() for x in devices.ahead(lambda piece: piece, pieces, "gpu")]
+    np.testing.assert_array_equal(found, pieces)  # a copy that nobody waited for left other bits
+
+
+def test_the_next_block_is_copied_while_one_is_used(cupy):
+    for i, _ in enumerate(devices.ahead(lambda i: np.full(2, float(i)), range(4), "gpu")):
+        cupy.cuda.log.append(("work", i))
+    log = [entry for entry in cupy.cuda.log if entry[0] != "pinned"]
+    copies = [i for i, entry in enumerate(log) if entry[:2] == ("copying", "copy")]
+    given = [i for i, entry in enumerate(log) if entry[:3] == ("null", "wait for", "copying")]
+    assert len(copies) == len(given) == 4
+    # the computing stream waits for the right copy and no later one
+    assert [log[i][3] for i in given] == [1, 2, 3, 4]
+
+
+def test_memory_comes_back_when_its_last_use_is_done(cupy):
+    gone = []
+    for block in devices.ahead(lambda i: np.full(2, float(i)), range(3), "gpu"):
+        weakref.finalize(block, lambda: gone.append(list(cupy.cuda.log))).atexit = False
+        cupy.cuda.get_current_stream().do(("kernel",), lambda: None)
+        del block
+    gc.collect()
+    assert len(gone) == 3
+    for number, log in enumerate(gone, 1):
+        waits = [e for e in log if e[:3] == ("copying", "wait for", "null")]
+        # of the kernels that used this block and those before it
+        assert waits[number - 1][3] == number
+
+
+def test_a_reader_that_fails_says_so_and_nothing_hangs(cupy):
+    def read(i):
+        if i == 2:
+            raise InputError("no such rows")
+        return np.ones(1)
+
+    with pytest.raises(InputError, match="no such rows"):
+        list(devices.ahead(read, range(5), "gpu"))
+    first = devices.ahead(read, range(2), "gpu")
+    next(first)
+    first.close()  # the copy under way is given up
+
+
+def test_on_the_cpu_blocks_are_passed_on():
+    pieces = [Block(np.ones((2, 1)), np.ones((2, 1))) for _ in range(3)]
+    found = list(devices.ahead(lambda piece: piece, pieces, "cpu"))
+    assert all(block.X is piece.X for block, piece in zip(found, pieces, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "cuts"),
+    [
+        (None, [0, 40_000]),
+        ((10_000,) * 4, [0, 10_000, 20_000, 30_000, 40_000]),
+        ((5_000,) * 8, [0, 10_000, 20_000, 30_000, 40_000]),
+        ((40_000,), [0, 40_000]),
+    ],
+)
+def test_blocks_are_read_chunk_by_chunk(chunks, cuts):
+    found = devices.whole_chunks(Span(0, 40_000), chunks)
+    assert [span.start for span in found] + [found[-1].stop] == cuts
+
+
+# --- memory
+
+
+def hungry(limit):
+    """Work that cannot have more than so many rows at a time, with what it was given."""
+    seen = []
+
+    def work(rows):
+        seen.append(rows)
+        if rows > limit:
+            raise fakestreams.OutOfMemoryError(8 * rows, 0)
+        return rows
+
+    return work, seen
+
+
+def test_half_the_rows_are_tried_again_and_remembered(cupy, caplog):
+    work, seen = hungry(300)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        assert devices.shrinking(work, 1_000, "gpu", "kind") == 250
+        assert devices.shrinking(work, 1_000, "gpu", "kind") == 250
+    assert seen == [1_000, 500, 250, 250]
+    assert [r.message for r in caplog.records][-1].endswith("500 rows at a time: 250 are tried")
+    assert cupy.cuda.log.count(("free all blocks",)) == 4  # both pools, before each retry
+
+
+def test_what_does_not_fit_in_few_rows_is_an_error(cupy, monkeypatch):
+    work, seen = hungry(0)
+    with pytest.raises(
+        DeviceMemoryError,
+        match=r"the GPU ran out of memory \(Out of memory .* on 125 rows "
+        r"at a time \(kind\): choose fewer inputs .* or device='cpu'",
+    ) as caught:
+        devices.shrinking(work, 1_000, "gpu", "kind")
+    assert seen == [1_000, 500, 250, 125]
+    seen.clear()
+    monkeypatch.setattr(devices, "_proven", {})
+    with pytest.raises(DeviceMemoryError):
+        devices.shrinking(work, 100, "gpu", "kind")
+    assert seen == [100, 100]  # once more in the room that was made
+    assert isinstance(caught.value, MemoryRunError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copy), copy.divided) == (str(caught.value), True)
+    assert "\n" not in str(copy)
+
+
+def test_other_errors_are_not_taken_for_memory(cupy):
+    def work(rows):
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        devices.shrinking(work, 1_000, "gpu", "kind")
+
+
+def test_what_is_held_is_given_up_for_what_cannot_be_cut(cupy, monkeypatch):
+    given_up, tried = [], []
+    monkeypatch.setattr(devices, "_held", [lambda: given_up.append(1)])
+
+    def work():
+        tried.append(1)
+        if not given_up:
+            raise RuntimeError("cudaErrorMemoryAllocation: out of memory")
+        return "done"
+
+    assert devices.whole(work, "gpu", "a block") == "done"
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize(
+    ("divided", "said"),
+    [
+        (
+            False,
+            "short on blocks of 1000 rows: set block_rows to at most 500, use a GPU with more "
+            "free memory, or device='cpu'",
+        ),
+        (True, "short on 64 rows at a time: choose fewer inputs"),
+    ],
+)
+def test_the_setting_that_needs_less_is_named(divided, said):
+    def planned(rows):
+        return planning.Plan(1_000, rows, 1, rows, 1, 1, True, 1, 1, 0, 1.0)
+
+    error = DeviceMemoryError("short", "64 rows at a time", "choose fewer inputs", divided)
+    found = planning.out_of_memory(error, planned(1_000), None, planned)
+    assert isinstance(found, DeviceMemoryError)
+    assert str(found) == said
+
+
+def sums_of(n, device, dtype="float64", rows=None, m=5):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (n, 2))
+    y = np.sin(5 * X).sum(axis=1)
+    rows = Rows(X, y, (n // 4,) * 4, ("a", "b"), ("y",))
+    theta = Theta(kernels.Matern32(0.5), 0.1, rng.uniform(0, 1, (m, 2)))
+    windows = alone(even(0, n, 2))
+    stage = rounds.Rounds(
+        SGPR(), rows, windows, identity(2, 1), Executor(None, False), dtype, device
+    )
+    return stage, theta
+
+
+def test_rows_at_a_time_follow_from_the_free_memory(cupy):
+    stage, theta = sums_of(100, "gpu")
+    task, sizes = stage._task(), stage._task()._sizes(stage._prepare(theta))
+    assert devices.rows_that_fit(task.model, sizes, 50_000, "gpu") == 50_000
+    cupy.cuda.free = 2 * devices.task_bytes(task.model, sizes, 1_000)
+    few = devices.rows_that_fit(task.model, sizes, 50_000, "gpu")
+    assert devices.LEAST_ROWS < few < 50_000
+    assert devices.task_bytes(task.model, sizes, few) <= devices.SHARE * cupy.cuda.free
+    assert devices.rows_that_fit(task.model, sizes, 50_000, "cpu") == 50_000
+
+
+def test_parts_of_a_block_give_its_sums(cupy, monkeypatch):
+    monkeypatch.setattr(devices, "LEAST_ROWS", 8)
+    monkeypatch.setattr(devices, "READ_ROWS", 16)
+    stage, theta = sums_of(400, "cpu")
+    wanted = stage.value_and_gradient(theta)
+    stage, theta = sums_of(400, "gpu")
+    cupy.cuda.limit = 8 * 5 * 40  # of a tile (40, 5), not of one of 50 rows
+    found = stage.value_and_gradient(theta)
+    assert devices._proven["sgpr"] <= 40
+    assert found.value == pytest.approx(wanted.value, rel=1e-12)
+    np.testing.assert_allclose(found.gradient.kernel, wanted.gradient.kernel, rtol=1e-9)
+
+
+# --- moves
+
+
+def row_moves(log, n):
+    """Arrays of so many rows that went to the device, and that came back."""
+    there = sum(1 for e in log if e[0] == "asarray" and e[1][:1] == (n,))
+    back = sum(1 for e in log if e[0] == "get" and e[1][:1] == (n,))
+    return there, back
+
+
+N = 131  # of a block: no other array is as long
+
+
+@pytest.mark.parametrize(
+    ("estimator", "tasks"),
+    [
+        (daskgp.SGPR(n_inducing=4), 2),
+        (daskgp.SparseSpectrumGP(n_spectral=4), 2),
+        (daskgp.ExpertsGP(n_experts=2, expert="sparse", n_inducing=4, partition="random"), 2),
+        (daskgp.OptiComGP(), 2),
+        (daskgp.SVGP(n_inducing=4, batch_rows=N, max_iter=1), 1),
+        (daskgp.DecoupledGP(n_mean=8, n_covariance=4, batch_rows=N, max_iter=1), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_rows_go_to_the_device_once_a_task_and_do_not_come_back(cupy, estimator, tasks):
+    """Of the one round of a fit that trains nothing, or of the one step."""
+    fitted(cupy, estimator)
+    there, back = row_moves(cupy.cuda.log, N)
+    assert (there, back) == (2 * tasks, 0)  # X and y of each
+    cupy.cuda.log.clear()
+    estimator.predict(problem()[0][:N])
+    assert row_moves(cupy.cuda.log, N) == (1, 1)  # inputs, and their mean
+    small = sum(1 for e in cupy.cuda.log if e[0] == "asarray")
+    cupy.cuda.log.clear()
+    estimator.predict(problem()[0][:N])
+    assert sum(1 for e in cupy.cuda.log if e[0] == "asarray") < small  # the state stayed there
+
+
+def test_predictions_are_cut_to_what_fits(cupy):
+    model, X = daskgp.SGPR(n_inducing=4), problem()[0]
+    fitted(cupy, model)
+    wanted = model.predict(X, return_std=True)
+    cupy.cuda.limit = 8 * 5 * 70  # of a tile of 70 rows, not of 131
+    found = model.predict(X, return_std=True)
+    assert devices._proven["predictions of sgpr"] == 66
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    cupy.cuda.limit = 8 * 4 * 30
+    with pytest.raises(DeviceMemoryError, match="fit again with fewer inputs of the method, use"):
+        model.predict(X)
+
+
+def test_functions_of_rows_that_wait_for_the_gradient_are_all_that_comes_back(cupy):
+    fitted(cupy, daskgp.CaGP(n_actions=4))
+    back = [e[1] for e in cupy.cuda.log if e[0] == "get" and N in e[1]]
+    assert set(back) == {(4, N)}
+
+
+def problem():
+    X = np.random.default_rng(0).uniform(0, 1, (2 * N, 3))
+    return X, np.sin(4 * X).sum(axis=1)
+
+
+def fitted(cupy, estimator):
+    """A fit that trains nothing where it need not, on two blocks of N rows."""
+    settings = estimator.get_params()
+    few = {"block_rows": N, "optimizer": None, "random_state": 0}
+    chosen = {name: value for name, value in few.items() if name in settings}
+    estimator.set_params(device="gpu", progress=False, **chosen).fit(*problem())
+
+
+# --- no GPU, in all its forms
+
+WRAPPED = """
+================================================================
+Failed to import CuPy.
+
+If you installed CuPy via wheels (cupy-cudaXXX or cupy-rocm-X-X), make sure that the package
+matches with the version of CUDA or ROCm installed.
+
+Original error:
+  ImportError: libcuda.so.1: cannot open shared object file: No such file or directory
+================================================================
+"""
+
+
+def driver(text):
+    def count():
+        raise fakestreams.CUDARuntimeError(text)
+
+    return lambda cupy: setattr(cupy.cuda.runtime, "getDeviceCount", count)
+
+
+def no_device(cupy):
+    cupy.cuda.runtime.getDeviceCount = lambda: 0
+
+
+def full(cupy):
+    cupy.cuda.limit = 0
+
+
+def wrong_cuda(cupy):
+    def fail(*_):
+        raise RuntimeError(
+            "CuPy failed to load libnvrtc.so.12: OSError: libnvrtc.so.12: cannot "
+            "open shared object file: No such file or directory"
+        )
+
+    cupy.exp = fail
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (driver("cudaErrorNoDevice: no CUDA-capable device is detected"), "no CUDA-capable device"),
+        (
+            driver(
+                "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA "
+                "runtime version"
+            ),
+            "driver does not answer .cudaErrorInsufficientDriver",
+        ),
+        (no_device, "the CUDA driver finds no device"),
+        (full, "the device has no memory left .Out of memory allocating"),
+        (wrong_cuda, "cannot compute on the device .CuPy failed to load libnvrtc.so.12"),
+    ],
+    ids=["no driver", "old driver", "no device", "full device", "another CUDA"],
+)
+def test_what_is_no_gpu_is_named(cupy, caplog, broken, reason):
+    broken(cupy)
+    with pytest.raises(DeviceError, match=f"device='gpu' cannot be had: .*{reason}") as caught:
+        backend.resolve_device("gpu")
+    assert "\n" not in str(caught.value)
+    with caplog.at_level(logging.INFO, "daskgp.backend"):
+        assert [backend.resolve_device("auto") for _ in range(3)] == ["cpu"] * 3
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_an_import_that_fails_is_told_in_one_line(monkeypatch):
+    def fail(name):
+        try:
+            raise ImportError("libcuda.so.1: cannot open shared object file")
+        except ImportError as error:
+            raise ImportError(WRAPPED) from error
+
+    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(backend.importlib, "import_module", fail)
+    with pytest.raises(DeviceError, match=r"imported \(libcuda.so.1: cannot open .*file\); "):
+        backend.resolve_device("gpu")
+
+
+def test_cupy_that_is_installed_twice_is_refused(cupy, tmp_path, monkeypatch):
+    for name in ("cupy", "cupy-cuda12x"):
+        folder = tmp_path / f"{name.replace('-', '_')}-13.3.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 13.3.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DeviceError, match=r"installed 2 times \(cupy, cupy-cuda12x\): uninstall"):
+        backend.resolve_device("gpu")
+    assert backend.resolve_device("auto") == "cpu"
+
+
+def test_memory_that_was_short_once_may_be_there_later(cupy):
+    cupy.cuda.limit = 0
+    assert backend.resolve_device("auto") == "cpu"
+    cupy.cuda.limit = None
+    assert backend.resolve_device("auto") == "gpu"
+
+
+@pytest.mark.slow
+def test_the_cpu_never_imports_cupy():
+    code = (
+        "import sys, numpy as np, daskgp\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        assert not name.startswith('cupy'), 'looked for cupy'\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+        "X = np.random.default_rng(0).uniform(size=(40, 2))\n"
+        "model = daskgp.SGPR(n_inducing=4, max_iter=1, device='cpu', progress=False)\n"
+        "model.fit(X, X[:, 0]).predict(X)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- a local cluster of GPU workers
+
+
+@pytest.fixture
+def dask_cuda(monkeypatch):
+    """dask-cuda is installed, or not."""
+
+    def put(module):
+        if module is not None:
+            module.__spec__ = importlib.machinery.ModuleSpec(gpus.DASK_CUDA, None)
+        found = gpus.importlib.util.find_spec
+        monkeypatch.setitem(sys.modules, gpus.DASK_CUDA, module)
+        monkeypatch.setattr(
+            gpus.importlib.util,
+            "find_spec",
+            lambda name: (module and object()) if name == gpus.DASK_CUDA else found(name),
+        )
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "asked", "started"),
+    [
+        ("cpu", 1, None, 0),
+        ("gpu", 1, None, 1),
+        ("auto", 1, None, 1),
+        ("auto", 0, None, 0),
+        ("auto", 1, 4, 0),  # more than there are GPUs: workers of cores, as asked
+        ("gpu", 2, 1, 1),
+    ],
+)
+def test_workers_of_a_local_cluster(cupy, dask_cuda, device, count, asked, started):
+    dask_cuda(None)
+    cupy.cuda.runtime.getDeviceCount = lambda: count
+    assert gpus.to_start(device, asked) == started
+    assert ("asarray", (2, 2)) not in cupy.cuda.log
+
+
+def test_several_gpus_want_dask_cuda(cupy, dask_cuda, caplog):
+    dask_cuda(None)
+    cupy.cuda.runtime.getDeviceCount = lambda: 2
+    with pytest.raises(DeviceError, match=r"2 GPUs need dask-cuda.*pip install 'daskgp\[gpu\]'"):
+        gpus.to_start("gpu", None)
+    assert gpus.to_start("auto", None) == 1
+    assert "only the first of 2 GPUs is used" in caplog.text
+    with pytest.raises(InputError, match="3 workers for 2 GPUs: choose 2 at most"):
+        gpus.to_start("gpu", 3)
+    cupy.cuda.runtime.getDeviceCount = lambda: 0
+    with pytest.raises(DeviceError, match="the CUDA driver finds no device"):
+        gpus.to_start("gpu", None)
+
+
+def test_dask_cuda_starts_a_worker_a_gpu(cupy, dask_cuda):
+    import types
+
+    module = types.ModuleType(gpus.DASK_CUDA)
+    module.LocalCUDACluster = lambda **given: given
+    dask_cuda(module)
+    cupy.cuda.runtime.getDeviceCount = lambda: 2
+    given = gpus.start(gpus.to_start("gpu", None), None, dashboard_address=":0")
+    assert given["n_workers"] == 2
+    assert given["threads_per_worker"] == 1
+    assert given["resources"] == {"GPU": 1}
+    assert given["memory_limit"] == gpus.MEMORY_LIMIT // 2
