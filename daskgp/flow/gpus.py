@@ -115,5 +115,5 @@ def start(count: int, memory_limit: int | None, **options: Any) -> LocalCluster:
     }
     if importlib.util.find_spec(DASK_CUDA) is None:
         return LocalCluster(**given)
-    cluster: LocalCluster = importlib.import_module(DASK_CUDA).LocalCUDACluster(**given)
+    cluster: LocalCluster = importlib.import_module("dask_cuda").LocalCUDACluster(**given)
     return cluster
