@@ -22,6 +22,8 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 2
 
 To have pages again can cost a task as much as its products; Dask's default gives all back.
 """
+ARENAS = {"MALLOC_ARENA_MAX": 2}
+"""Of a worker, whose one thread computes: what many threads free apart fills up with gaps."""
 
 
 def memory_is_kept() -> AbstractContextManager[Any]:
@@ -29,7 +31,9 @@ def memory_is_kept() -> AbstractContextManager[Any]:
     environment = dask.config.get(SPAWN, {})
     if environment.get("MALLOC_TRIM_THRESHOLD_") != DASKS_TRIM:
         return nullcontext()
-    found: AbstractContextManager[Any] = dask.config.set({SPAWN: {**environment, **MALLOC}})
+    found: AbstractContextManager[Any] = dask.config.set(
+        {SPAWN: {**environment, **MALLOC, **ARENAS}}
+    )
     return found
 
 

@@ -4,9 +4,9 @@
 
 A cycle fits SGPR and predicts a store, again and again by the same client, scheduler and workers:
 those of a local cluster, whose scheduler lives in the client, then processes of their own, started
-as the guide to clusters says.  The resident memory of each process is printed after the tenth cycle
-and at the end, a line of JSON each, with its growth in percent.  Then the seconds of a short fit of
-SGPR over TCP on one, two and four workers, and how many times as fast as one they are.
+as the guide to clusters says.  The resident memory of each process is printed after the tenth cycle,
+every fifty and at the end, a line of JSON each, with its growth in percent.  Then the seconds of a
+short fit of SGPR over TCP on one, two and four workers, and how many times as fast as one they are.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from daskgp.flow import io, lasting
 FEATURES, CHUNK = 3, 2_000
 SETTLED = 10
 """Cycles after which memory should grow no more."""
+EVERY = 50
+"""Cycles after which it is printed on the way."""
 WORKERS, TASKS = (1, 2, 4), 32
 
 
@@ -110,12 +112,14 @@ def cycle(data: str, folder: Path) -> None:
 
 def soak(folder: Path, cycles: int, processes: dict[str, int], data: str, name: str) -> None:
     """Print the memory of all processes after some cycles and after all."""
-    settled, began = {}, time.perf_counter()
+    settled: dict[str, float] = {}
+    began = time.perf_counter()
     for i in range(1, cycles + 1):
         cycle(data, folder)
-        if i == min(SETTLED, cycles - 1):
-            settled = resident(processes)
-            print(json.dumps({"cluster": name, "cycle": i, "mib": settled}), flush=True)
+        if i == min(SETTLED, cycles - 1) or (i % EVERY == 0 and i < cycles):
+            found = resident(processes)
+            settled = settled or found
+            print(json.dumps({"cluster": name, "cycle": i, "mib": found}), flush=True)
     seconds, found = time.perf_counter() - began, resident(processes)
     growth = {kind: round(100 * (mib / settled[kind] - 1), 2) for kind, mib in found.items()}
     last = {"cluster": name, "cycle": cycles, "mib": found, "growth_percent": growth}
