@@ -241,7 +241,7 @@ def compiles(xp: Any) -> bool:
 
 def device_source(xp: Any, source: str) -> Any:
     """Compiled CUDA C; its ``get_function(name)`` is called with grid, block and arguments."""
-    return xp.RawModule(code=source, options=("--std=c++14",))
+    return xp.RawModule(code=source)  # the C++ that CuPy takes for its own: all are new enough
 
 
 class DeviceMemory(NamedTuple):
@@ -286,7 +286,8 @@ def device_memory_is_named(where: str, remedy: str, divided: bool = False) -> It
 def _is_device_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):  # of CuPy's pool or another allocator, but not of NumPy
         return not type(error).__module__.startswith("numpy")
-    return "MemoryAllocation" in str(error) or "ALLOC_FAILED" in str(error)
+    names = "MemoryAllocation", "ALLOC_FAILED", "OUT_OF_MEMORY"  # runtime, libraries, driver
+    return any(name in str(error) for name in names)
 
 
 class Copies:

@@ -31,6 +31,7 @@ from daskgp.kernels.checks import (
 )
 from daskgp.kernels.radial import Scratch, Strip, Tiles, strips
 from daskgp.kernels.weights import Patch, WeightedGradient, Weights
+from daskgp.linalg import product
 from daskgp.typing import Array
 
 SQUARE, DEVICE_SQUARE = 128, 4_096
@@ -261,7 +262,7 @@ class Multiscale(Basis):
         xp, near = inputs.xp, self._against_rows(inputs.Z, P, inputs.X)
         K = check_work(inputs, work, self.tiles)[0]
         for strip in strips(inputs):
-            xp.matmul(near.features[strip.rows], near.factors.T, out=K[strip])
+            product(near.features[strip.rows], near.factors.T, K[strip])
             xp.exp(K[strip], out=K[strip])
 
         def pull(K_bar: Array, overwrite: bool = False) -> Through:

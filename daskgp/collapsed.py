@@ -201,7 +201,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
     half: zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
-    tile = min(tile_rows, shape.block_rows) * m
+    tile = min(tile_rows * (DEVICE_TILES if shape.device else 1), shape.block_rows) * m
     stats = 8 * (m * m + m * p + p + 2)
     return Footprint(
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,

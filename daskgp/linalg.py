@@ -172,7 +172,7 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
 
 
 def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -> Array:
-    """L^-1 B, or L^-T B, of one matrix or of a stack; cuBLAS wants one type and an entry."""
+    """L^-1 B, or L^-T B; cuBLAS wants one type and an entry."""
     xp = namespace(L, B)
     dtype = _common(L, B)
     if not B.size:
@@ -340,6 +340,16 @@ def _inverse_triangles(L: Array) -> Array:
             found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
         half *= 2
     return found
+
+
+def product(A: Array, B: Array, out: Array) -> Array:
+    """A B in ``out``, of their common type and of any strides: CuPy's products want it whole."""
+    xp = namespace(A, B, out)
+    if is_numpy(xp) or out.flags.c_contiguous:
+        xp.matmul(A, B, out=out)
+    else:
+        out[...] = xp.matmul(A, B)
+    return out
 
 
 def times_lower(A: Array, L: Array) -> Array:

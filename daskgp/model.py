@@ -69,7 +69,8 @@ class Shape(NamedTuple):
     ``block_rows`` is the rows of the largest block, ``inputs`` the number of inducing inputs,
     ``itemsize`` the bytes of a number of a tile, ``kernel_tiles`` the tiles of the kernel's
     pullback, ``window_rows`` the rows of a block with those its summary is conditioned on,
-    ``near_rows`` those that a prediction is conditioned on.
+    ``near_rows`` those that a prediction is conditioned on, ``device`` whether tasks compute on a
+    GPU, whose tiles are larger.
     """
 
     rows: int
@@ -81,6 +82,7 @@ class Shape(NamedTuple):
     kernel_tiles: int
     window_rows: int
     near_rows: int = 0
+    device: bool = False
 
 
 class Footprint(NamedTuple):

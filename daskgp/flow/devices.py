@@ -125,7 +125,8 @@ class Sizes(NamedTuple):
 def task_bytes(model: Model, sizes: Sizes, rows: int) -> int:
     """Bytes of a task of so many rows on a device, the rows themselves included twice."""
     d, p = sizes.features, sizes.targets
-    shape = Shape(rows, d, p, rows, sizes.inputs, sizes.itemsize, sizes.kernel_tiles, rows)
+    tiles = sizes.kernel_tiles
+    shape = Shape(rows, d, p, rows, sizes.inputs, sizes.itemsize, tiles, rows, device=True)
     return 2 * 8 * rows * (d + p) + int(model.footprint(shape).task)
 
 

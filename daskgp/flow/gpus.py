@@ -113,7 +113,14 @@ def start(count: int, memory_limit: int | None, **options: Any) -> LocalCluster:
         "resources": {RESOURCE: 1},
         **options,
     }
-    if importlib.util.find_spec(DASK_CUDA) is None:
+    if count == 1:  # its worker takes the first GPU that it sees
         return LocalCluster(**given)
-    cluster: LocalCluster = importlib.import_module("dask_cuda").LocalCUDACluster(**given)
+    try:
+        dask_cuda = importlib.import_module("dask_cuda")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise DeviceError(
+            f"{count} GPUs need dask-cuda, which cannot be imported ({error}): "
+            "pip install 'daskgp[gpu]', or choose one worker for the first"
+        ) from error
+    cluster: LocalCluster = dask_cuda.LocalCUDACluster(**given)
     return cluster

@@ -111,6 +111,7 @@ def make_plan(
     tasks = -(-len(spans) // per_task)
     held = window_rows + (per_task - 1) * largest
     task = _raw_bytes(rows, held) + _chunk_bytes(rows, largest) + need.task
+    on_device = model.footprint(shape._replace(device=True)).task
     choice = _choice_bytes(n_inputs, len(rows), d)
     return Plan(
         rows=len(rows),
@@ -124,7 +125,7 @@ def make_plan(
         bytes_on_disk=EMPTY_STORE + need.state,
         bytes_written=bytes_written,
         operations=need.operations,
-        bytes_device=2 * 8 * held * (d + p) + need.task,
+        bytes_device=2 * 8 * held * (d + p) + on_device,
     )
 
 

@@ -29,7 +29,7 @@ from daskgp.kernels.checks import (
     scatter_columns,
     select_columns,
 )
-from daskgp.linalg import symmetrize
+from daskgp.linalg import product, symmetrize
 from daskgp.typing import Array
 
 
@@ -75,7 +75,7 @@ class Linear(Kernel):
         xp, out = inputs.xp, check_out(inputs, out)
         A = self._columns(inputs.X)
         B = A if inputs.Z is None else self._columns(inputs.Z)
-        xp.matmul(A, (B * self._variances(B)).T, out=out)
+        product(A, (B * self._variances(B)).T, out)
         if inputs.Z is None:
             symmetrize(out)
             every = xp.arange(len(out))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from daskgp.kernels.checks import (
 )
 from daskgp.kernels.fused import MOST_COLUMNS, Fused, fused
 from daskgp.kernels.weights import Patch, WeightedGradient, Weights
-from daskgp.linalg import symmetrize
+from daskgp.linalg import product, symmetrize
 from daskgp.typing import Array
 
 _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level cache of 1 MB
@@ -58,12 +59,19 @@ def strips(inputs: Inputs, triangle: bool = False) -> Iterator[Strip]:
 
 
 class Scratch:
-    """Memory for temporaries of one strip, handed out again for every strip."""
+    """Memory for temporaries of one strip, handed out again for every strip.
+
+    It is taken when it is first wanted: on a device a strip is a whole tile.
+    """
 
     def __init__(self, inputs: Inputs):
-        first = next(strips(inputs), None)
+        self._inputs = inputs
+
+    @cached_property
+    def _flat(self) -> Array:
+        first = next(strips(self._inputs), None)
         rows = 0 if first is None else first.rows.stop
-        self._flat = inputs.xp.empty(rows * inputs.shape[1], dtype=inputs.dtype)
+        return self._inputs.xp.empty(rows * self._inputs.shape[1], dtype=self._inputs.dtype)
 
     def like(self, strip: Array) -> Array:
         """A contiguous array of the strip's shape, holding anything."""
@@ -99,7 +107,7 @@ class SquaredDistances:
         """Put the strip's values, never negative, in q; ``work`` is overwritten."""
         xp, left, right = self._xp, self._left[strip.rows], self._right[:, strip.cols]
         if not self._direct:
-            xp.matmul(left, right, out=q)
+            product(left, right, q)
             xp.abs(q, out=q)  # a negative value is a zero with its rounding, and so is -value
             return
         xp.subtract(left[:, :1], right[0], out=q)

@@ -474,3 +474,26 @@ def test_dask_cuda_starts_a_worker_a_gpu(cupy, dask_cuda):
     assert given["threads_per_worker"] == 1
     assert given["resources"] == {"GPU": 1}
     assert given["memory_limit"] == gpus.MEMORY_LIMIT // 2
+
+
+def test_one_gpu_needs_no_dask_cuda_and_a_broken_one_is_named(cupy, dask_cuda, monkeypatch):
+    dask_cuda(None)  # importing it fails
+    monkeypatch.setattr(gpus, "LocalCluster", lambda **given: given)
+    assert gpus.start(1, None)["n_workers"] == 1
+    with pytest.raises(DeviceError, match="2 GPUs need dask-cuda, which cannot be imported"):
+        gpus.start(2, None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "cudaErrorMemoryAllocation: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    ],
+)
+def test_what_says_that_memory_ran_out(said):
+    with pytest.raises(DeviceMemoryError), backend.device_memory_is_named("here", "less"):
+        raise RuntimeError(said)
+    with pytest.raises(RuntimeError, match="illegal"), backend.device_memory_is_named("", ""):
+        raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access")

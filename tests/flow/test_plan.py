@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from daskgp import kernels, selection
-from daskgp.flow import partition, plan
+from daskgp import collapsed, kernels, selection
+from daskgp.flow import devices, partition, plan
 from daskgp.flow.io import Rows
 from daskgp.model import Block, Shape, Theta
 from daskgp.models.exact import Exact
@@ -107,3 +107,15 @@ def test_the_client_chooses_few_inducing_inputs_from_many_rows():
     rows = rows_of(10_000)
     whole = planned(SGPR(), kernels.Matern32(1.0), rows, 20)
     assert close(whole.bytes_client - plan.CLIENT, measured)
+
+
+def test_the_memory_of_a_gpu_is_that_of_its_larger_tiles():
+    m, tile = 400, collapsed.TILE_ROWS
+    kernel, rows = kernels.Matern32(1.0), rows_of(20 * tile)
+    few = plan.make_plan(SGPR(), kernel, rows, [partition.Span(0, tile)], m, 8, tile)
+    many = planned(SGPR(), kernel, rows, m)
+    rest = 2 * 8 * 3 * (len(rows) - tile)
+    a_tile = (kernel.tiles + 2) * 8 * tile * m
+    assert many.bytes_device - few.bytes_device - rest == (collapsed.DEVICE_TILES - 1) * a_tile
+    sizes = devices.Sizes(2, 1, m, 8, kernel.tiles)
+    assert devices.task_bytes(SGPR(), sizes, len(rows)) == many.bytes_device

@@ -172,18 +172,32 @@ for _name in _METHODS.split():
 
 def _solve_triangular(a, b, trans=0, lower=False, overwrite_b=False):
     """Like cupyx's: the type of the matrix decides, and memory that may be used is used."""
+    assert a.ndim == 2, "CuPy 13 solves with one matrix at a time"
     given, a = b, _real(a)
-    b = b.astype(a.dtype)
-    if a.ndim == 2:
-        found = scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower)
-        if not (overwrite_b and given.flags.f_contiguous and given.dtype == a.dtype):
-            return found
-        given[...] = found
-        return given
-    assert a.shape[:-2] == b.shape[: a.ndim - 2], "incompatible batch count"
-    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[a.ndim - 2 :]), strict=True)
-    found = [scipy.linalg.solve_triangular(*pair, trans=trans, lower=lower) for pair in pairs]
-    return np.stack(found).reshape(b.shape)
+    found = scipy.linalg.solve_triangular(a, b.astype(a.dtype), trans=trans, lower=lower)
+    if not (overwrite_b and given.flags.f_contiguous and given.dtype == a.dtype):
+        return np.asfortranarray(found)
+    given[...] = found
+    return given
+
+
+def _matmul(a, b, out=None):
+    """Like CuPy's: ``out`` is one piece of memory and of the type of the product."""
+    if out is not None:
+        assert out.flags.c_contiguous, "Output array must be C-contiguous"
+        assert out.dtype == np.result_type(a.dtype, b.dtype), "Not supported dtype combination."
+    return np.matmul(a, b, out=out)
+
+
+def _empty(like):
+    """NaN, as memory may hold that was used before."""
+
+    def empty(*args, **kwargs):
+        found = like(*args, **kwargs)
+        found.fill(np.nan if found.dtype.kind in "fc" else 1)
+        return found
+
+    return empty
 
 
 def _real(a):
@@ -241,6 +255,8 @@ def module(name):
     xp.asarray = _asarray(xp)
     xp.array = _asarray(xp)
     xp.einsum = _call(_einsum, xp)
+    xp.matmul = _call(_matmul, xp)
+    xp.empty, xp.empty_like = _call(_empty(np.empty), xp), _call(_empty(np.empty_like), xp)
     xp.ndarray = FakeArray
     xp.finfo = np.finfo
     xp.linalg = types.SimpleNamespace(

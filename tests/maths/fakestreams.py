@@ -143,6 +143,7 @@ class FakeCuda:
 def _set(self, host, stream):
     """A copy from the host that a stream makes when it comes to it."""
     assert host.base is not None, "only pinned memory is copied beside other work"
+    assert (self.shape, self.dtype) == (host.shape, host.dtype), "CuPy casts and broadcasts nothing"
     stream.do(("copy", self.shape), lambda: np.copyto(self._data, host))
 
 
