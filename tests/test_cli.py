@@ -371,7 +371,7 @@ def test_a_killed_conversion_is_no_dataset(tmp_path):
     code, _ = stop_when(process, (out / "y" / "c" / "20").exists)
     assert code == -signal.SIGKILL
     for command in (("fit", out, tmp_path / "m.zarr", "--model", "sgpr"), ("info", out)):
-        assert "out.zarr is incomplete: remove it and convert again" in refused(*command)
+        assert "out.zarr is incomplete: wait until it is written" in refused(*command)
     assert "exists already" in refused("convert", table, out, "--target", "y")
 
 

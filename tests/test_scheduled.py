@@ -146,6 +146,10 @@ def test_an_output_is_predicted_once_all_rows_of_the_input_are_there(model, tmp_
     model.predict_store(source, output, resume=True)
     append(source, 1, seed=1)
     assert not model.is_predicted(source, output)
+    other = inputs(tmp_path / "other.zarr", 250)
+    model.predict_store(other, tmp_path / "grows.zarr")
+    zarr.open_group(tmp_path / "grows.zarr", mode="r+")["done"].resize((9,))  # by another run
+    assert not model.is_predicted(other, tmp_path / "grows.zarr")
     with pytest.raises(StoreError, match="were made with model_checksum"):
         daskgp.SGPR(n_inducing=5, optimizer=None).fit(*rows()).is_predicted(source, output)
 
@@ -285,8 +289,9 @@ def test_verify_reads_what_looks_unchanged(model, tmp_path):
     store = zarr.open_group(output, mode="r+")
     store["input_checksum"][2] = 5  # as if other rows had been there, under the same mark
     assert model.predict_store(source, output, resume=True) == (0, 330)
-    with pytest.raises(StoreError, match="rows 200 to 299 of the input have changed"):
+    with pytest.raises(StoreError, match="rows 200 to 299 of the input have changed") as error:
         model.predict_store(source, output, resume=True, verify=True)
+    assert not hasattr(error.value, "__notes__")  # to go on does not mend it
 
 
 def test_an_input_that_changed_is_refused_before_the_output_grows(model, tmp_path):
@@ -519,6 +524,24 @@ def test_a_clock_that_is_set_changes_no_verdict(jump, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_remembered_boot_time_changes_no_verdict(jump, tmp_path, monkeypatch):
+    create, boot = psutil.Process.create_time, psutil.boot_time
+    since, known = create(psutil.Process()) - boot(), {"boot": boot(), "now": boot()}
+
+    def asked():
+        known["boot"] = known["now"]
+        return known["now"]
+
+    # psutil before 7.1 counts from the boot time that it was last asked for
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: since + known["boot"])
+    monkeypatch.setattr(psutil, "boot_time", asked)
+    store = str(tmp_path / "p.zarr")
+    with locks.hold(store):
+        known["now"] += jump
+        cannot_hold("is at work", store, clear=True)
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
 def test_a_heartbeat_is_judged_alike_while_the_clock_is_set(jump, tmp_path, monkeypatch):
     store, clock, looks = str(tmp_path / "p.zarr"), time.time, []
 
@@ -669,8 +692,12 @@ def test_a_record_that_cannot_be_written_stops_the_run_before_its_work(stored, t
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "run.json"
     line = refused("predict", stored, source, output, "--record", place, "--scheduler", scheduler)
-    assert "cannot write the record of the run" in line
+    assert line.count("cannot write the record of the run") == 1
     assert sorted(os.listdir(tmp_path)) == ["file", "in.zarr"]
+    before = files(source)
+    line = refused("predict", stored, source, output, "--record", source, "--scheduler", scheduler)
+    assert "Is a directory" in line
+    assert files(source) == before
 
 
 # -- object stores ---------------------------------------------------------------------------

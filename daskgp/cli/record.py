@@ -107,7 +107,8 @@ class Record:
         except Exception as error:
             if failure is None:
                 raise
-            failure.add_note(str(error))
+            if str(error) != str(failure):
+                failure.add_note(str(error))
 
 
 def _now() -> str:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import dask
-from distributed import Scheduler
+from distributed import Scheduler, Worker
 from distributed.config import defaults
 from distributed.spans import SpansSchedulerExtension
 
@@ -63,6 +63,10 @@ class _NoSpans(SpansSchedulerExtension):
         """What workers say of their tasks is summed by the scheduler itself."""
 
 
-def dask_setup(scheduler: Scheduler) -> None:
-    """Keep no record of graphs; the name is that which Dask looks for in a preloaded module."""
-    scheduler.extensions["spans"] = _NoSpans(scheduler)
+def dask_setup(server: Scheduler | Worker) -> None:
+    """Keep no record of graphs; the name is that which Dask looks for in a preloaded module.
+
+    A worker that preloads the module is left as it is: the records are those of its scheduler.
+    """
+    if isinstance(server, Scheduler):
+        server.extensions["spans"] = _NoSpans(server)

@@ -34,6 +34,10 @@ class Written(NamedTuple):
     skipped: int
 
 
+class _ChangedError(StoreError):
+    """Predictions are of other rows than the input has; going on does not mend that."""
+
+
 class Job(NamedTuple):
     """What to predict into a store.
 
@@ -74,7 +78,9 @@ def is_done(job: Job) -> bool:
     target = predictions.find_complete(job.output, inputs, job.solved, job.solved.token)
     if target is None or job.verify or target.rows != inputs.rows:
         return False
-    return bool((target.done() & _unchanged(inputs, target)).all())
+    done, same = target.done(), _unchanged(inputs, target)
+    # without its lock the output may grow from one look to the next
+    return len(done) == len(same) and bool((done & same).all())
 
 
 def write_held(
@@ -124,7 +130,7 @@ def write_held(
     except Exception as error:
         if new and claim.held() and not target.done().any():
             io.remove(job.output)
-        else:
+        elif not isinstance(error, _ChangedError):
             error.add_note("the same prediction with --resume (resume=True) goes on from here")
         raise
     skipped = inputs.rows - rows
@@ -190,7 +196,7 @@ def _check_done(
     root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
     wrong = look[np.not_equal(executor.compute(root, nodes, "check"), target.checksums()[look])]
     if len(wrong):
-        raise StoreError(
+        raise _ChangedError(
             f"predictions {target.url}: rows {starts[wrong[0]]} to {starts[wrong[0] + 1] - 1} of "
             f"the input have changed since they were predicted ({len(wrong)} of {len(look)} "
             "chunks compared): remove the predictions and predict again"

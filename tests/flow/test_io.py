@@ -300,7 +300,7 @@ def test_a_store_that_is_being_written_is_no_dataset_yet(tmp_path):
     with io.dataset_writer(url, "abc", "y", 10) as writer:
         writer.append(*table())
         for opening in (daskgp.open_dataset, io.open_inputs):
-            with pytest.raises(StoreError, match=r"is incomplete: remove it and convert again$"):
+            with pytest.raises(StoreError, match=r"is incomplete: wait .* convert again$"):
                 opening(url)
     assert len(daskgp.open_dataset(url)[0]) == 57
 

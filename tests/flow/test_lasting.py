@@ -44,6 +44,13 @@ def test_rounds_leave_no_record_of_their_graphs(cluster):
     assert not cluster.scheduler.extensions["spans"].spans
 
 
+def test_a_worker_that_preloads_the_module_is_left_as_it_is(cluster):
+    (worker,) = cluster.workers.values()
+    before = dict(worker.extensions)
+    lasting.dask_setup(worker)
+    assert worker.extensions == before
+
+
 def test_logs_of_all_processes_are_short_and_workers_do_not_profile(cluster):
     (worker,), scheduler = cluster.workers.values(), cluster.scheduler
     with Client(cluster, set_as_default=False) as client:

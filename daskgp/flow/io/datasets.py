@@ -124,7 +124,10 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
             f"{str(url)[: -len(end)]}.zarr{options}"
         ) from error
     if group.attrs.get("complete") is False:  # stores of others do not say
-        raise StoreError(f"dataset {url} is incomplete: remove it and convert again")
+        raise StoreError(
+            f"dataset {url} is incomplete: wait until it is written, or, if its writer was "
+            "stopped, remove it and convert again"
+        )
     return group
 
 

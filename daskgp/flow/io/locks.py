@@ -94,8 +94,8 @@ class Holder:
     @classmethod
     def here(cls, run: str) -> Holder:
         """The holder that this process is."""
-        me = psutil.Process()
-        return cls(run, platform.node(), _space(), me.pid, _started(me))
+        me, started = _process(os.getpid())
+        return cls(run, platform.node(), _space(), me.pid, started)
 
     @classmethod
     def parse(cls, content: bytes) -> Holder:
@@ -120,8 +120,8 @@ class Holder:
         if (self.host, self.space) != (platform.node(), _space()):
             return None
         try:
-            process = psutil.Process(self.pid)
-            same = abs(_started(process) - self.started) < 1.0
+            process, started = _process(self.pid)
+            same = abs(started - self.started) < 1.0
             return same and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.NoSuchProcess, ValueError, OverflowError):
             return False
@@ -136,9 +136,15 @@ def _space() -> str:
     return os.readlink(NAMESPACE) if os.path.exists(NAMESPACE) else ""
 
 
-def _started(process: psutil.Process) -> float:
-    """When a process started; on Linux since the boot, which moves with no clock that is set."""
-    return process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0)
+def _process(pid: int) -> tuple[psutil.Process, float]:
+    """A process, and when it started; on Linux since the boot, which moves with no clock set.
+
+    Earlier versions of psutil add the time of the boot that was asked for last, so that is asked
+    for anew, and first.
+    """
+    boot = psutil.boot_time() if psutil.LINUX else 0.0
+    process = psutil.Process(pid)
+    return process, process.create_time() - boot
 
 
 @contextmanager

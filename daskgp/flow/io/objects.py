@@ -55,7 +55,7 @@ def replace(url: str, content: bytes) -> None:
     part = f"{path}.{uuid.uuid4().hex}.partial"
     try:
         fs.pipe_file(part, content)
-        fs.mv(part, path)
+        os.replace(part, path)  # a folder in its place is an error
     finally:
         if fs.exists(part):
             fs.rm_file(part)
