@@ -4,9 +4,10 @@
 
 A cycle fits SGPR and predicts a store, again and again by the same client, scheduler and workers:
 those of a local cluster, whose scheduler lives in the client, then processes of their own, started
-as the guide to clusters says.  The resident memory of each process is printed after the tenth cycle,
-every fifty and at the end, a line of JSON each, with its growth in percent.  Then the seconds of a
-short fit of SGPR over TCP on one, two and four workers, and how many times as fast as one they are.
+as the guide to clusters says.  The resident memory of each process is printed after the tenth
+cycle, every fifty and at the end, a line of JSON each, with its growth in percent.  Then the
+seconds of a short fit of SGPR over TCP on one, two and four workers, and how many times as fast as
+one they are.
 """
 
 from __future__ import annotations
