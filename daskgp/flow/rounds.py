@@ -37,6 +37,8 @@ T = TypeVar("T")
 FAN_IN = 8
 KEEP_SHARE = 0.15
 """Share of the workers' memory for factors that wait for the gradient."""
+SIDE_BY_SIDE = 16
+"""Small blocks that a GPU factors at a time."""
 
 
 def map_reduce(
@@ -250,16 +252,24 @@ class _BlockTask:
 
     def local(self, windows: tuple[Window, ...], prepared: Any) -> Any:
         def work(most: int) -> Any:
-            there = move(prepared, device)
-            found = (
-                self.model.local(there, block, near)
-                for block, near in self._blocks(windows, most, device)
-            )
+            found = self._summaries(windows, move(prepared, device), most, device)
             return move(functools.reduce(self.model.combine, found), "cpu")
 
         with single_blas_thread():
             device = self._device()
             return self._fitting(work, windows, prepared, device)
+
+    def _summaries(
+        self, windows: tuple[Window, ...], prepared: Any, most: int, device: str
+    ) -> Iterator[Any]:
+        """Summaries of blocks; of several together where a GPU factors small ones side by side."""
+        blocks, many = self._blocks(windows, most, device), getattr(self.model, "local_many", None)
+        if many is None or device == "cpu":
+            for block, near in blocks:
+                yield self.model.local(prepared, block, near)
+            return
+        while few := list(itertools.islice(blocks, SIDE_BY_SIDE)):
+            yield many(prepared, few)
 
     def keep(self, windows: tuple[Window, ...], prepared: Any) -> tuple[Any, list[Any]]:
         """``local``, with the factors of the blocks, on the host."""

@@ -20,6 +20,7 @@ from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows
 from daskgp.flow.partition import Span, alone, even
 from daskgp.model import Block, Theta
+from daskgp.models import lma
 from daskgp.models.sgpr import SGPR
 from daskgp.scaling import identity
 from tests.flow import gpu
@@ -262,6 +263,31 @@ def test_rows_go_to_the_device_once_a_task_and_do_not_come_back(cupy, estimator,
     cupy.cuda.log.clear()
     estimator.predict(problem()[0][:N])
     assert sum(1 for e in cupy.cuda.log if e[0] == "asarray") < small  # the state stayed there
+
+
+@pytest.mark.parametrize("method", [daskgp.LMA, daskgp.PIC])
+@pytest.mark.parametrize("iterations", [0, 2])
+def test_local_methods_fit_and_predict_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, method, iterations):
+    X, y = problem()
+    order, few = np.argsort(X[:, 0]), []
+    X, y = X[order], y[order]
+    many = lma.LMA.local_many
+
+    def counted(self, prepared, windows):
+        few.append(len(windows))
+        return many(self, prepared, windows)
+
+    monkeypatch.setattr(lma.LMA, "local_many", counted)
+    monkeypatch.setattr(rounds, "per_task", lambda count, block_rows: 5)
+    trained = {"optimizer": "l-bfgs", "max_iter": iterations} if iterations else {"optimizer": None}
+    settings = {"n_support": 6, "block_rows": 20, "progress": False, **trained}
+    wanted, found = (method(device=d, **settings).fit(X, y) for d in ("cpu", "gpu"))
+    assert few
+    assert max(few) > 1  # windows side by side
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-8)
+    np.testing.assert_allclose(
+        found.predict(X[::7], return_std=True), wanted.predict(X[::7], return_std=True), rtol=1e-6
+    )
 
 
 def test_predictions_are_cut_to_what_fits(cupy):
