@@ -211,9 +211,8 @@ def test_a_score_is_computed_again_where_all_workers_are_lost(stores, four, tmp_
         timer.join()
 
 
-@pytest.mark.parametrize(
-    "kept", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lazy", "persisted"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [False, True], ids=["lazy", "persisted"])
 def test_a_worker_killed_while_a_dask_array_is_predicted_changes_nothing(
     kept, stores, four, tmp_path, dasks_own
 ):

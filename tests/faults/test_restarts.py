@@ -61,6 +61,7 @@ def lma():
     return daskgp.LMA(n_support=10, block_rows=30, max_iter=3, progress=False)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_somebody_else_restarts_does_the_round_again(data, cluster, disturbed):
     cluster.start(2).wait()
     given = daskgp.open_dataset(data)
