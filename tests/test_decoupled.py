@@ -1143,6 +1143,7 @@ def test_the_command_fits_predicts_scores_and_describes(
     assert succeed("plan", data, *chosen, "--json")["fits"] is True
 
 
+@pytest.mark.slow
 def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
     data, T, tmp_path, scheduler, monkeypatch
 ):

@@ -707,6 +707,7 @@ def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
     assert sorted(os.listdir(tmp_path)) == ["stopped.zarr", "whole.zarr"]
 
 
+@pytest.mark.slow
 def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path, scheduler):
     killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
     chosen = (*options("expert=exact", "training=admm", "max_iter=15"), "--scheduler", scheduler)

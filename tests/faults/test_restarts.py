@@ -210,7 +210,8 @@ def test_workers_killed_at_random_times_change_no_bit_of_a_fit(data, cluster, tm
     assert found == wanted
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [20])
 def test_predictions_killed_at_random_times_are_finished_by_resume(
     data, scheduler, tmp_path, number
 ):
