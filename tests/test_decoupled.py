@@ -785,6 +785,8 @@ def test_labels_that_cannot_be_observed_are_not_scored(likelihood, lazy, table):
         InputError, match=f"3 targets .* the {likelihood} likelihood takes only|whole"
     ):
         model.score(*given)
+    with pytest.raises(InputError, match="y has type <U1, numbers are needed"):
+        model.score(X, ["a"] * N)
 
 
 def test_training_that_ends_at_its_limits_is_remarked_upon(table, caplog):

@@ -21,7 +21,7 @@ from daskgp.estimators.ascending import Ascending, Fit, no_rows
 from daskgp.estimators.settings import check_settings
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow.cluster import Executor, freed_memory_is_kept
-from daskgp.flow.io import grids
+from daskgp.flow.io import grids, reading
 from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.io.snapshots import Snapshots
 from daskgp.flow.solved import Solved, check_columns
@@ -278,7 +278,9 @@ def _remark_on_limits(kernel: Kernel, at: np.ndarray) -> None:
 
 def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
     """How many values the likelihood cannot give."""
-    return (~likelihood.supports(y if isinstance(y, da.Array) else np.asarray(y, float))).sum()
+    y = y if isinstance(y, da.Array) else np.asarray(y)
+    reading.check_kind("y", y)
+    return (~likelihood.supports(y)).sum()
 
 
 def _check_targets(
