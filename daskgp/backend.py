@@ -102,8 +102,7 @@ def resolve_device(device: str) -> str:
     """
     if device == "cpu":
         return "cpu"
-    if device not in ("auto", "gpu"):
-        raise SettingError(f"device must be 'auto', 'cpu' or 'gpu', not {device!r}")
+    check_device(device)
     reason = _why_no_gpu()
     if device == "gpu":
         if reason:
@@ -115,6 +114,12 @@ def resolve_device(device: str) -> str:
         level = logging.WARNING if reason and reason != _MISSING else logging.INFO
         logger.log(level, "device='auto' chose the %s%s", chosen, f": {reason}" if reason else "")
     return chosen
+
+
+def check_device(device: str) -> None:
+    """SettingError for a device that is none of the three."""
+    if device not in ("auto", "cpu", "gpu"):
+        raise SettingError(f"device must be 'auto', 'cpu' or 'gpu', not {device!r}")
 
 
 def why_no_gpu() -> str:

@@ -7,6 +7,7 @@ LAPACK; any other array module takes the generic path through its own ``linalg``
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -144,7 +145,13 @@ def _mirror(A: np.ndarray) -> None:
         for j in range(0, i, _BLOCK):
             A[j : j + _BLOCK, i:stop] = A[i:stop, j : j + _BLOCK].T
         corner = A[i:stop, i:stop]
-        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        np.copyto(corner, corner.T.copy(), where=_above(stop - i))
+
+
+@functools.cache
+def _above(m: int) -> np.ndarray:
+    """Which entries (m, m) are above the diagonal; for the orders of blocks."""
+    return ~np.tri(m, dtype=bool)
 
 
 def solve_lower(L: Array, B: Array) -> Array:
@@ -287,8 +294,13 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
 
 
 def cholesky_stack(A: Array) -> Array:
-    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on."""
+    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on.
+
+    A stack of one matrix, here and below, is left to the routines for large ones.
+    """
     xp = namespace(A)
+    if len(A) == 1:
+        return cholesky(A[0], jitter=0.0)[0][None]
     if is_numpy(xp) or not A.size:
         return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
     try:
@@ -300,14 +312,16 @@ def cholesky_stack(A: Array) -> Array:
     return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
 
 
-def whiten_stack(L: Array, K: Array) -> Array:
+def whiten_stack(L: Array, K: Array, overwrite: bool = False) -> Array:
     """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
 
     By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
     device busy, triangular solves of small matrices do not.
     """
     xp, m = namespace(L, K), L.shape[-1]
-    A = K.astype(_common(L, K))
+    if len(L) == 1:
+        return whiten_rows(L[0], K[0], overwrite)[None]
+    A = K.astype(_common(L, K), copy=not overwrite)
     for j in range(0, m, _BLOCK):
         stop = min(j + _BLOCK, m)
         block = A[:, :, j:stop]
@@ -316,6 +330,37 @@ def whiten_stack(L: Array, K: Array) -> Array:
         inverse = _inverse_triangles(L[:, j:stop, j:stop])
         A[:, :, j:stop] = xp.matmul(block, inverse.transpose(0, 2, 1))
     return A
+
+
+def unwhiten_stack(L: Array, A: Array, overwrite: bool = False) -> Array:
+    """A_i L_i^-1 of stacked factors (g, m, m) and rows (g, n, m), as ``whiten_stack``."""
+    xp, m = namespace(L, A), L.shape[-1]
+    if len(L) == 1:
+        return unwhiten_rows(L[0], A[0], overwrite)[None]
+    X = A.astype(_common(L, A), copy=not overwrite)
+    for j in reversed(range(0, m, _BLOCK)):
+        stop = min(j + _BLOCK, m)
+        block = X[:, :, j:stop]
+        if stop < m:
+            block = block - xp.matmul(X[:, :, stop:], L[:, stop:, j:stop])
+        X[:, :, j:stop] = xp.matmul(block, _inverse_triangles(L[:, j:stop, j:stop]))
+    return X
+
+
+def inverse_stack(L: Array) -> Array:
+    """(L_i L_i')^-1 of stacked factors (g, m, m)."""
+    xp, m = namespace(L), L.shape[-1]
+    if len(L) == 1:
+        return inverse_from_factor(L[0])[None]
+    eye = xp.broadcast_to(xp.eye(m, dtype=_common(L)), L.shape)
+    half = whiten_stack(L, eye)  # L^-T
+    return xp.matmul(half, half.transpose(0, 2, 1))
+
+
+def logdet_stack(L: Array) -> Array:
+    """Logarithms (g,) of |L_i L_i'| of stacked factors (g, m, m)."""
+    xp = namespace(L)
+    return 2.0 * xp.log(xp.diagonal(L, 0, 1, 2).astype(np.float64)).sum(axis=1)
 
 
 def _inverse_triangles(L: Array) -> Array:
@@ -383,9 +428,11 @@ def lower_times_lower(A: Array, B: Array) -> Array:
     if not is_numpy(xp):
         return xp.tril(A @ B)
     found = np.zeros((m, m), np.result_type(A, B))
-    for j in range(0, m, _WIDE):
-        stop = j + _WIDE
-        np.matmul(A[j:, j:], B[j:, j:stop], out=found[j:, j:stop])
+    for i in range(0, m, _WIDE):
+        rows = slice(i, min(i + _WIDE, m))
+        for j in range(0, rows.stop, _WIDE):
+            own = slice(j, j + _WIDE)
+            np.matmul(A[rows, j : rows.stop], B[j : rows.stop, own], out=found[rows, own])
     return found
 
 

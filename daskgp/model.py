@@ -207,23 +207,27 @@ class Model(Protocol[Prepared, Stats, State]):
 class LocalModel(Model[Prepared, Stats, State], Protocol):
     """A method whose predictions read training rows back (``keeps_rows``)."""
 
-    def local_and_window(
-        self, prepared: Prepared, block: Block, near: Sequence[Block] = ()
-    ) -> tuple[Stats, Any]:
-        """``local``, and what ``local_vjp`` takes as ``window`` to save work."""
+    def local_many(
+        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
+    ) -> Stats:
+        """The summary of several blocks, each with those near it."""
 
-    def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
-        """Bytes of what ``local_and_window`` keeps of a block with those near it."""
+    def local_and_windows(
+        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
+    ) -> tuple[Stats, list[Any]]:
+        """``local_many``, and for each block what ``local_vjp_many`` takes to save work."""
 
-    def local_vjp(
+    def local_vjp_many(
         self,
         prepared: Prepared,
-        block: Block,
+        windows: Sequence[tuple[Block, Sequence[Block]]],
         cotangent: Any,
-        near: Sequence[Block] = (),
-        window: Any = None,
+        factored: Sequence[Any] | None = None,
     ) -> ThetaBar:
-        """As for every method."""
+        """The sum of ``local_vjp`` over several blocks."""
+
+    def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
+        """Bytes of what ``local_and_windows`` keeps of a block with those near it."""
 
     def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Any:
         """What predictions need of a block and those around it; its ``nbytes`` are known."""

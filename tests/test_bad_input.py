@@ -17,6 +17,7 @@ from commands import dataset, files, one_line, refused, rows, start, succeed
 
 import daskgp
 from daskgp import kernels
+from daskgp.errors import SettingError
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "max_iter=2")
 
@@ -195,6 +196,7 @@ def test_an_output_that_is_something_else(there, data, fitted, tmp_path):
         other.write_text("mine")
     elif there == "a folder":
         other.mkdir()
+        (other / "mine").write_text("keep")
     elif there == "a Zarr group":
         zarr.create_group(other)
     else:
@@ -508,6 +510,7 @@ def test_saving_over_a_store_and_below_a_file(fitted, tmp_path):
         ({"train_inducing": "yes"}, "train_inducing='yes'"),
         ({"store": 3}, "store=3: give the path"),
         ({"store": ""}, "store='': give the path"),
+        ({"store": " "}, "store=' ': give the path"),
         ({"kernel": "matern32(x=1)"}, "it has lengthscale, variance, ard, active_dims"),
         ({"kernel": "rbf(name=1)"}, "it has lengthscale, variance, ard, active_dims"),
     ],
@@ -686,10 +689,46 @@ def test_labels_of_rows_that_are_left_out_may_be_anything():
     assert model.n_rows_ == 298
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (("fit", "IN", "", "--model", "sgpr"), "'MODEL': it is blank: give a value (see"),
+        (("fit", "IN", " ", "--model", "sgpr"), "'MODEL'"),
+        (("fit", "", "OUT", "--model", "sgpr"), "'DATA'"),
+        (("fit", "IN", "OUT", "--model", "sgpr", "--config", ""), "'--config'"),
+        (("fit", "IN", "OUT", "--model", "sgpr", "--scheduler", ""), "'--scheduler'"),
+        (("predict", "M", "IN", "OUT", "--record", " "), "or leave the option out"),
+        (("convert", "IN", ""), "'DESTINATION'"),
+        (("prepare", "IN", "OUT", "--order", ""), "'--order'"),
+        (("info", ""), "'STORE'"),
+    ],
+)
+def test_blank_text_is_not_taken_for_an_option_left_out(command, named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused(*command)
+    assert "it is blank" in line
+    assert named in line
+    assert os.listdir(tmp_path) == []
+
+
 def test_classes_of_what_has_none():
     model = daskgp.SVGP(**COUPLED).fit(X, Y)
     assert not hasattr(model, "predict_proba")  # as scikit-learn's estimators have it
     with pytest.raises(AttributeError) as error:
         model.predict_proba(X)
-    assert "likelihood='gaussian' has no classes" in str(error.value.__cause__)
-    assert "\n" not in str(error.value.__cause__)
+    says = "SVGP has no predict_proba, as likelihood='gaussian' has no classes: predict(X, include"
+    assert str(error.value).startswith(says)
+    assert "\n" not in str(error.value)
+
+
+def test_a_likelihood_that_is_set_after_a_fit_needs_another_fit():
+    model = daskgp.SVGP(**COUPLED).fit(X, Y)
+    score = model.score(X, Y)
+    model.set_params(likelihood="bernoulli")
+    assert not hasattr(model, "predict_proba")  # those would be no probabilities
+    assert model.score(X, Y) == score
+    assert model.likelihood_.name == "gaussian"
+    with pytest.raises(SettingError, match="learns with 'gaussian', which only fit changes"):
+        model.partial_fit(X, LABELS)
+    model.fit(X, LABELS)
+    assert model.predict_proba(X[:3]).shape == (3, 2)

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import zarr
+from click.shell_completion import ShellComplete
 from commands import (
     dataset,
     files,
@@ -26,6 +27,8 @@ from commands import (
 )
 
 import daskgp
+from daskgp.cli import main
+from daskgp.cli.run import Terminated
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.flow.rounds import Rounds
@@ -180,6 +183,15 @@ def test_plan_says_what_a_fit_needs_and_whether_it_fits(data):
     assert found["bytes_limit"] == 150_000_000
     assert found["fits"] is False
     assert "more memory" in found["remedy"]
+
+
+def test_a_device_that_cannot_be_had_is_refused_wherever_it_is_asked_for(data, fitted, tmp_path):
+    lacks = "device='gpu' cannot be had: cupy is not installed"
+    assert lacks in refused("plan", data, "--model", "sgpr", "--set", "device=gpu")
+    output = tmp_path / "predictions.zarr"
+    for command in (("predict", fitted, data, output), ("score", fitted, data)):
+        assert lacks in refused(*command, "--device", "gpu")
+    assert not output.exists()
 
 
 def test_plan_of_the_package_is_that_of_the_estimator(data):
@@ -422,6 +434,65 @@ def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):
     assert evaluations(model)()
 
 
+@pytest.mark.parametrize(
+    ("ending", "code", "word"),
+    [(KeyboardInterrupt, 130, "interrupted"), (Terminated, 143, "terminated")],
+)
+def test_an_interrupted_fit_says_whether_anything_was_kept(
+    ending, code, word, data, tmp_path, scheduler, monkeypatch
+):
+    store, options = tmp_path / "m.zarr", (*FIT, "--scheduler", scheduler)
+    value_and_gradient, left = Rounds.value_and_gradient, []
+
+    def evaluate(self, theta):
+        if not left:
+            raise ending
+        left.pop()
+        return value_and_gradient(self, theta)
+
+    monkeypatch.setattr(Rounds, "value_and_gradient", evaluate)
+    nothing = f"Error: {word}: nothing was kept"
+    assert refused("fit", data, store, *options, code=code) == nothing
+    assert not store.exists()
+    assert refused("fit", data, store, *options, "--resume", code=code) == nothing
+    left[:] = [1, 2]
+    goes_on = f"Error: {word}: the same command with --resume goes on from here"
+    assert refused("fit", data, store, *options, code=code) == goes_on
+    assert len(list(store.rglob("evaluations/c/*/0"))) == 2
+    assert refused("fit", data, store, *options, "--resume", code=code) == goes_on
+    assert len(list(store.rglob("evaluations/c/*/0"))) == 2
+
+
+def test_a_fit_that_is_interrupted_before_it_has_its_store_promises_nothing(
+    data, tmp_path, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("daskgp.flow.io.locks._take", interrupted)
+    assert refused("fit", data, tmp_path / "m.zarr", *FIT, code=130) == "Error: interrupted"
+
+
+def test_rows_that_were_put_in_order_are_kept_too(data, tmp_path, scheduler, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    store = tmp_path / "m.zarr"
+    lma = ("--model", "lma", "--set", "n_support=5", "--set", "block_rows=50")
+    monkeypatch.setattr("daskgp.estimators.training.train_theta", interrupted)
+    line = refused("fit", data, store, *lma, "--scheduler", scheduler, code=130)
+    assert line == "Error: interrupted: the same command with --resume goes on from here"
+    assert "rows kept" in invoke("info", store).stdout
+    with monkeypatch.context() as arranged:
+        arranged.setattr("daskgp.estimators.lma.arrange", None)  # not needed again
+        refused("fit", data, store, *lma, "--scheduler", scheduler, "--resume", code=130)
+
+
+def test_a_shell_completes_a_command_with_a_blank_argument():
+    complete = ShellComplete(main, {}, "daskgp", "_DASKGP_COMPLETE").get_completions
+    assert "--resume" in [found.value for found in complete(["predict", "", "in.zarr"], "--re")]
+
+
 def test_a_checkpoint_tells_long_arrays_apart(tmp_path):
     X, y = rows(260, d=5)
     Z = X[:250].copy()
@@ -439,6 +510,7 @@ def test_resume_never_touches_a_store_of_another_kind(data, fitted, tmp_path):
     assert files(data) == before
 
 
+@pytest.mark.slow
 def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, scheduler):
     X, y = rows(1_600, seed=2)
     inputs = dataset(tmp_path / "in.zarr", X, y, step=8)

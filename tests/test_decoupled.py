@@ -488,6 +488,7 @@ def test_rows_in_memory_reach_workers(table, T, scheduler):
         )
 
 
+@pytest.mark.slow
 def test_workers_killed_in_training_change_nothing(lanes, table, T, tmp_path, monkeypatch):
     given = daskgp.open_dataset(dataset(tmp_path / "t.zarr", *table, step=STEP))
     wanted = outcome(made("decoupled", max_iter=8).fit(*given), T)
@@ -721,6 +722,7 @@ def test_a_stream_goes_on_after_a_fit(table, T):
             assert model.n_rows_ == 9 * N
 
 
+@pytest.mark.slow
 def test_a_stream_outweighs_the_average_of_a_fit(table, T, monkeypatch):
     monkeypatch.setattr(ascending, "AVERAGE_FROM", 4)
     X, y = table

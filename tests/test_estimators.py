@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import daskgp
 from daskgp import SGPR, ExactGP, kernels, scaling, testing
 from daskgp.errors import InputError, PlanError, SettingError
+from daskgp.estimators import ESTIMATORS
 from daskgp.flow import partition, rounds
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import Rows
@@ -445,6 +446,22 @@ def test_before_a_fit_there_is_nothing_to_predict():
     ):
         with pytest.raises(NotFittedError):
             use(SGPR())
+
+
+SHARED = ("kernel_", "noise_variance_", "n_rows_", "objective_", "history_", "n_iter_")
+FEATURES = ("n_features_in_", "feature_names_in_")
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values())
+def test_before_a_fit_nothing_is_learned(estimator):
+    model = estimator()
+    own = {name for name in dir(estimator) if name.endswith("_") and not name.startswith("_")}
+    assert own >= {*SHARED, *FEATURES}
+    for name in own:
+        assert not hasattr(model, name)
+        with pytest.raises(NotFittedError, match=f"{estimator.__name__} .*not fitted yet") as error:
+            getattr(model, name)
+        assert "\n" not in str(error.value)
 
 
 def test_attributes_of_a_fit():

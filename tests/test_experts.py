@@ -476,15 +476,19 @@ class Stopped(Exception):
 def calls(monkeypatch):
     """Counts the rounds of training; ``stop`` of them may be made."""
     counter = {"made": 0, "stop": None}
-    mapped = rounds_of_experts.Objectives.map
 
-    def counted(self, *arguments):
-        if counter["made"] == counter["stop"]:
-            raise Stopped
-        counter["made"] += 1
-        return mapped(self, *arguments)
+    def counting(a_round):
+        def counted(self, *arguments):
+            if counter["made"] == counter["stop"]:
+                raise Stopped
+            counter["made"] += 1
+            return a_round(self, *arguments)
 
-    monkeypatch.setattr(rounds_of_experts.Objectives, "map", counted)
+        return counted
+
+    objectives = rounds_of_experts.Objectives
+    for name in ("map", "evaluate"):
+        monkeypatch.setattr(objectives, name, counting(getattr(objectives, name)))
     return counter
 
 
@@ -683,15 +687,15 @@ def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     settings = f"expert={expert}", f"partition={partition}", "aggregation=npae"
     chosen = (*options(*settings), "--scheduler", scheduler)
-    mapped, left = rounds_of_experts.Objectives.map, [0, 1]
+    evaluate, left = rounds_of_experts.Objectives.evaluate, [0, 1]
 
-    def fail(self, *arguments):
+    def fail(self, vector):
         if not left:
             raise RunError("workers died")
         left.pop()
-        return mapped(self, *arguments)
+        return evaluate(self, vector)
 
-    monkeypatch.setattr(rounds_of_experts.Objectives, "map", fail)
+    monkeypatch.setattr(rounds_of_experts.Objectives, "evaluate", fail)
     assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
     monkeypatch.undo()
     assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")

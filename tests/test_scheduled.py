@@ -1,8 +1,10 @@
 """Predictions that a scheduler repeats: inputs that grow, runs that overlap, locks and records."""
 
+import dataclasses
 import json
 import os
 import platform
+import random
 import re
 import shutil
 import signal
@@ -10,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -35,10 +39,10 @@ from commands import (
 from dask.callbacks import Callback
 
 import daskgp
-from daskgp.errors import InputError, RunError, SettingError, StoreError
+from daskgp.errors import FullDiskError, InputError, RunError, SettingError, StoreError
 from daskgp.flow import cluster
 from daskgp.flow.cluster import single_blas_thread
-from daskgp.flow.io import locks
+from daskgp.flow.io import locks, objects
 
 STEP = 100
 
@@ -248,6 +252,65 @@ def test_a_growth_may_be_killed_before_any_of_its_writes(model, stored, tmp_path
     assert last > 15
 
 
+def left_by_a_kill(folder, what):
+    """What a kill leaves before a store has its first object."""
+    folder.mkdir()
+    if what:
+        (folder / f"zarr.{32 * '0'}.partial").write_text('{"attr')
+    return str(folder)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("what", ["", "half an object"])
+def test_a_folder_without_a_store_is_nothing(what, resume, model, tmp_path):
+    source = inputs(tmp_path / "in.zarr", 250)
+    output = left_by_a_kill(tmp_path / "out.zarr", what)
+    assert not model.is_predicted(source, output)
+    assert model.predict_store(source, output, resume=resume) == (250, 0)
+    assert model.is_predicted(source, output)
+
+
+def test_a_folder_with_anything_else_is_left_alone(model, tmp_path):
+    source, output = inputs(tmp_path / "in.zarr", 250), tmp_path / "out.zarr"
+    output.mkdir()
+    (output / "zarr.partial").write_text("mine")
+    with pytest.raises(StoreError, match="a folder exists already and is not a prediction store"):
+        model.predict_store(source, str(output), resume=True)
+    assert files(output) == {"zarr.partial": b"mine"}
+
+
+@pytest.mark.parametrize("options", [(), ("--resume",)])
+def test_a_fit_takes_a_folder_without_a_store_too(options, tmp_path, scheduler):
+    source = inputs(tmp_path / "in.zarr", 250)
+    store = left_by_a_kill(tmp_path / "m.zarr", "half an object")
+    settings = ("--set", "n_inducing=5", "--set", "optimizer=none", "--scheduler", scheduler)
+    assert succeed("fit", source, store, "--model", "sgpr", *settings, *options)["rows"] == 250
+    daskgp.load(store)
+
+
+def test_rows_that_a_killed_fit_had_not_begun_to_keep_are_written(tmp_path, scheduler):
+    source, store = inputs(tmp_path / "in.zarr", 250), tmp_path / "m.zarr"
+    marks = {"format": "daskgp-model", "version": 1, "complete": False}
+    zarr.create_group(store, attributes=marks)
+    (store / f"zarr.{32 * '1'}.partial").write_text("{")
+    left_by_a_kill(store / "rows", "half an object")
+    chosen = [f"--set={text}" for text in ("n_support=5", "block_rows=50", "optimizer=none")]
+    options = ("--model", "lma", *chosen, "--scheduler", scheduler, "--resume")
+    assert succeed("fit", source, store, *options)["rows"] == 250
+    daskgp.load(store)
+
+
+@pytest.mark.slow
+def test_a_run_may_be_killed_before_its_output_is_a_store(model, stored, tmp_path):
+    source, whole = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "whole.zarr")
+    model.predict_store(source, whole)
+    output = tmp_path / "out.zarr"
+    assert killed_after(0, stored, source, str(output))
+    assert len(files(output)) == 1  # what Zarr had not moved into its place yet
+    assert model.predict_store(source, str(output), resume=True) == (250, 0)
+    assert predictions(output) == predictions(whole)
+
+
 # -- inputs that changed ---------------------------------------------------------------------
 
 
@@ -436,7 +499,10 @@ def test_a_run_whose_lock_another_took_leaves_its_record_alone(stored, tmp_path,
 
 @pytest.mark.parametrize(
     ("how", "code", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
     how, code, word, stored, tmp_path, scheduler
@@ -459,17 +525,17 @@ def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
 
 
 @contextmanager
-def beating(store):
+def beating(store, **said):
     stop = threading.Event()
 
     def beat():
         count = 0
         while not stop.wait(0.05):
             count += 1
-            foreign(store, beat=count)
+            foreign(store, **said, beat=count)
             os.utime(f"{store}.lock", (9e9, 9e9) if count % 2 else (0, 0))  # clocks that jump
 
-    foreign(store)
+    foreign(store, **said)
     thread = threading.Thread(target=beat)
     thread.start()
     try:
@@ -499,6 +565,36 @@ def test_a_run_on_another_host_is_judged_by_its_heartbeat(tmp_path):
     with locks.hold(store, clear=True) as claim:
         assert claim.held()
     assert not Path(f"{store}.lock").exists()
+
+
+@pytest.mark.parametrize("machine", ["another", ""], ids=["of the same name", "of an old version"])
+def test_a_run_on_a_machine_that_may_be_another_is_judged_by_its_heartbeat(machine, tmp_path):
+    store, mine = str(tmp_path / "p.zarr"), json.loads(locks.Holder.here("abc").content())
+    mine.pop("beat")
+    said = {**mine, "machine": machine, "started": 0.0, "every": 0.1}  # no process here is as old
+    with beating(store, **said):
+        cannot_hold("is at work", store)
+        cannot_hold("is at work", store, resume=True)
+        cannot_hold("so its lock is not cleared", store, clear=True)
+    cannot_hold("add --resume to go on from it, or --clear-lock", store, wait=2.0)
+    with locks.hold(store, resume=True) as claim:  # as after the machine was started again
+        assert claim.held()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_of_an_earlier_version_is_read(tmp_path):
+    store, mine = str(tmp_path / "p.zarr"), json.loads(locks.Holder.here("abc").content())
+    mine.pop("machine")
+    foreign(store, **mine)
+    assert locks.holder_of(store).startswith(f"process {os.getpid()} on host {platform.node()}")
+
+
+def test_a_machine_without_a_number_of_its_own_judges_no_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "BOOT", str(tmp_path / "none"))
+    monkeypatch.setattr(uuid, "getnode", lambda: 0x00_1B_21_00_00_01)  # of a manufacturer
+    assert locks.Holder.here("abc").alive()
+    monkeypatch.setattr(uuid, "getnode", lambda: 0x02_42_AC_11_00_02)  # as containers have it
+    assert locks.Holder.here("abc").alive() is None
 
 
 @pytest.mark.parametrize("started", [-1e9, 0.0, 4e9])
@@ -587,6 +683,105 @@ def test_one_of_many_gets_the_lock(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def left_by_the_dead(store, run):
+    """The lock of a run on this machine whose process is gone."""
+    gone = json.loads(locks.Holder.here(run).content())
+    foreign(store, **{**gone, "started": gone["started"] - 100})
+
+
+def test_one_of_many_gets_the_lock_of_a_dead_run(tmp_path, monkeypatch):
+    rng, many, rounds = random.Random(0), 6, 6
+
+    def slowly(act):
+        def acted(*given):
+            time.sleep(rng.uniform(0.0, 0.006))  # disks take their time
+            return act(*given)
+
+        return acted
+
+    for name in ("create", "read", "replace", "delete"):
+        monkeypatch.setattr(objects, name, slowly(getattr(objects, name)))
+    monkeypatch.setattr(locks, "POLL", 0.01)
+    together, refusals = threading.Barrier(many), []
+
+    def take(store):
+        together.wait()
+        try:
+            with locks.hold(store, clear=True) as claim:
+                together.wait()  # until all have tried
+                assert claim.held()
+                return True
+        except RunError as error:
+            refusals.append(str(error))
+            together.wait()
+            return False
+
+    with ThreadPoolExecutor(many) as pool:
+        for i in range(rounds):
+            store = str(tmp_path / f"{i}.zarr")
+            left_by_the_dead(store, "abc")
+            assert sum(pool.map(take, [store] * many)) == 1
+    assert all("is at work and holds the lock" in line for line in refusals)
+    assert os.listdir(tmp_path) == []
+
+
+RACER = """
+import os, sys, time
+from daskgp.errors import RunError
+from daskgp.flow.io import locks
+
+folder, me, many, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+
+def together(name):
+    open(f"{folder}/{name}-{me}", "x").close()
+    while not all(os.path.exists(f"{folder}/{name}-{i}") for i in range(many)):
+        time.sleep(0.001)
+
+for i in range(rounds):
+    together(f"start-{i}")
+    try:
+        with locks.hold(f"{folder}/{i}.zarr", clear=True) as claim:
+            together(f"tried-{i}")
+            print("got" if claim.held() else "lost")
+    except RunError as error:
+        together(f"tried-{i}")
+        print("refused" if "is at work and holds the lock" in str(error) else error)
+"""
+
+
+@pytest.mark.slow
+def test_one_of_many_processes_gets_the_lock_of_a_dead_run(tmp_path):
+    many, rounds = 4, 20
+    for i in range(rounds):
+        left_by_the_dead(str(tmp_path / f"{i}.zarr"), "abc")
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, tmp_path, *map(str, (me, many, rounds))],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for me in range(many)
+    ]
+    try:
+        said = [process.communicate(timeout=120)[0].split("\n")[:-1] for process in racers]
+    finally:
+        for process in racers:
+            process.kill()
+    ends = [sorted(each) for each in zip(*said, strict=True)]
+    assert ends == [["got", *["refused"] * (many - 1)]] * rounds
+    assert not [name for name in os.listdir(tmp_path) if "lock" in name]
+
+
+def test_a_run_killed_while_it_replaced_a_lock_is_no_obstacle(tmp_path):
+    store = str(tmp_path / "p.zarr")
+    left_by_the_dead(store, "abc")
+    left_by_the_dead(f"{store}.lock", "def")
+    Path(f"{store}.lock.lock").rename(f"{store}.lock.clearing")
+    with locks.hold(store, clear=True) as claim:
+        assert claim.held()
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_heart_beats_and_notices_that_the_lock_is_lost(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(locks, "EVERY", 0.05)
     store = str(tmp_path / "p.zarr")
@@ -601,6 +796,26 @@ def test_a_heart_beats_and_notices_that_the_lock_is_lost(tmp_path, monkeypatch, 
         with pytest.raises(RunError, match="is not this run's any more"):
             claim.check()
     assert json.loads(Path(claim.url).read_text())["host"] == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("a disk"), StoreError("no answer"), FullDiskError("full")]
+)
+def test_a_heart_beats_again_after_a_failure(error, tmp_path, monkeypatch, caplog):
+    read, left = objects.read, [error]
+
+    def failing(url):
+        if threading.current_thread() is not threading.main_thread() and left:
+            raise left.pop()
+        return read(url)
+
+    monkeypatch.setattr(objects, "read", failing)
+    here = locks.Holder.here
+    quick = classmethod(lambda cls, run: dataclasses.replace(here(run), every=0.02))
+    monkeypatch.setattr(locks.Holder, "here", quick)
+    with locks.hold(str(tmp_path / "p.zarr")) as claim:
+        wait_until(lambda: json.loads(read(claim.url))["beat"] > 2)
+    assert f"cannot be written: {error}" in caplog.text
 
 
 @pytest.mark.parametrize("wait", [-1.0, float("nan"), float("inf")])
@@ -741,9 +956,12 @@ def test_the_same_holds_on_s3(model, bucket):
         model.predict_store(source, output, resume=True)
     assert counts == {"predict": 0, "check": 1}
     assert locks.holder_of(output) is None
-    with locks.hold(output) as claim:
+    gone = dataclasses.replace(locks.Holder.here("abc"), started=0.0)
+    assert objects.create(locks.lock_url(output), gone.content())
+    with locks.hold(output, resume=True) as claim:
         assert "running" in locks.holder_of(output)
         assert claim.held()
+    assert locks.holder_of(output) is None
 
 
 def test_input_errors_come_before_the_lock(model, tmp_path):

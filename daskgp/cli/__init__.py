@@ -14,8 +14,9 @@ from contextlib import nullcontext
 
 import click
 
-from daskgp.cli.options import cluster_options, estimator_options, lock_options
+from daskgp.cli.options import cluster_options, device_option, estimator_options, lock_options
 from daskgp.cli.run import Main, Workers, result, verbose_option
+from daskgp.typing import Device
 
 __all__ = ["main"]
 
@@ -178,6 +179,7 @@ def fit(
     metavar="FILE",
     help="Where the JSON record of the run goes, whatever its end.  [default: OUTPUT.run.json]",
 )
+@device_option
 @lock_options
 @cluster_options
 @verbose_option
@@ -188,6 +190,7 @@ def predict(
     resume: bool,
     verify: bool,
     record: str | None,
+    device: Device | None,
     wait: float,
     clear_lock: bool,
     scheduler: str | None,
@@ -209,7 +212,7 @@ def predict(
         from daskgp.flow.scheduled import Job, check_source, is_done, write_held
 
         cluster = Workers(scheduler, workers, memory_limit)
-        solved = load(model_store).solved_
+        solved = load(model_store, device).solved_
         check_source(solved, inputs)
         job = Job(solved, inputs, output, resume, model_store, verify)
         with locks.hold(output, wait, clear_lock, resume) as claim:
@@ -224,11 +227,13 @@ def predict(
 @main.command()
 @click.argument("model_store", metavar="MODEL")
 @click.argument("test")
+@device_option
 @cluster_options
 @verbose_option
 def score(
     model_store: str,
     test: str,
+    device: Device | None,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
@@ -240,7 +245,7 @@ def score(
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator = load(model_store)
+    estimator = load(model_store, device)
     X, y = open_dataset(test)
     with cluster.executor(estimator.solved_.device) as executor:
         found = scores(estimator.solved_, X, y, executor)
@@ -278,13 +283,11 @@ def plan(
     memory_limit: str | None,
 ) -> None:
     """Show what a fit to the dataset store DATA will need, without starting it."""
-    from contextlib import nullcontext
-
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
     from daskgp.errors import PlanError
     from daskgp.flow import gpus
-    from daskgp.flow.cluster import Executor, local_memory_limit
+    from daskgp.flow.cluster import local_memory_limit
     from daskgp.flow.io import open_dataset, rows_of
 
     cluster = Workers(scheduler, workers, memory_limit)
@@ -292,8 +295,8 @@ def plan(
     X, y = open_dataset(data)
     rows, remedy = rows_of(X, y, spill="", shared_memory=True), None
     started = scheduler or measure
-    here = nullcontext(Executor.current())
-    with cluster.executor(estimator.device) if started else here as executor:
+    device = estimator.device
+    with cluster.executor(device, bool(started)) as executor:
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:
@@ -305,17 +308,17 @@ def plan(
             remedy = str(error)
         if measure and remedy is None:
             found = estimator.plan(X, y, measure=True)
-        device = gpus.chosen(executor, estimator.device)
+        where = gpus.chosen(executor, device)
     if as_json:
         verdict = {
             "bytes_limit": limit,
-            "device": device,
+            "device": where,
             "fits": remedy is None,
             "remedy": remedy,
         }
         click.echo(json.dumps(dataclasses.asdict(found) | {"workers": threads} | verdict))
     else:
-        describe_plan(found, limit, remedy, threads, estimator._most_iterations(), device)
+        describe_plan(found, limit, remedy, threads, estimator._most_iterations(), where)
 
 
 def _since(began: float) -> float:

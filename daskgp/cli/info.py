@@ -189,6 +189,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     _add_noise(table, estimator)
     _add_objective(table, estimator)
     table.add_row("dtype", solved.dtype)
+    table.add_row("device", solved.device)
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
     return table

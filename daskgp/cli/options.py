@@ -54,6 +54,16 @@ def lock_options(command: F) -> F:
     return command
 
 
+def device_option(command: F) -> F:
+    """``--device``, as the argument ``device``."""
+    decorate = click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "gpu"]),
+        help="Where to compute.  [default: as the model was fitted]",
+    )
+    return decorate(command)
+
+
 def cluster_options(command: F) -> F:
     """``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
     for decorate in (

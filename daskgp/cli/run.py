@@ -25,7 +25,9 @@ logger = logging.getLogger("daskgp")
 F = TypeVar("F", bound=Callable[..., Any])
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
-RESUMABLE = ("fit", "predict")
+RESUMABLE = "predict"
+"""The command that always goes on from where it was; ``fit`` says by itself where it does."""
+GOES_ON = "the same command with --resume goes on from here"
 
 
 class Failure(click.ClickException):
@@ -40,8 +42,26 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
+class Command(click.Command):
+    """A command that takes no blank text for a path or an option that is left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; a UsageError names the one that is blank."""
+        rest = super().parse_args(ctx, args)
+        if ctx.resilient_parsing:  # a shell completes a command that is half written
+            return rest
+        for parameter in self.params:
+            given = ctx.params.get(parameter.name or "")
+            if isinstance(given, str) and not given.strip():
+                remedy = "" if parameter.required else " or leave the option out"
+                raise click.BadParameter(f"it is blank: give a value{remedy}", ctx, parameter)
+        return rest
+
+
 class Main(click.Group):
     """A group whose commands fail with one plain line on stderr, never with a traceback."""
+
+    command_class = Command
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and leave the process with the exit code of the outcome."""
@@ -70,13 +90,15 @@ class Main(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except (Exception, KeyboardInterrupt) as error:
-            code, line = outcome(error, ctx.invoked_subcommand in RESUMABLE)
+            code, line = outcome(error, ctx.invoked_subcommand == RESUMABLE)
             logger.debug("traceback of the error", exc_info=error)
             raise Failure(line, code) from error
 
 
 def outcome(error: BaseException, resumable: bool = False) -> tuple[int, str]:
     """The exit code and the one line that a command ends with for an error."""
+    # notes such as that a store was kept to go on from
+    notes: list[str] = list(getattr(error, "__notes__", ()))
     if isinstance(error, InputError):
         code, line = BAD_INPUT, str(error)
     elif isinstance(error, DaskgpError):
@@ -84,12 +106,12 @@ def outcome(error: BaseException, resumable: bool = False) -> tuple[int, str]:
     elif isinstance(error, click.Abort | KeyboardInterrupt):
         ended = isinstance(error, Terminated)
         code, line = (TERMINATED, "terminated") if ended else (INTERRUPTED, "interrupted")
-        line += ": the same command with --resume goes on from here" if resumable else ""
+        said = "; ".join([*[GOES_ON] * resumable, *notes])
+        return code, f"{line}: {said}" if said else line
     else:
         code = FAILED
         line = f"the run failed ({type(error).__name__}: {error}); -v logs the traceback"
-    # notes such as that a store was kept to go on from
-    return code, "; ".join([line, *getattr(error, "__notes__", ())])
+    return code, "; ".join([line, *notes])
 
 
 @contextmanager
@@ -188,10 +210,17 @@ class Workers:
             )
 
     @contextmanager
-    def executor(self, device: Device = "cpu") -> Iterator[Executor]:
-        """The cluster at ``--scheduler``, or a local one for as long as the command runs."""
+    def executor(self, device: Device = "cpu", start: bool = True) -> Iterator[Executor]:
+        """The cluster at ``--scheduler``, or a local one for as long as the command runs.
+
+        None is started without ``start``: this process, then.
+        """
+        from daskgp.flow import gpus
         from daskgp.flow.cluster import Executor, connect
 
+        if not (start or self.scheduler):
+            yield Executor.current(device=device)
+            return
         level = logging.WARNING if logger.isEnabledFor(logging.DEBUG) else logging.CRITICAL
         logging.getLogger("distributed").setLevel(level)
         with connect(
@@ -201,4 +230,7 @@ class Workers:
             log_level=level,
             device=device,
         ):
-            yield Executor.current(device=device)
+            executor = Executor.current(device=device)
+            if logger.isEnabledFor(logging.INFO):
+                logger.info("tasks compute on the %s", gpus.chosen(executor, device))
+            yield executor

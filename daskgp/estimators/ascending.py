@@ -13,7 +13,7 @@ from dask import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, scaling
-from daskgp.errors import NumericalError
+from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators import subset, training
 from daskgp.estimators.batched import BATCH_ROWS, POWERS, Batched
 from daskgp.estimators.learning import Bases, Learning
@@ -61,7 +61,13 @@ class Ascending(Batched):
     def likelihood_(self) -> Likelihood:
         """The likelihood with its learned parameters, in standardised units."""
         check_is_fitted(self, "solved_")
-        return likelihoods.by_name(self.likelihood, self.solved_.state.likelihood)
+        return likelihoods.by_name(self._likelihood_name, self.solved_.state.likelihood)
+
+    @property
+    def _likelihood_name(self) -> str:
+        """That of the fit, whatever the setting was changed to since; before one the setting."""
+        fitted = getattr(self, "solved_", None)
+        return str(self.likelihood if fitted is None else fitted.model.likelihood)
 
     def _in_units(self, inputs: np.ndarray) -> np.ndarray:
         scale = self.solved_.scaling
@@ -210,6 +216,11 @@ class Ascending(Batched):
     def _resumed(self, stage: rounds.Rounds) -> tuple[Fit, Run]:
         """The fit and run so far, on other rows."""
         solved = self.solved_
+        if self.likelihood != self._likelihood_name:
+            raise SettingError(
+                f"likelihood={self.likelihood!r}: the model learns with "
+                f"{self._likelihood_name!r}, which only fit changes: set it back or call fit"
+            )
         found = self.likelihood_
         theta = Theta(solved.theta.kernel, float(self.noise_variance))
         fit = Fit(stage, theta, found, solved.state.offset, 0.0, self._seed())

@@ -12,12 +12,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import scaling
-from daskgp.errors import InputError, MemoryRunError, RunError
+from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.planned import Planned
 from daskgp.estimators.predicting import Predicting
-from daskgp.estimators.settings import check_settings
+from daskgp.estimators.settings import check_settings, place
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
@@ -64,7 +64,8 @@ class GaussianProcess(Planned, Predicting):
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool
-            Whether to take over the lock that a dead fit left, of another host too.
+            Whether to take over the lock that a dead fit left, of another host too.  Both belong
+            to a checkpoint, and are refused without one.
 
         Returns
         -------
@@ -80,7 +81,9 @@ class GaussianProcess(Planned, Predicting):
             If the cluster fails, or another fit has the checkpoint; a MemoryRunError where tasks
             ran out of memory.
         """
+        place("checkpoint", checkpoint, "a checkpoint")
         if checkpoint is None:
+            _refuse_alone(wait=wait, clear_lock=clear_lock)
             with _noted("pass checkpoint= to fit, and what is trained is not lost", self):
                 return self._fit(X, y)
         url = str(checkpoint)
@@ -240,6 +243,15 @@ class GaussianProcess(Planned, Predicting):
         check_is_fitted(self, "solved_")
         with locks.hold(str(url), wait, clear_lock, resume=True):
             save(self, url)
+
+
+def _refuse_alone(**settings: float) -> None:
+    """SettingError for what is said of the lock of a checkpoint where there is none."""
+    for name, value in settings.items():
+        if value:
+            raise SettingError(
+                f"{name}={value!r} belongs to a checkpoint: give checkpoint= or leave {name} out"
+            )
 
 
 @contextmanager

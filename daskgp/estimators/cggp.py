@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
 from daskgp import scaling
+from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
@@ -66,6 +67,9 @@ class CGGP(GaussianProcess):
     >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 1e-2)
     True
     """
+
+    residual_ = Learned[float]()
+    n_iter_ = Learned[int]()
 
     model_name: ClassVar[str] = "cggp"
     optimizer: OptimizerName | None = None
@@ -148,18 +152,13 @@ class CGGP(GaussianProcess):
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
         self._remember(stage, theta, state, kept)
 
-    @property
-    def n_iter_(self) -> int:
-        """The steps that conjugate gradients took."""
-        return self._steps
-
     def _solve_system(self, acts: ActionRounds, theta: Theta, y: np.ndarray) -> np.ndarray:
         """Representer weights (n, p), target by target."""
         product, (n, p), found = acts.covariance(theta), y.shape, np.zeros(y.shape)
         operator = LinearOperator(
             (n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=y.dtype
         )
-        self._steps, self.residual_ = 0, 0.0
+        self.n_iter_, self.residual_ = 0, 0.0
         for j in range(p):
             steps: list[None] = []
             found[:, j], _ = cg(
@@ -171,12 +170,13 @@ class CGGP(GaussianProcess):
             )
             size = np.linalg.norm(y[:, j]) or 1.0
             left = float(np.linalg.norm(y[:, j] - operator @ found[:, j]) / size)
-            self._steps, self.residual_ = max(self._steps, len(steps)), max(self.residual_, left)
+            self.n_iter_ = max(self.n_iter_, len(steps))
+            self.residual_ = max(self.residual_, left)
         if self.residual_ > 2 * self.solver_tol:
             logger.warning(
                 "conjugate gradients stopped after %d steps at a relative residual of %.2g: raise "
                 "max_iter or the noise variance",
-                self._steps,
+                self.n_iter_,
                 self.residual_,
             )
         return found

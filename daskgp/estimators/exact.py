@@ -81,5 +81,5 @@ progress
         planning.refuse(plan, limit, wide, fewer)
 
     def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
-        numbers = sorted({min(len(rows), number) for number in (1_024, 2_048)})
+        numbers = sorted({min(len(rows), number) for number in (1_536, 3_072)})
         return [measuring.Probe(self._quick(), number) for number in numbers]

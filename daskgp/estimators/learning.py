@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from daskgp import conditioning, ordering
-from daskgp.basis import Points, make
+from daskgp.basis import Points, Pull, make
 from daskgp.conditioning import Blocks
 from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.steps import Steps, diverging
@@ -91,10 +91,10 @@ class Learning:
         # small solves side by side: more threads of BLAS bring less
         with single_blas_thread(), ThreadPoolExecutor(1) as beside:
             precision = beside.submit(self._precision, parameters)
-            prepared = self._prepare(parameters)
+            prepared, pull = self._prepare(parameters)
             total = self.steps.sums(prepared, pieces, step)
             following = beside.submit(self._natural_step, parameters, total, precision.result())
-            bound = self.steps.model.bound(prepared, total)
+            bound = self.steps.model.bound(prepared, total, pull)
             settled = following.result()
         self._prepared = prepared
         return parameters, Found(bound.value, bound.gradient, settled)
@@ -113,7 +113,7 @@ class Learning:
 
     def validate(self, parameters: Parameters) -> float:
         """Mean log predictive density of held-out rows."""
-        return self.steps.density(self._prepare(parameters), self.validation)
+        return self.steps.density(self._prepare(parameters)[0], self.validation)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The place in the stream, and the groups of functions."""
@@ -151,9 +151,10 @@ class Learning:
             w, root = self.steps.model.natural_step(parameters, total, self.natural, precision)
         return {"shared_weights": w, "root": root}
 
-    def _prepare(self, parameters: Parameters) -> Prepared:
+    def _prepare(self, parameters: Parameters) -> tuple[Prepared, Pull]:
+        model, dtype = self.steps.model, self.steps.dtype
         with single_blas_thread():
-            return self.steps.model.prepare(self.kernel, parameters, self.offset, self.steps.dtype)
+            return model.prepare_with_pull(self.kernel, parameters, self.offset, dtype)
 
     def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
@@ -177,7 +178,7 @@ class Learning:
         if model.form == "direct" or not len(parameters.weights):
             return grown
         # what the new ones explain of the mean's own functions is theirs from now on
-        explained = self._prepare(grown).factors.explained
+        explained = self._prepare(grown)[0].factors.explained
         return grown._replace(
             shared_weights=np.concatenate([parameters.shared_weights, explained[old:]])
         )

@@ -213,6 +213,8 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
     notes: dict[str, Any] = {"history": estimator.history_}
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
+    if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):
+        notes |= {"steps": estimator.n_iter_, "residual": estimator.residual_}
     return notes
 
 
@@ -259,6 +261,9 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     estimator.history_ = list(found.notes.get("history", []))
     if isinstance(estimator, VariationalGP):
         estimator._streamed = found.notes.get("streamed") is True
+    if isinstance(estimator, CGGP) and {"steps", "residual"} <= found.notes.keys():
+        estimator.n_iter_ = int(found.notes["steps"])
+        estimator.residual_ = float(found.notes["residual"])
     return estimator
 
 

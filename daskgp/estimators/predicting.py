@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import linalg, metrics
 from daskgp.errors import SettingError
+from daskgp.estimators.attributes import Learned
 from daskgp.estimators.method import Method
 from daskgp.flow import average as averaging
 from daskgp.flow import predict as prediction
@@ -18,15 +19,20 @@ from daskgp.flow import scheduled
 from daskgp.flow import score as scoring
 from daskgp.flow.cluster import Executor
 from daskgp.flow.solved import Solved
+from daskgp.kernels import Kernel
 
 
 class Predicting(Method):
     """An estimator that may have been fitted."""
 
-    solved_: Solved
-    objective_: float | None
-    n_rows_: int
-    history_: list[dict[str, Any]]
+    solved_ = Learned[Solved]()
+    objective_ = Learned[float | None]()
+    n_rows_ = Learned[int]()
+    history_ = Learned[list[dict[str, Any]]]()
+    kernel_ = Learned[Kernel]()
+    noise_variance_ = Learned[float]()
+    n_features_in_ = Learned[int]()
+    feature_names_in_ = Learned[np.ndarray]()
 
     def predict(
         self,

@@ -53,9 +53,7 @@ def check_settings(estimator: Method) -> None:
     """Raise SettingError for a common setting out of range."""
     for name, allowed in CHOICES.items():
         choice(name, getattr(estimator, name, allowed[0]), allowed)  # not every method has all
-    store = estimator.store
-    if store is not None and not (isinstance(store, str | os.PathLike) and str(store)):
-        raise SettingError(f"store={store!r}: give the path or URL of a folder, or None")
+    place("store", estimator.store, "a folder")
     positive("noise_variance", estimator.noise_variance)
     if estimator.tol is not None or not estimator.chooses_tol:
         positive("tol", estimator.tol)
@@ -86,6 +84,12 @@ def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise SettingError unless a setting is one of those allowed, and no look-alike."""
     if not any(value is one or (type(value) is str and value == one) for one in allowed):
         raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+
+
+def place(name: str, value: Any, what: str) -> None:
+    """Raise SettingError unless a setting is None, or a path or URL that is not blank."""
+    if value is not None and not (isinstance(value, str | os.PathLike) and str(value).strip()):
+        raise SettingError(f"{name}={value!r}: give the path or URL of {what}, or None")
 
 
 def positive(name: str, value: Any, or_zero: bool = False) -> None:

@@ -11,13 +11,14 @@ from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics, scaling
+from daskgp.backend import resolve_device
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import training
 from daskgp.estimators.ascending import Ascending, Fit, no_rows
+from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.settings import check_settings
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow.cluster import Executor, freed_memory_is_kept
@@ -38,14 +39,15 @@ WATCHED = ("kernel", "likelihood")
 """Parameters that the history names."""
 
 
-def _has_classes(estimator: VariationalGP) -> bool:
-    """True, or SettingError for what has no ``predict_proba`` then."""
-    if not str(estimator.likelihood).startswith("bernoulli"):
-        raise SettingError(
-            f"likelihood={estimator.likelihood!r} has no classes: predict(X, include_noise=True) "
-            "gives the distribution of y"
-        )
-    return True
+def _without_classes(estimator: VariationalGP) -> str | None:
+    """Why an estimator has no ``predict_proba``."""
+    name = estimator._likelihood_name
+    if name.startswith("bernoulli"):
+        return None
+    return (
+        f"{type(estimator).__name__} has no predict_proba, as likelihood={name!r} has no classes: "
+        "predict(X, include_noise=True) gives the distribution of y"
+    )
 
 
 class VariationalGP(Ascending):
@@ -77,7 +79,7 @@ class VariationalGP(Ascending):
         """
         return super().predict(X, return_std, return_cov, include_noise)
 
-    @available_if(_has_classes)
+    @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of 0 and 1 at X, (n, 2), for a Bernoulli likelihood; lazy for dask X.
 
@@ -94,11 +96,12 @@ class VariationalGP(Ascending):
 
     def score(self, X: Any, y: Any) -> float:
         """R² of the mean of y at X; for a Bernoulli likelihood the share of right classes."""
-        if not likelihoods.by_name(self.likelihood).discrete:
+        if not likelihoods.by_name(self._likelihood_name).discrete:
             return super().score(X, y)
         likelihood = self.likelihood_
         likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))
-        error = _wrong_classes if self.likelihood.startswith("bernoulli") else metrics.nmse
+        classes = self._likelihood_name.startswith("bernoulli")
+        error = _wrong_classes if classes else metrics.nmse
         return 1.0 - self._error(X, y, self.predict(X, include_noise=True), error)
 
     # -- stages ----------------------------------------------------------------------------------
@@ -196,6 +199,7 @@ class VariationalGP(Ascending):
         """
         check_settings(self)
         self._check()
+        resolve_device(self.device)
         executor = Executor(None, False, here=True)
         rows = io.rows_of(X, y, None, True, self.block_rows)
         if not len(rows):

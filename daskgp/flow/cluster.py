@@ -24,7 +24,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster, Security, Wo
 from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 
-from daskgp.backend import resolve_device
+from daskgp.backend import check_device, resolve_device
 from daskgp.errors import InputError, MemoryRunError
 from daskgp.flow import gpus, lasting, recovery, tls, versions
 from daskgp.flow.process import freed_memory_is_kept as freed_memory_is_kept
@@ -72,6 +72,7 @@ def connect(
     device : {"auto", "cpu", "gpu"}
         Of the local cluster.  With "gpu" it has a worker for each GPU, which dask-cuda starts if
         there are several; "auto" does so where there are GPUs and no more workers are asked for.
+        With "gpu" the cluster at ``address`` must have workers with one.
 
     Raises
     ------
@@ -80,11 +81,16 @@ def connect(
         limit cannot be read.
     DeviceError
         If there is no GPU for "gpu".
+    SettingError
+        If there is no such device.
     """
+    check_device(device)
     if address is not None:
         _refuse_unusable(address, timeout)
         with lasting.short_records(), Client(address, timeout=timeout) as client:
             versions.check(client)
+            if device == "gpu":
+                gpus.claim(client)
             yield client
         return
     with (
@@ -96,6 +102,7 @@ def connect(
     ):
         lasting.dask_setup(cluster.scheduler)
         client.register_plugin(_IgnoreInterrupts())
+        client.register_plugin(lasting.ForgetNames())
         yield client
 
 

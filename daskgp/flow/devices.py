@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +28,9 @@ READ_ROWS = 8_192
 LEAST_ROWS = 64
 """Rows at a time below which less of them make no room: what is left does not grow with rows."""
 
+SIDE_BY_SIDE = 16
+"""Small pieces, such as blocks or experts, that a GPU factors at a time, at most."""
+
 T = TypeVar("T")
 P = TypeVar("P")
 
@@ -34,7 +38,7 @@ ANOTHER = "use a GPU with more free memory, or device='cpu'"
 FEWER = f"choose fewer inputs of the method, {ANOTHER}"
 
 _proven: dict[str, int] = {}
-"""Rows at a time that a kind of work had to be cut to in this process."""
+"""Rows at a time, or pieces side by side, that a kind of work had to be cut to in this process."""
 _held: list[Callable[[], None]] = []
 """What gives up device arrays that are held only because there is room."""
 
@@ -70,40 +74,98 @@ def shrinking(
     """
     if device == "cpu":
         return work(rows)
-    rows, roomy = min(rows, _proven.get(kind, rows)), False
-    while True:
-        try:
-            where = f"{rows} rows at a time ({kind})"
-            with backend.device_memory_is_named(where, remedy, divided=True):
-                return work(rows)
-        except DeviceMemoryError as error:
-            halved = -(-rows // 2)
-            if halved < LEAST_ROWS:
-                if roomy:
-                    raise
-                halved = rows  # once more in the room that is made
-            seen = error.seen
-        # out here, where nothing refers to the arrays of what failed
-        _make_room()
-        roomy = True
-        if _proven.get(kind, rows) > halved:
-            _proven[kind] = halved
-            logger.warning("%s on %d rows at a time: %d are tried", seen, rows, halved)
-        rows = halved
+
+    def named(rows: int) -> AbstractContextManager[None]:
+        where = f"{rows} rows at a time ({kind})"
+        return backend.device_memory_is_named(where, remedy, divided=True)
+
+    return _halving(work, rows, LEAST_ROWS, kind, "rows at a time", named)
+
+
+def together(
+    work: Callable[[int], T],
+    pieces: int,
+    device: str,
+    kind: str,
+    what: str,
+    remedy: str = ANOTHER,
+) -> T:
+    """``work(number)`` on so many pieces side by side, on half as many where memory runs out.
+
+    On the CPU, which one keeps busy, it is ``work(1)``.
+
+    Parameters
+    ----------
+    work : callable
+        Pure; given how many pieces, none of which can be cut, it may have on the device at a time.
+    pieces : int
+        How many there are; SIDE_BY_SIDE at a time are enough.
+    device, kind, remedy
+        As for ``shrinking``.
+    what : str
+        The largest piece, for people.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If one piece is too much.
+    """
+    if device == "cpu":
+        return work(1)
+
+    def named(_: int) -> AbstractContextManager[None]:
+        return backend.device_memory_is_named(what, remedy)
+
+    unit = f"side by side ({kind})"
+    return _halving(work, min(pieces, SIDE_BY_SIDE), 1, unit, unit, named)
 
 
 def whole(work: Callable[[], T], device: str, what: str, remedy: str = ANOTHER) -> T:
     """``work()`` that cannot be cut; once more where room can be made on the GPU."""
     if device == "cpu":
         return work()
-    try:
-        with backend.device_memory_is_named(what, remedy):
-            return work()
-    except DeviceMemoryError:
-        pass
-    _make_room()
-    with backend.device_memory_is_named(what, remedy):
-        return work()
+
+    def named(_: int) -> AbstractContextManager[None]:
+        return backend.device_memory_is_named(what, remedy)
+
+    return _halving(lambda _: work(), 1, 1, what, "at a time", named)
+
+
+def _halving(
+    work: Callable[[int], T],
+    size: int,
+    least: int,
+    kind: str,
+    unit: str,
+    named: Callable[[int], AbstractContextManager[None]],
+) -> T:
+    """``work`` on half as much until it fits, at last once more in the room that is made."""
+    size, roomy = min(size, _proven.get(kind, size)), False
+    while True:
+        try:
+            with named(size):
+                return work(size)
+        except DeviceMemoryError as error:
+            halved = -(-size // 2)
+            if halved == size or halved < least:
+                if roomy:
+                    raise
+                halved = size
+            seen = error.seen
+        # out here, where nothing refers to the arrays of what failed
+        _make_room()
+        roomy = True
+        if _proven.get(kind, size) > halved:
+            _proven[kind] = halved
+            logger.warning("%s on %d %s: %d are tried", seen, size, unit, halved)
+        size = halved
+
+
+def few(pieces: Iterable[P], most: int) -> Iterator[list[P]]:
+    """The pieces in their order, ``most`` at a time."""
+    coming = iter(pieces)
+    while taken := list(itertools.islice(coming, most)):
+        yield taken
 
 
 def _make_room() -> None:

@@ -6,7 +6,7 @@ as its own objective at its own hyper-parameters.  Experts with few rows share a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple, TypeVar
@@ -21,12 +21,14 @@ from daskgp.flow.io import Rows
 from daskgp.flow.partition import TASK_ROWS, Span, even, parts
 from daskgp.flow.rounds import map_all, map_reduce, node
 from daskgp.model import Block, Model, Theta, ThetaBar, move
+from daskgp.models import exact
 from daskgp.models.exact import Exact
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.sparse_experts import SparseExperts
 from daskgp.scaling import Scaling
 
 T = TypeVar("T")
+P = TypeVar("P")
 CENTRAL_STREAM = 3
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -149,6 +151,18 @@ class Objectives:
         task = partial(_work, self.rounds._reader(), self.model, self.theta, self.with_inputs, work)
         return map_all(task, pieces, self.rounds.executor, "train")
 
+    def evaluate(self, vector: np.ndarray) -> list[tuple[float, np.ndarray]]:
+        """Value and gradient (k,) of every expert at one vector, in their order.
+
+        Unlike ``map`` it may have several small experts factored side by side.
+        """
+        groups = self.rounds._groups(range(len(self.rounds.spans)))
+        shared = (node("vector", vector),)
+        task = partial(
+            _evaluate_all, self.rounds._reader(), self.model, self.theta, self.with_inputs
+        )
+        return map_all(task, groups, self.rounds.executor, "train", shared)
+
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
@@ -209,28 +223,43 @@ class _Reader:
 
 
 def _summarise(
-    reader: _Reader, model: Any, central: Central | None, experts: tuple[int, ...], prepared: Any
+    reader: _Reader,
+    model: SparseExperts | ExactExperts,
+    central: Central | None,
+    experts: tuple[int, ...],
+    prepared: Any,
 ) -> list[Any]:
-    divides = not model.keeps_rows
-
-    def work(i: int, most: int) -> Any:
-        cut = replace(reader, block_rows=most)
-        blocks = cut.streamed if divides else cut.blocks
-        more = () if central is None else (blocks(i, central),)
-        return move(model.summarise(there, blocks(i), *more), "cpu")
-
     with single_blas_thread():
         there = devices.whole(partial(move, prepared, reader.on), reader.on, "what experts share")
-        return [_fitting(partial(work, i), reader, i, divides, model.name) for i in experts]
+        if isinstance(model, ExactExperts):
+            summarise = partial(model.summarise_many, there)
+            return _side_by_side(reader, experts, model.name, reader.blocks, summarise)
+
+        def work(i: int, most: int) -> Any:
+            cut = replace(reader, block_rows=most)
+            more = () if central is None else (cut.streamed(i, central),)
+            return move(model.summarise(there, cut.streamed(i), *more), "cpu")
+
+        found = (partial(work, i) for i in experts)
+        return [devices.shrinking(one, reader.block_rows, reader.on, model.name) for one in found]
 
 
-def _fitting(work: Callable[[int], T], reader: _Reader, i: int, divides: bool, kind: str) -> T:
-    """``work`` on parts of as many rows of expert i as the device has memory for."""
-    most = reader.block_rows
-    if divides:
-        return devices.shrinking(work, most, reader.on, kind)
-    what = f"an expert of {reader.span(i).rows} rows ({kind})"
-    return devices.whole(partial(work, most), reader.on, what)
+def _side_by_side(
+    reader: _Reader,
+    experts: Sequence[int],
+    kind: str,
+    read: Callable[[int], P],
+    work: Callable[[list[P]], list[T]],
+) -> list[T]:
+    """``work`` on what is read of experts that cannot be cut, of several together on a GPU."""
+
+    def some(most: int) -> list[T]:
+        some_of = devices.few(experts, most)
+        return [found for few in some_of for found in work([read(i) for i in few])]
+
+    largest = max(reader.span(i).rows for i in experts)
+    what = f"an expert of {largest} rows ({kind})"
+    return devices.together(some, len(experts), reader.on, kind, what)
 
 
 class _Functions(NamedTuple):
@@ -292,26 +321,60 @@ def _work(
     piece: list[tuple[int, Any]],
 ) -> list[Any]:
     with single_blas_thread():
-        of = partial(_evaluate, model, theta, with_inputs, reader)
+        of = partial(_evaluate_one, model, theta, with_inputs, reader)
         return [work(partial(of, i, _held(reader, i, model)), argument) for i, argument in piece]
 
 
-def _divides(model: Model) -> bool:
-    """Whether an expert may be summarised part by part: its summary is a sum over rows."""
-    return not isinstance(model, Exact)
-
-
 def _held(reader: _Reader, i: int, model: Model) -> Callable[[int], Callable[[], Iterator[Block]]]:
-    """The rows of expert i in parts of so many at most; where one is enough, it is read once."""
+    """The rows of expert i in parts of so many at most; where one is enough, it is read once.
+
+    Parts are used one at a time but where all rows are one matrix.
+    """
 
     @lru_cache(1)
     def held(most: int) -> Callable[[], Iterator[Block]]:
-        return replace(reader, block_rows=most).held(i, _divides(model))
+        return replace(reader, block_rows=most).held(i, not isinstance(model, Exact))
 
     return held
 
 
-def _evaluate(
+def _evaluate_all(
+    reader: _Reader,
+    model: Model,
+    theta: Theta,
+    with_inputs: bool,
+    experts: tuple[int, ...],
+    vector: np.ndarray,
+) -> list[tuple[float, np.ndarray]]:
+    """Objectives of the experts of a task and their gradients (k,), at one vector."""
+    with single_blas_thread():
+        if isinstance(model, Exact):
+            at = theta.from_vector(vector)
+            return _evaluate_exact(reader, model, at, experts, reader.blocks)
+        of = partial(_evaluate_one, model, theta, with_inputs, reader)
+        return [of(i, _held(reader, i, model), vector) for i in experts]
+
+
+def _evaluate_exact(
+    reader: _Reader,
+    model: Exact,
+    theta: Theta,
+    experts: Sequence[int],
+    read: Callable[[int], Iterable[Block]],
+) -> list[tuple[float, np.ndarray]]:
+    """The same of exact experts, wholly on the device."""
+
+    def rows(i: int) -> exact.Rows:
+        return reduce(model.combine, (model.local(theta, block) for block in read(i)))
+
+    def objectives(few: list[exact.Rows]) -> list[tuple[float, np.ndarray]]:
+        found = model.objective_many(theta, few)
+        return [(each.value, each.gradient.to_vector(False)) for each in found]
+
+    return _side_by_side(reader, experts, model.name, rows, objectives)
+
+
+def _evaluate_one(
     model: Model,
     theta: Theta,
     with_inputs: bool,
@@ -324,10 +387,12 @@ def _evaluate(
 
     Blocks are on the device; what is small is solved on the host.
     """
-    device = reader.on
+    device, at = reader.on, theta.from_vector(vector)
+    if isinstance(model, Exact):
+        return _evaluate_exact(reader, model, at, [i], lambda _: held(reader.block_rows)())[0]
 
     def work(most: int) -> tuple[float, np.ndarray]:
-        prepared = model.prepare(theta.from_vector(vector))
+        prepared = model.prepare(at)
         moved, blocks = move(prepared, device), held(most)
         total = reduce(model.combine, (model.local(moved, block) for block in blocks()))
         objective = model.objective(prepared, move(total, "cpu"))
@@ -339,4 +404,4 @@ def _evaluate(
                 gradient = gradient + through.to_vector(with_inputs)
         return objective.value, gradient
 
-    return _fitting(work, reader, i, _divides(model), model.name)
+    return devices.shrinking(work, reader.block_rows, device, model.name)

@@ -49,10 +49,12 @@ def claim(client: Client) -> dict[str, float]:
     if lacking:
         first, reason = next(iter(lacking.items()))
         names = f"{first} and {len(lacking) - 1} others" if len(lacking) > 1 else first
+        remedy = f"start the workers that have a GPU with --resources {RESOURCE}=1"
+        if declared:
+            remedy = f"mend that there, start them without --resources {RESOURCE}=1"
         raise DeviceError(
             f"device='gpu' cannot be had on {len(lacking)} of {len(reasons)} workers, {names}: "
-            f"{reason}; start the workers that have a GPU with --resources {RESOURCE}=1, or ask "
-            "for device='auto' or 'cpu'"
+            f"{reason}; {remedy}, or ask for device='auto' or 'cpu'"
         )
     return {RESOURCE: 1} if declared else {}
 

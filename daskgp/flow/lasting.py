@@ -3,7 +3,8 @@
 They say what a cluster did lately, to people who look for errors in Dask.  Some are filled only
 after thousands of rounds, one is never shortened; a task needs none of them.
 
-``dask scheduler --preload daskgp.flow.lasting`` does without the last, too.
+``--preload daskgp.flow.lasting`` of a scheduler does without the last, too.  Schedulers and workers
+that preload it forget the names of finished tasks, of which Dask keeps 100,000.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import dask
-from distributed import Scheduler, Worker
+from dask.utils import key_split
+from distributed import Scheduler, Worker, WorkerPlugin
 from distributed.config import defaults
 from distributed.spans import SpansSchedulerExtension
+from tornado.ioloop import PeriodicCallback
 
 RECORDS = {
     "distributed.admin.low-level-log-length": 100,
@@ -63,10 +66,35 @@ class _NoSpans(SpansSchedulerExtension):
         """What workers say of their tasks is summed by the scheduler itself."""
 
 
-def dask_setup(server: Scheduler | Worker) -> None:
-    """Keep no record of graphs; the name is that which Dask looks for in a preloaded module.
+FORGET = "daskgp-forget-names"
+FORGET_EVERY = 60.0
+"""Seconds after which the names of tasks are forgotten."""
 
-    A worker that preloads the module is left as it is: the records are those of its scheduler.
+
+def _forget_often(server: Scheduler | Worker) -> None:
+    """Empty, now and then, the cache of the names that keys of tasks begin with."""
+    if FORGET in server.periodic_callbacks:  # preloaded, and asked by the plugin again
+        return
+    often = PeriodicCallback(key_split.cache_clear, 1e3 * FORGET_EVERY)
+    server.periodic_callbacks[FORGET] = often  # which the server stops when it closes
+    server.loop.add_callback(often.start)
+
+
+class ForgetNames(WorkerPlugin):
+    """Workers of a local cluster forget the names of finished tasks."""
+
+    name = FORGET
+
+    def setup(self, worker: Worker) -> None:
+        """Begin."""
+        _forget_often(worker)
+
+
+def dask_setup(server: Scheduler | Worker) -> None:
+    """Forget names of tasks; a scheduler keeps no record of graphs.
+
+    Dask looks for a function of this name in a module that is preloaded.
     """
+    _forget_often(server)
     if isinstance(server, Scheduler):
         server.extensions["spans"] = _NoSpans(server)

@@ -290,7 +290,7 @@ def mark(url: str, source: str) -> None:
 
 def made_from(url: str, source: str) -> bool:
     """Whether a finished store of blocks that was made from ``source`` is at a URL."""
-    if not groups.exists(url):
+    if groups.vacant(url):
         return False
     attributes = groups.open_group(url, "dataset").attrs
     return attributes.get(SOURCE) == source and attributes.get("complete") is True

@@ -37,8 +37,6 @@ T = TypeVar("T")
 FAN_IN = 8
 KEEP_SHARE = 0.15
 """Share of the workers' memory for factors that wait for the gradient."""
-SIDE_BY_SIDE = 16
-"""Small blocks that a GPU factors at a time."""
 
 
 def map_reduce(
@@ -262,27 +260,26 @@ class _BlockTask:
     def _summaries(
         self, windows: tuple[Window, ...], prepared: Any, most: int, device: str
     ) -> Iterator[Any]:
-        """Summaries of blocks; of several together where a GPU factors small ones side by side."""
-        blocks, many = self._blocks(windows, most, device), getattr(self.model, "local_many", None)
-        if many is None or device == "cpu":
-            for block, near in blocks:
-                yield self.model.local(prepared, block, near)
+        """Summaries of blocks, or of ``most`` of a local method's together."""
+        blocks = self._blocks(windows, most, device)
+        if self.model.keeps_rows:
+            model = cast(LocalModel[Any, Any, Any], self.model)
+            yield from (model.local_many(prepared, few) for few in devices.few(blocks, most))
             return
-        while few := list(itertools.islice(blocks, SIDE_BY_SIDE)):
-            yield many(prepared, few)
+        for block, near in blocks:
+            yield self.model.local(prepared, block, near)
 
     def keep(self, windows: tuple[Window, ...], prepared: Any) -> tuple[Any, list[Any]]:
         """``local``, with the factors of the blocks, on the host."""
         model = cast(LocalModel[Any, Any, Any], self.model)
 
         def work(most: int) -> tuple[Any, list[Any]]:
-            there = move(prepared, device)
-            found = (
-                model.local_and_window(there, block, near)
-                for block, near in self._blocks(windows, most, device)
-            )
-            stats, kept = zip(*((move(s, "cpu"), move(w, "cpu")) for s, w in found), strict=True)
-            return functools.reduce(self.model.combine, stats), list(kept)
+            there, stats, kept = move(prepared, device), [], []
+            for few in devices.few(self._blocks(windows, most, device), most):
+                found, factored = model.local_and_windows(there, few)
+                stats.append(found)
+                kept += [move(window, "cpu") for window in factored]
+            return move(functools.reduce(model.combine, stats), "cpu"), kept
 
         with single_blas_thread():
             device = self._device()
@@ -297,18 +294,33 @@ class _BlockTask:
     ) -> ThetaBar:
         def work(most: int) -> ThetaBar:
             there, through = move(prepared, device), move(cotangent, device)
-            more = itertools.repeat(()) if kept is None else ((move(w, device),) for w in kept[1])
-            found = (
-                self.model.local_vjp(there, block, through, near, *window)
-                for (block, near), window in zip(
-                    self._blocks(windows, most, device), more, strict=False
-                )
-            )
+            factored = None if kept is None else kept[1]
+            found = self._gradients(windows, there, through, factored, most, device)
             return functools.reduce(_add_gradients, found)
 
         with single_blas_thread():
             device = self._device()
             return self._fitting(work, windows, prepared, device)
+
+    def _gradients(
+        self,
+        windows: tuple[Window, ...],
+        prepared: Any,
+        cotangent: Any,
+        kept: list[Any] | None,
+        most: int,
+        device: str,
+    ) -> Iterator[ThetaBar]:
+        """Gradients through blocks, or through ``most`` of a local method's together."""
+        blocks = self._blocks(windows, most, device)
+        if self.model.keeps_rows:
+            model, waiting = cast(LocalModel[Any, Any, Any], self.model), iter(kept or ())
+            for few in devices.few(blocks, most):
+                own = [move(window, device) for window in itertools.islice(waiting, len(few))]
+                yield model.local_vjp_many(prepared, few, cotangent, own or None)
+            return
+        for block, near in blocks:
+            yield self.model.local_vjp(prepared, block, cotangent, near)
 
     def _fitting(
         self,
@@ -317,11 +329,12 @@ class _BlockTask:
         prepared: Any,
         device: str,
     ) -> T:
-        """``work`` on as many rows at a time as the device has memory for."""
+        """``work`` on as many rows, or blocks that cannot be cut, as the device has memory for."""
         largest = max(own.rows for own, _ in windows)
         if not self._divides:
             what = f"a block of {largest} rows ({self.model.name})"
-            return devices.whole(partial(work, largest), device, what)
+            pieces = len(windows) if self.model.keeps_rows else 1
+            return devices.together(work, pieces, device, self.model.name, what)
         rows = devices.rows_that_fit(self.model, self._sizes(prepared), largest, device)
         return devices.shrinking(work, rows, device, self.model.name)
 

@@ -111,7 +111,7 @@ def write_held(
         visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
     inputs = predictions.inputs_of(job.source, X)
     notes = {"model": job.model, "input": inputs.url}
-    new = not io.exists(job.output)
+    new = io.vacant(job.output)
     target = predictions.open_or_create(job.output, inputs, solved, solved.token, notes, job.resume)
     try:
         visible.check(executor, target.group["done"], "the output", remedy)

@@ -22,7 +22,7 @@ import numpy as np
 
 from daskgp import basis, likelihoods, linalg, variational
 from daskgp.backend import namespace, number, to_host
-from daskgp.basis import Points
+from daskgp.basis import Points, Pull
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.model import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
@@ -179,6 +179,12 @@ class Decoupled:
 
         Rows will come in ``dtype``.
         """
+        return self.prepare_with_pull(kernel, parameters, offset, dtype)[0]
+
+    def prepare_with_pull(
+        self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
+    ) -> tuple[Prepared, Pull]:
+        """``prepare``, with the pullback of its kernel matrix for ``bound``."""
         parameters = _as(parameters, np.float64)
         logs = {name: to_host(getattr(parameters, name)) for name in ("kernel", "likelihood")}
         parameters = parameters._replace(**logs)
@@ -186,19 +192,19 @@ class Decoupled:
         likelihood = likelihoods.by_name(self.likelihood, parameters.likelihood)
         functions = basis.make(self.basis, kernel)
         Z, T, w = parameters.covariance, parameters.root, parameters.shared_weights
-        gram, _ = functions.gram(Z)
+        gram, pull = functions.gram(Z)
         gram = gram.copy()
         if self.form == "direct":
             factors = variational.direct(gram, T, w)
             kl = variational.direct_kl(factors, parameters.weights.shape[1])
             few = _as(factors, dtype)
-            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl, few)
+            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl, few), pull
         factor, jitter = linalg.cholesky(gram, self.jitter, overwrite=True)
         mixed = functions.among(parameters.residual, parameters.weights, Z).T
         factors = variational.hybrid(factor, T, w, mixed)
         kl = variational.hybrid_kl(factors, w)
         few = _as(factors, dtype)
-        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl, few)
+        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl, few), pull
 
     def local(self, prepared: Prepared, block: Block, draw: Draw) -> Sums:
         """Expected log-likelihood of rows, quadratic form of columns, and their gradients."""
@@ -217,8 +223,11 @@ class Decoupled:
         rest = (_plus(x, y) for x, y in zip(a[2:], b[2:], strict=True))
         return Sums(a.value + b.value, gradient, *rest)
 
-    def bound(self, prepared: Prepared, total: Sums) -> Bound:
-        """Value and gradient, from the sums of all parts; none by T with natural gradients."""
+    def bound(self, prepared: Prepared, total: Sums, pull: Pull | None = None) -> Bound:
+        """Value and gradient, from the sums of all parts; none by T with natural gradients.
+
+        Without ``pull`` the kernel matrix is made again.
+        """
         own, factors = prepared.parameters, prepared.factors
         if self.form == "hybrid":
             w = own.shared_weights
@@ -229,7 +238,8 @@ class Decoupled:
             through = variational.direct_through(factors, total.through, own.root, p)
         functions, Z = basis.make(self.basis, prepared.kernel), own.covariance
         gram_bar = through.gram
-        _, pull = functions.gram(Z)
+        if pull is None:
+            _, pull = functions.gram(Z)
         # the jitter follows the mean diagonal
         share = prepared.jitter * number(gram_bar.trace()) / max(len(gram_bar), 1)
         at = namespace(gram_bar).arange(len(gram_bar))

@@ -5,14 +5,15 @@ Letters: C = K(X, X) + s I = L L', alpha = C^-1 y, s the noise variance, p targe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from daskgp import linalg
-from daskgp.backend import namespace, number
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.model import (
     TILE_ROWS,
     Block,
@@ -24,6 +25,7 @@ from daskgp.model import (
     ThetaBar,
     Want,
 )
+from daskgp.sidebyside import by_size, solved, stacked
 from daskgp.typing import Array
 
 
@@ -65,6 +67,8 @@ class Exact:
 
     def objective(self, prepared: Theta, total: Rows) -> Objective:
         """Log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
+        if not is_numpy(namespace(total.X)):
+            return self.objective_many(prepared, [total])[0]
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         n, p = y.shape
         K, pull = prepared.kernel.pullback(X)
@@ -75,6 +79,15 @@ class Exact:
         C_bar = 0.5 * (alpha @ alpha.T - p * linalg.inverse_from_factor(L))
         noise = prepared.noise_variance * number(C_bar.trace())
         return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
+
+    def objective_many(self, prepared: Theta, totals: Sequence[Rows]) -> list[Objective]:
+        """``objective`` of several sets of rows, each for itself.
+
+        On a device those of one size are factored side by side, and their values come back at once.
+        """
+        if is_numpy(namespace(totals[0].X)):
+            return [self.objective(prepared, total) for total in totals]
+        return by_size(totals, lambda rows: len(rows.X), partial(_side_by_side, prepared))
 
     def local_vjp(
         self, prepared: Theta, block: Block, cotangent: None, near: Sequence[Block] = ()
@@ -123,6 +136,20 @@ class Exact:
             predict=8 * n * (n + TILE_ROWS) + n * row,
             shared=0,
         )
+
+
+def _side_by_side(theta: Theta, totals: list[Rows]) -> Iterator[Objective]:
+    """Objectives of sets of rows of one size, on a device."""
+    tiles = [theta.kernel.pullback(rows.X.astype(np.float64)) for rows in totals]
+    K, y = stacked(K for K, _ in tiles), stacked(rows.y for rows in totals)
+    L, alpha, values = solved(K, theta.noise_variance, y)
+    xp, p = namespace(L), alpha.shape[2]
+    C_bar = 0.5 * (alpha @ alpha.transpose(0, 2, 1) - p * linalg.inverse_stack(L))
+    noise = theta.noise_variance * xp.diagonal(C_bar, 0, 1, 2).sum(axis=1)
+    numbers = to_host(xp.stack([values, noise])).T.tolist()
+    for (value, by_noise), bar, (_, pull) in zip(numbers, C_bar, tiles, strict=True):
+        by_log = pull(bar, overwrite=True).log_parameters
+        yield Objective(value, ThetaBar(by_log, by_noise, None), None)
 
 
 def _factor(K: Array, noise_variance: float) -> Array:

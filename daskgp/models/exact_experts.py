@@ -8,18 +8,20 @@ u_i = C_i^-1 k_i, and v stacks beta_i u_i.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from daskgp import aggregation, linalg, projection
 from daskgp.aggregation import Aggregation
-from daskgp.backend import namespace, number, to_host
+from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.errors import InputError
 from daskgp.model import TILE_ROWS, Block, Experts, Footprint, Moments, Shape, Theta, Want
 from daskgp.projection import Cross, Together
+from daskgp.sidebyside import by_size, solved, stacked
 from daskgp.typing import Array
 
 SOLVED_BYTES = 256 << 20
@@ -104,6 +106,16 @@ class ExactExperts:
         value = -0.5 * number((rows.y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
         return Summary(alpha, value)
+
+    def summarise_many(self, prepared: Theta, experts: Sequence[Iterable[Block]]) -> list[Summary]:
+        """``summarise`` of several experts, on the host.
+
+        On a device those with as many rows are factored side by side, and come back together.
+        """
+        rows = [_joined(list(blocks)) for blocks in experts]
+        if is_numpy(namespace(rows[0].X)):
+            return [self.summarise(prepared, [own]) for own in rows]
+        return by_size(rows, lambda own: len(own.X), partial(_side_by_side, prepared))
 
     @property
     def needs_central(self) -> bool:
@@ -283,6 +295,16 @@ def _factored(theta: Theta, rows: Block) -> tuple[Array, Array, Array]:
     K[at, at] += theta.noise_variance
     L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
     return rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y))
+
+
+def _side_by_side(theta: Theta, experts: list[Block]) -> Iterator[Summary]:
+    """Summaries of experts of one size, which leave the device in one array."""
+    K = stacked(theta.kernel(rows.X) for rows in experts)
+    found = solved(K, theta.noise_variance, stacked(rows.y for rows in experts))
+    g, n, p = found.weights.shape
+    together = [found.weights.reshape(g, n * p), found.values[:, None]]
+    for own in to_host(namespace(found.values).concatenate(together, axis=1)):
+        yield Summary(own[:-1].reshape(n, p), float(own[-1]))
 
 
 def _split(state: State) -> list[Array]:

@@ -12,16 +12,17 @@ of L_R^-1 [A, y] are C^{-1/2} [E, e].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from daskgp import inducing, linalg
 from daskgp.backend import is_numpy, namespace, number, to_host
 from daskgp.inducing import Prepared, inputs_of, wide
+from daskgp.kernels.base import Pullback
 from daskgp.model import (
     TILE_ROWS,
     Block,
@@ -34,8 +35,11 @@ from daskgp.model import (
     Want,
     add,
 )
+from daskgp.sidebyside import alike, stacked
 from daskgp.typing import Array
 
+Given: TypeAlias = tuple[Block, Sequence[Block]]
+"""A block and those near it."""
 FAR = 1e-3
 """Correlation below which training rows say nothing of a place."""
 
@@ -92,7 +96,10 @@ class Near(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A block and those near it, factored; near rows come first, ``c`` of them."""
+    """A block and those near it, factored; near rows come first, ``c`` of them.
+
+    Several of one shape on a device have their arrays stacked along a first axis.
+    """
 
     c: int
     features: Array
@@ -101,6 +108,13 @@ class Window(NamedTuple):
     """L_R (w, w)."""
     whitened: Array
     """(L_R^-1 [A, y])' (m + p, w)."""
+
+
+class _Part(NamedTuple):
+    """The sum of the summaries of some windows, and each with its place among all."""
+
+    stats: Stats
+    windows: list[tuple[int, Window]]
 
 
 @dataclass(frozen=True)
@@ -142,29 +156,37 @@ class LMA:
     ) -> tuple[Stats, Window]:
         """The summary, and the factor that ``local_vjp`` would otherwise make again."""
         window = _window(prepared, block, near)
-        own = window.whitened[:, window.c :]
-        m = len(own) - block.y.shape[1]
-        E, e = own[:m], own[m:]
-        logdet = linalg.logdet_factor(window.factor[window.c :, window.c :])
-        stats = Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(len(block.X)))
-        return stats, window
+        return _summary(window, block.y.shape[1]), window
 
-    def local_many(
-        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
-    ) -> Stats:
+    def local_many(self, prepared: Prepared, windows: Sequence[Given]) -> Stats:
         """Summary of several blocks, each given those near it.
 
         On a device windows of one shape are factored side by side: one by one they would leave
         it idle.
         """
+        return reduce(self.combine, (part.stats for part in self._parts(prepared, windows)))
+
+    def local_and_windows(
+        self, prepared: Prepared, windows: Sequence[Given]
+    ) -> tuple[Stats, list[Window]]:
+        """``local_many``, and the factors that ``local_vjp_many`` would otherwise make again."""
+        parts = list(self._parts(prepared, windows))
+        found = {i: window for part in parts for i, window in part.windows}
+        return reduce(self.combine, (part.stats for part in parts)), [
+            found[i] for i in range(len(windows))
+        ]
+
+    def _parts(self, prepared: Prepared, windows: Sequence[Given]) -> Iterator[_Part]:
+        """Summaries of some of the windows at a time."""
         if is_numpy(namespace(windows[0][0].X)):
-            return reduce(self.combine, (self.local(prepared, *window) for window in windows))
-        alike: dict[tuple[int, int], list[tuple[Block, Sequence[Block]]]] = {}
-        for block, near in windows:
-            shape = sum(len(b.X) for b in near), len(block.X)
-            alike.setdefault(shape, []).append((block, near))
-        parts = (_side_by_side(prepared, few, *shape) for shape, few in alike.items())
-        return reduce(self.combine, parts)
+            for i, given in enumerate(windows):
+                stats, window = self.local_and_window(prepared, *given)
+                yield _Part(stats, [(i, window)])
+            return
+        for places in alike(windows, _shape):
+            few = _side_by_side(prepared, [windows[i] for i in places])
+            stats = _summary(few, windows[0][0].y.shape[1])
+            yield _Part(stats, list(zip(places, _apart(few), strict=True)))
 
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
         """Bytes of what ``local_and_window`` keeps of a window of so many rows."""
@@ -206,11 +228,7 @@ class LMA:
         near: Sequence[Block] = (),
         window: Window | None = None,
     ) -> ThetaBar:
-        """Gradient through one block's summary.
-
-        P minimises C, so dC = H dR H' and dE = H dA - H dR[:, c] R_cc^-1 A_c; hence R_bar =
-        H' (C_bar H - [E, e]_bar U') with U' = [[A_c, y_c]' R_cc^-1, 0].
-        """
+        """Gradient through one block's summary."""
         X, y = _rows(block, near)
         kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
         K, pull = kernel.pullback(X)
@@ -219,27 +237,39 @@ class LMA:
             A = linalg.whiten_rows(prepared.factor, wide(K_S))
             R = _residual(K, A, prepared.theta.noise_variance, overwrite=False)
             window = _factored(R, A, y, len(X) - len(block.X))
-        H, E_bar, Y = _adjoint(window, cotangent)
-        A, c = window.features, window.c
-        m = A.shape[1]
-        E = A[c:] + H[:, :c] @ A[:c]
-        # A_bar = H' E_bar - 2 sym(H' Y) A, all through the few rows of the block
-        A_bar = H.T @ (E_bar[:, :m] - Y @ A)
-        A_bar -= Y.T @ E
-        R_bar = H.T @ Y
-        noise = prepared.theta.noise_variance * number(R_bar.trace())
-        N = A_bar.T @ A
-        through = inducing.inputs_vjp(
-            prepared, -0.25 * linalg.between_inverses(prepared.factor, N + N.T)
-        )
-        by_S = pull_S(
-            linalg.unwhiten_rows(prepared.factor, A_bar, overwrite=True).astype(X.dtype, copy=False)
-        )
-        by_R = pull(R_bar.astype(X.dtype, copy=False), overwrite=True)
-        parameters = by_R.log_parameters + by_S.log_parameters + through.kernel
-        assert by_S.Z is not None
-        assert through.inputs is not None
-        return ThetaBar(parameters, noise, to_host(by_S.Z + through.inputs))
+        return _gradient(prepared, window, cotangent, [pull], pull_S, X.dtype)
+
+    def local_vjp_many(
+        self,
+        prepared: Prepared,
+        windows: Sequence[Given],
+        cotangent: Cotangent,
+        factored: Sequence[Window] | None = None,
+    ) -> ThetaBar:
+        """Gradient through the summaries of several blocks, whose windows may be ``factored``.
+
+        On a device those of one shape go side by side, their kernels' tiles one after another.
+        """
+        if is_numpy(namespace(windows[0][0].X)):
+            own = [None] * len(windows) if factored is None else factored
+            each = (
+                self.local_vjp(prepared, block, cotangent, near, window)
+                for (block, near), window in zip(windows, own, strict=True)
+            )
+            return reduce(add, each)
+        kernel, total = prepared.theta.kernel, []
+        for places in alike(windows, _shape):
+            few = [windows[i] for i in places]
+            if factored is None:
+                window = _side_by_side(prepared, few)
+            else:
+                window = _joined([factored[i] for i in places])
+            rows = [_rows(*each)[0] for each in few]
+            X = namespace(*rows).concatenate(rows)
+            _, pull_S = kernel.pullback(X, inputs_of(prepared.theta).astype(X.dtype))
+            pulls = (kernel.pullback(own)[1] for own in rows)
+            total.append(_gradient(prepared, window, cotangent, pulls, pull_S, X.dtype))
+        return reduce(add, total)
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
         """Posterior of the low-rank part, whitened by L."""
@@ -349,28 +379,54 @@ def _residual(K: Array, A: Array, noise_variance: float, overwrite: bool) -> Arr
     return R
 
 
-def _side_by_side(
-    prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]], c: int, b: int
-) -> Stats:
-    """The summary of windows of c rows and then b of their own, every step of all of them."""
+def _shape(given: Given) -> tuple[int, int]:
+    """Rows near a block, and its own."""
+    block, near = given
+    return sum(len(b.X) for b in near), len(block.X)
+
+
+def _side_by_side(prepared: Prepared, windows: Sequence[Given]) -> Window:
+    """Windows of one shape, stacked."""
+    c, _ = _shape(windows[0])
     rows = [_rows(*window) for window in windows]
     X, y = (namespace(part[0]).concatenate(part) for part in zip(*rows, strict=True))
-    xp, g, w = namespace(X), len(rows), c + b
+    xp, g, w = namespace(X), len(rows), len(rows[0][0])
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
-    m, p = A.shape[1], y.shape[1]
-    A, R, at = A.reshape(g, w, m), xp.empty((g, w, w)), xp.arange(w)
+    A, R, at = A.reshape(g, w, A.shape[1]), xp.empty((g, w, w)), xp.arange(w)
     for into, (own, _) in zip(R, rows, strict=True):
         into[...] = kernel(own)
     R -= xp.matmul(A, A.transpose(0, 2, 1))
     R[:, at, at] += prepared.theta.noise_variance
     L = linalg.cholesky_stack(R)
-    both = xp.concatenate([A, y.reshape(g, w, p).astype(np.float64)], axis=2)
-    own = linalg.whiten_stack(L, both.transpose(0, 2, 1))[:, :, c:]
-    own = own.transpose(1, 0, 2).reshape(m + p, g * b)
+    both = xp.concatenate([A, y.reshape(g, w, y.shape[1]).astype(np.float64)], axis=2)
+    return Window(c, A, L, linalg.whiten_stack(L, both.transpose(0, 2, 1), overwrite=True))
+
+
+def _apart(several: Window) -> Iterator[Window]:
+    """Each of several stacked windows."""
+    return (Window(several.c, *arrays) for arrays in zip(*several[1:], strict=True))
+
+
+def _joined(windows: Sequence[Window]) -> Window:
+    """Windows of one shape, stacked."""
+    return Window(
+        windows[0].c, *(stacked(arrays) for arrays in zip(*(w[1:] for w in windows), strict=True))
+    )
+
+
+def _summary(window: Window, targets: int) -> Stats:
+    """The sums over the rows of a block, or of those of several."""
+    factor, own = window.factor[..., window.c :, window.c :], window.whitened[..., window.c :]
+    if own.ndim == 3:
+        rows = own.shape[0] * own.shape[2]
+        own = own.transpose(1, 0, 2).reshape(own.shape[1], rows)
+        logdet = number(linalg.logdet_stack(factor).sum())
+    else:
+        logdet = linalg.logdet_factor(factor)
+    m = len(own) - targets
     E, e = own[:m], own[m:]
-    logdet = 2.0 * number(xp.log(xp.diagonal(L, 0, 1, 2)[:, c:]).sum())
-    return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(g * b))
+    return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(own.shape[1]))
 
 
 def _window(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
@@ -405,21 +461,73 @@ def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
     return R
 
 
+def _gradient(
+    prepared: Prepared,
+    window: Window,
+    cotangent: Cotangent,
+    pulls: Iterable[Pullback],
+    pull_S: Pullback,
+    dtype: Any,
+) -> ThetaBar:
+    """Gradient through the summary of a window, or of several that are stacked.
+
+    P minimises C, so dC = H dR H' and dE = H dA - H dR[:, c] R_cc^-1 A_c; hence R_bar =
+    H' (C_bar H - [E, e]_bar U') with U' = [[A_c, y_c]' R_cc^-1, 0].  ``pulls`` are those of the
+    windows' own tiles K(X, X) one after another, ``pull_S`` that of K(X, S) of all their rows.
+    """
+    xp = namespace(window.factor)
+    H, E_bar, Y = _adjoint(window, cotangent)
+    A, c = window.features, window.c
+    m = A.shape[-1]
+    E = A[..., c:, :] + H[..., :c] @ A[..., :c, :]
+    # A_bar = H' E_bar - 2 sym(H' Y) A, all through the few rows of the block
+    A_bar = _turned(H) @ (E_bar[..., :m] - Y @ A)
+    A_bar -= _turned(Y) @ E
+    R_bar = _turned(H) @ Y
+    noise = prepared.theta.noise_variance * number(xp.diagonal(R_bar, 0, -2, -1).sum())
+    A, A_bar = A.reshape(-1, m), A_bar.reshape(-1, m)
+    N = A_bar.T @ A
+    through = inducing.inputs_vjp(
+        prepared, -0.25 * linalg.between_inverses(prepared.factor, N + N.T)
+    )
+    by_S = pull_S(
+        linalg.unwhiten_rows(prepared.factor, A_bar, overwrite=True).astype(dtype, copy=False)
+    )
+    bars = R_bar if R_bar.ndim == 3 else [R_bar]
+    by_R = [
+        pull(bar.astype(dtype, copy=False), overwrite=True).log_parameters
+        for pull, bar in zip(pulls, bars, strict=True)
+    ]
+    parameters = reduce(np.add, by_R) + by_S.log_parameters + through.kernel
+    assert by_S.Z is not None
+    assert through.inputs is not None
+    return ThetaBar(parameters, noise, to_host(by_S.Z + through.inputs))
+
+
 def _adjoint(window: Window, cotangent: Cotangent) -> tuple[Array, Array, Array]:
-    """H (b, w), [E, e]_bar (b, m + p) and Y = C_bar H - [E, e]_bar U' (b, w)."""
+    """H (b, w), [E, e]_bar (b, m + p) and Y = C_bar H - [E, e]_bar U' (b, w), or stacks of them."""
     xp, c, L = namespace(window.factor), window.c, window.factor
-    T, L_bb = window.whitened, L[c:, c:]
-    size, b = len(T), len(L_bb)
+    T, L_bb = window.whitened, L[..., c:, c:]
+    size, b = T.shape[-2], L_bb.shape[-1]
+    stack = L.ndim == 3
+    unwhiten: Callable[..., Array] = linalg.unwhiten_stack if stack else linalg.unwhiten_rows
+    inverse = linalg.inverse_stack if stack else linalg.inverse_from_factor
     # rows of H's near part and of U' at one go
-    through = linalg.unwhiten_rows(L[:c, :c], xp.concatenate([L[c:, :c], T[:, :c]]), overwrite=True)
-    H = xp.concatenate([-through[:b], xp.eye(b)], axis=1)
-    W = linalg.unwhiten_rows(L_bb, T[:, c:])  # (C^-1 [E, e])'
+    rows = xp.concatenate([L[..., c:, :c], T[..., :c]], axis=-2)
+    through = unwhiten(L[..., :c, :c], rows, overwrite=True)
+    H = xp.concatenate([-through[..., :b, :], xp.broadcast_to(xp.eye(b), L_bb.shape)], axis=-1)
+    W = unwhiten(L_bb, T[..., c:])  # (C^-1 [E, e])'
     MW = cotangent.moments @ W
-    C_bar = cotangent.logdet * linalg.inverse_from_factor(L_bb) - W.T @ MW
-    E_bar = 2.0 * MW.T
+    C_bar = cotangent.logdet * inverse(L_bb) - _turned(W) @ MW
+    E_bar = 2.0 * _turned(MW)
     Y = C_bar @ H
-    Y[:, :c] -= E_bar @ through[b : b + size]
+    Y[..., :c] -= E_bar @ through[..., b : b + size, :]
     return H, E_bar, Y
+
+
+def _turned(A: Array) -> Array:
+    """A' of a matrix, or of each of a stack."""
+    return namespace(A).moveaxis(A, -1, -2)
 
 
 def _negligible(K: Array, A: Array, prior: Array) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 from daskgp.errors import SettingError, StoreError
 from daskgp.flow.progress import ShowProgress
 from daskgp.train.loops import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
-from daskgp.train.updates import Notes, State, Updates, evaluate_once
+from daskgp.train.updates import Notes, State, Updates, evaluate_all
 
 logger = logging.getLogger("daskgp")
 
@@ -39,6 +39,9 @@ class Experts(Protocol):
     @property
     def counts(self) -> np.ndarray:
         """Number of target values of each expert (M,): rows times outputs."""
+
+    def evaluate(self, vector: np.ndarray) -> list[tuple[float, np.ndarray]]:
+        """Value and gradient (k,) of every expert at one vector (k,), in their order."""
 
     def map(self, work: Work, which: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
         """``work(evaluate of expert i, argument)`` for each i of ``which``, in that order."""
@@ -135,9 +138,8 @@ def fact(experts: Experts, vector: np.ndarray) -> tuple[float, np.ndarray]:
 
     [OPT] eq. 13; one evaluation an expert.
     """
-    which = range(len(experts.counts))
-    found = experts.map(evaluate_once, which, [vector] * len(which))
-    return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
+    values, gradients = evaluate_all(experts, vector)
+    return sum(values.tolist()), np.sum(gradients, axis=0)
 
 
 def train_experts(

@@ -24,6 +24,14 @@ def evaluate_once(evaluate: Evaluate, vector: np.ndarray) -> tuple[float, np.nda
     return float(value), gradient
 
 
+def evaluate_all(experts: Experts, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (M,) and gradients (M, k) of all experts; NumericalError where one is not finite."""
+    found = experts.evaluate(vector)
+    for value, gradient in found:
+        refuse_nan(value, gradient)
+    return _columns(found)
+
+
 class Task(NamedTuple):
     """What an expert is sent: where it begins, z, its dual, all (k,), and Adam's moments."""
 
@@ -158,8 +166,7 @@ class Updates:
         z is taken at the end of a round instead of at the start of the next.
         """
         s, before = self.settings, state.vector
-        found = self.experts.map(evaluate_once, self._all, [before] * len(self._all))
-        values, gradients = _columns(found)
+        values, gradients = evaluate_all(self.experts, before)
         notes, after = self._seen(state, self._all, values, gradients)
         slopes = state.duals - self._scale * gradients
         thetas = self._clip(before - slopes / (s.rho + s.lipschitz))

@@ -6,10 +6,10 @@ import os
 import numpy as np
 import pytest
 import zarr
-from commands import foreign
+from commands import files, foreign
 
 from daskgp import CGGP, SGPR, SVGP, ExactGP
-from daskgp.errors import MemoryRunError, RunError, StoreError
+from daskgp.errors import MemoryRunError, RunError, SettingError, StoreError
 from daskgp.flow import rounds
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import locks
@@ -43,6 +43,12 @@ def evaluations(monkeypatch):
 
 def model(**settings):
     return SGPR(**{"n_inducing": 15, "max_iter": 8, "tol": 1e-12, "block_rows": 40, **settings})
+
+
+def svgp(**settings):
+    return SVGP(
+        **{"n_inducing": 10, "batch_rows": 50, "max_iter": 6, "progress": False, **settings}
+    )
 
 
 def outcome(fitted):
@@ -140,6 +146,64 @@ def test_what_is_not_a_checkpoint_is_refused_and_left_alone(tmp_path):
     assert zarr.open_group(other, mode="r").attrs["format"] == "daskgp-model"
 
 
+@pytest.mark.parametrize("make", [model, svgp])
+def test_a_folder_with_other_things_is_no_place_for_a_checkpoint(make, tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("precious")
+    with pytest.raises(StoreError, match="results is a folder with other things in it"):
+        make(max_iter=1).fit(X, Y, checkpoint=str(folder))
+    assert files(tmp_path) == {"results/notes.txt": b"precious"}
+
+
+@pytest.mark.parametrize("left", [[], [f"zarr.{32 * 'a'}.partial"]])
+@pytest.mark.parametrize("make", [model, svgp])
+def test_a_folder_that_a_kill_left_empty_is_a_place_for_a_checkpoint(make, left, tmp_path):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for name in left:
+        (folder / name).write_text("{")
+    first = make(max_iter=1).fit(X, Y, checkpoint=str(folder))
+    assert outcome(make(max_iter=1).fit(X, Y, checkpoint=str(folder))) == outcome(first)
+
+
+def test_a_checkpoint_without_a_whole_row_is_begun_anew(tmp_path, evaluations):
+    url = str(tmp_path / "checkpoint")
+    whole = model(max_iter=1).fit(X, Y, checkpoint=url)
+    made = evaluations["made"]
+    group = zarr.open_group(url, mode="r+")
+    group["evaluations"][0] = np.nan
+    evaluations.update(made=0)
+    assert outcome(model(max_iter=1).fit(X, Y, checkpoint=url)) == outcome(whole)
+    assert evaluations["made"] == made
+    del group["evaluations"]
+    assert outcome(model(max_iter=1).fit(X, Y, checkpoint=url)) == outcome(whole)
+
+
+@pytest.mark.parametrize("checkpoint", ["", "  ", 3, False])
+def test_a_checkpoint_that_is_no_path_is_refused(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match=f"checkpoint={checkpoint!r}: give the path or URL of a"):
+        model().fit(X, Y, checkpoint=checkpoint)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("store", ["", " "])
+def test_a_blank_address_is_refused(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fitted = model(optimizer=None).fit(X, Y)
+    with pytest.raises(StoreError, match=f"the address {store!r} is blank: give a path or a URL"):
+        fitted.save(store)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("given", [{"wait": 5.0}, {"clear_lock": True}])
+def test_what_is_said_of_the_lock_of_a_checkpoint_needs_one(given):
+    name = next(iter(given))
+    with pytest.raises(SettingError, match=f"^{name}=.* belongs to a checkpoint: give checkpoint="):
+        model().fit(X, Y, **given)
+
+
 def test_rows_are_kept_one_a_chunk_and_can_be_forgotten(tmp_path):
     tape = Checkpoint(str(tmp_path / "c.zarr"), {"a": 1})
     assert len(tape.read()) == 0
@@ -155,10 +219,6 @@ def test_rows_are_kept_one_a_chunk_and_can_be_forgotten(tmp_path):
 
 
 # -- one fit at a time -----------------------------------------------------------------------
-
-
-def svgp(**settings):
-    return SVGP(n_inducing=10, batch_rows=50, max_iter=6, progress=False, **settings)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import gc
 import importlib.machinery
+import itertools
 import logging
 import pickle
 import subprocess
@@ -12,17 +13,22 @@ import numpy as np
 import pytest
 
 import daskgp
-from daskgp import backend, kernels
+from daskgp import backend, kernels, train
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
-from daskgp.flow import devices, gpus, rounds
+from daskgp.flow import devices, experts, gpus, rounds
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
+from daskgp.flow.experts import ExpertRounds, Objectives
 from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span, alone, even
+from daskgp.flow.layout import Layout
+from daskgp.flow.partition import Span, alone, even, following
 from daskgp.model import Block, Theta
 from daskgp.models import lma
+from daskgp.models.exact import Exact
+from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.sgpr import SGPR
 from daskgp.scaling import identity
+from tests.agree import assert_close
 from tests.flow import gpu
 from tests.maths import fakestreams
 
@@ -144,6 +150,34 @@ def test_what_does_not_fit_in_few_rows_is_an_error(cupy, monkeypatch):
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.divided) == (str(caught.value), True)
     assert "\n" not in str(copy)
+
+
+def test_fewer_pieces_side_by_side_are_tried_down_to_one(cupy, caplog):
+    work, seen = hungry(3)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        assert devices.together(work, 40, "gpu", "kind", "a piece of 9 rows") == 2
+        assert devices.together(work, 40, "gpu", "kind", "a piece of 9 rows") == 2
+        assert devices.together(work, 1, "gpu", "kind", "a piece of 9 rows") == 1
+    assert seen == [16, 8, 4, 2, 2, 1]
+    assert [r.message for r in caplog.records][-1].endswith("4 side by side (kind): 2 are tried")
+    assert devices.together(work, 40, "cpu", "kind", "a piece of 9 rows") == 1
+
+
+def test_one_piece_that_does_not_fit_is_the_error(cupy):
+    work, seen = hungry(0)
+    with pytest.raises(DeviceMemoryError, match="on a piece of 9 rows: use a GPU with more") as e:
+        devices.together(work, 3, "gpu", "kind", "a piece of 9 rows")
+    assert seen == [3, 2, 1]
+    assert not e.value.divided
+    seen.clear()
+    with pytest.raises(DeviceMemoryError):
+        devices.together(work, 1, "gpu", "kind", "a piece of 9 rows")
+    assert seen == [1, 1]  # once more in the room that was made
+
+
+def test_pieces_come_few_at_a_time_in_their_order():
+    assert list(devices.few(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(devices.few([], 2)) == []
 
 
 def test_other_errors_are_not_taken_for_memory(cupy):
@@ -289,6 +323,58 @@ def test_local_methods_fit_and_predict_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, m
     )
 
 
+def factored_on(cupy):
+    """A list of the shapes of what will be factored on the device."""
+    backend.resolve_device("gpu")  # which tries it
+    right, found = cupy.linalg.cholesky, []
+    cupy.linalg.cholesky = lambda A: found.append(A.shape) or right(A)
+    return found
+
+
+def local_rounds(device, n=200):
+    """LMA on blocks of 30 rows and a last one of 20, each given the one after it."""
+    X, y = problem()
+    spans = [Span(i, min(i + 30, n)) for i in range(0, n, 30)]
+    theta = Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1, X[:6] + 0.01)
+    rows = Rows(X[:n], y[:n, None], None, ("a", "b", "c"), ("y",))
+    given = lma.LMA(), rows, following(spans, 1), identity(3, 1), Executor(None, False)
+    layout = Layout(None, n, 30, None, None)  # small blocks of one share tasks, in any order
+    return rounds.Rounds(*given, device=device, layout=layout), theta
+
+
+@pytest.mark.parametrize("share", [rounds.KEEP_SHARE, 0.0], ids=["kept", "made again"])
+def test_gradients_of_local_methods_side_by_side(cupy, monkeypatch, share):
+    monkeypatch.setattr(rounds, "KEEP_SHARE", share)
+    monkeypatch.setattr(rounds, "per_task", lambda count, block_rows: 5)
+    stage, theta = local_rounds("cpu")
+    wanted = stage.value_and_gradient(theta)
+    factored = factored_on(cupy)
+    found = local_rounds("gpu")[0].value_and_gradient(theta)
+    assert found.value == pytest.approx(wanted.value, rel=1e-10)
+    assert_close(tuple(found.gradient), tuple(wanted.gradient), 1e-10, 1e-10)
+    # a task of five windows of 60 rows, and one of a window of 50 and one of 20; once or twice
+    passes = 1 if share else 2
+    assert sorted(factored) == sorted([(5, 60, 60), (50, 50), (20, 20)] * passes)
+
+
+@pytest.mark.parametrize("share", [rounds.KEEP_SHARE, 0.0], ids=["kept", "made again"])
+def test_windows_that_do_not_fit_side_by_side_are_worked_on_one_by_one(
+    cupy, monkeypatch, caplog, share
+):
+    monkeypatch.setattr(rounds, "KEEP_SHARE", share)
+    monkeypatch.setattr(rounds, "per_task", lambda count, block_rows: 5)
+    stage, theta = local_rounds("cpu")
+    wanted = stage.value_and_gradient(theta)
+    cupy.cuda.limit = 8 * 60 * 60  # of one window
+    found = local_rounds("gpu")[0].value_and_gradient(theta)
+    assert "3 side by side (lma): 2 are tried" in caplog.text
+    assert devices._proven["side by side (lma)"] == 1
+    assert_close((found.value, *found.gradient), (wanted.value, *wanted.gradient))
+    cupy.cuda.limit = 8 * 60 * 60 - 1
+    with pytest.raises(DeviceMemoryError, match=r"blocks? of 30 rows"):
+        local_rounds("gpu")[0].value_and_gradient(theta)
+
+
 def test_predictions_are_cut_to_what_fits(cupy):
     model, X = daskgp.SGPR(n_inducing=4), problem()[0]
     fitted(cupy, model)
@@ -300,6 +386,71 @@ def test_predictions_are_cut_to_what_fits(cupy):
     cupy.cuda.limit = 8 * 4 * 30
     with pytest.raises(DeviceMemoryError, match="fit again with fewer inputs of the method, use"):
         model.predict(X)
+
+
+def expert_rounds(device, sizes=(6,) * 5 + (7,) * 3):
+    """Exact experts of two sizes, one of them with a missing value, five a task."""
+    X, y = problem()
+    y[3] = np.nan
+    edges = np.cumsum((0, *sizes)).tolist()
+    spans = tuple(Span(a, b) for a, b in itertools.pairwise(edges))
+    rows = Rows(X, y[:, None], None, ("a", "b", "c"), ("y",))
+    return ExpertRounds(rows, spans, 4, identity(3, 1), Executor(None, False), device=device)
+
+
+def test_exact_experts_side_by_side(cupy, monkeypatch):
+    monkeypatch.setattr(experts, "per_task", lambda most, count: 5)
+    model, theta = ExactExperts(8), Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1)
+    factored = factored_on(cupy)
+    groups = [(4, 6, 6), (5, 5), (3, 7, 7)]  # of the first task, which has one of 5 rows, and last
+    of = {device: expert_rounds(device) for device in ("cpu", "gpu")}
+    found, wanted = (of[d].summaries(model, theta, 0) for d in ("gpu", "cpu"))
+    assert sorted(factored) == sorted(groups)
+    assert_close([tuple(s) for s in found], [tuple(s) for s in wanted], 1e-10, 1e-10)
+    factored.clear()
+    cupy.cuda.log.clear()
+    vector = theta.to_vector(False)
+    found, wanted = (
+        train.fact(Objectives(of[d], Exact(), theta, False), vector) for d in ("gpu", "cpu")
+    )
+    assert sorted(factored) == sorted(groups)
+    assert_close(found, wanted, 1e-10, 1e-10)
+    # matrices and rows stay there: numbers of each size and those of the kernels' gradients
+    assert max(np.prod(e[1], dtype=int) for e in cupy.cuda.log if e[0] == "get") <= 2 * 4
+
+
+def test_an_exact_expert_whose_rows_do_not_fit_is_named(cupy):
+    theta = Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1)
+    objectives = Objectives(expert_rounds("gpu", (4, 4)), Exact(), theta, False)
+    vector = theta.to_vector(False)
+    backend.resolve_device("gpu")  # which tries it
+    cupy.cuda.limit = 4 * 8 - 1  # not even y
+    for work in (
+        lambda: objectives.evaluate(vector),
+        lambda: objectives.map(lambda evaluate, at: evaluate(at), [0, 1], [vector, vector]),
+    ):
+        with pytest.raises(DeviceMemoryError, match=r"an expert of 4 rows \(exact\)"):
+            work()
+
+
+@pytest.mark.parametrize("training", ["fact", "admm"])
+def test_exact_experts_are_trained_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, training):
+    monkeypatch.setattr(experts, "per_task", lambda most, count: 4)
+    X, y = problem()
+    settings = {
+        "n_experts": 8,
+        "expert": "exact",
+        "training": training,
+        "max_iter": 2,
+        "local_steps": None if training == "fact" else 2,
+        "random_state": 0,
+        "progress": False,
+    }
+    wanted, found = (daskgp.ExpertsGP(device=d, **settings).fit(X, y) for d in ("cpu", "gpu"))
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-8)
+    np.testing.assert_allclose(
+        found.predict(X[::7], return_std=True), wanted.predict(X[::7], return_std=True), rtol=1e-6
+    )
 
 
 def test_functions_of_rows_that_wait_for_the_gradient_are_all_that_comes_back(cupy):
@@ -419,19 +570,35 @@ def test_memory_that_was_short_once_may_be_there_later(cupy):
     assert backend.resolve_device("auto") == "gpu"
 
 
+WITHOUT_CUPY = """
+import sys, numpy as np, daskgp
+
+class Refuse:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] != "cupy":
+            return None
+        frame = sys._getframe(1)
+        while frame.f_globals["__name__"].startswith("importlib"):
+            frame = frame.f_back
+        asking = frame.f_globals["__name__"]  # Dask and Zarr look for it themselves
+        assert asking.partition(".")[0] != "daskgp", f"{asking} looked for cupy"
+        raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Refuse())
+X = np.random.default_rng(0).uniform(size=(40, 2))
+model = daskgp.SGPR(n_inducing=4, max_iter=1, device=sys.argv[1], progress=False)
+model.fit(X, X[:, 0]).predict(X)
+"""
+
+
 @pytest.mark.slow
 def test_the_cpu_never_imports_cupy():
-    code = (
-        "import sys, numpy as np, daskgp\n"
-        "class Refuse:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        assert not name.startswith('cupy'), 'looked for cupy'\n"
-        "sys.meta_path.insert(0, Refuse())\n"
-        "X = np.random.default_rng(0).uniform(size=(40, 2))\n"
-        "model = daskgp.SGPR(n_inducing=4, max_iter=1, device='cpu', progress=False)\n"
-        "model.fit(X, X[:, 0]).predict(X)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    def run(device):
+        command = [sys.executable, "-c", WITHOUT_CUPY, device]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("cpu").returncode == 0
+    assert "daskgp.backend looked for cupy" in run("auto").stderr
 
 
 # --- a local cluster of GPU workers

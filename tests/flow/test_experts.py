@@ -172,6 +172,17 @@ def _evaluated(evaluate, vector):
     return evaluate(vector)
 
 
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_all_experts_at_one_vector_are_each_of_them(kind):
+    at, method = (theta(), Exact()) if kind == "exact" else (theta(5), SGPR())
+    objectives = Objectives(stage(), method, at, kind == "sparse")
+    vector = at.to_vector(objectives.with_inputs) + 0.1
+    each = objectives.map(_evaluated, range(4), [vector] * 4)
+    for (value, gradient), (v, g) in zip(objectives.evaluate(vector), each, strict=True):
+        assert value == v
+        np.testing.assert_array_equal(gradient, g)
+
+
 def test_work_may_evaluate_again_and_again_on_rows_in_parts_or_whole():
     at, found = theta(5), []
     for block_rows in (3, 100):

@@ -6,7 +6,7 @@ import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import daskgp
-from daskgp.errors import DeviceError, DeviceMemoryError
+from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.flow import gpus
 from daskgp.flow.cluster import Executor, connect
 from daskgp.flow.rounds import mapped
@@ -44,15 +44,30 @@ def address_of(client, declares):
 def test_a_worker_that_only_declares_a_gpu_is_named_before_any_work(mixed):
     assert mixed.refused == (
         f"device='gpu' cannot be had on 1 of 1 workers, {address_of(mixed, True)}: cupy is not "
-        "installed; start the workers that have a GPU with --resources GPU=1, or ask for "
+        "installed; mend that there, start them without --resources GPU=1, or ask for "
         "device='auto' or 'cpu'"
     )
 
 
 def test_workers_that_declare_nothing_are_all_asked(mixed, monkeypatch):
     monkeypatch.setattr(gpus, "declares", lambda worker: False)
-    with pytest.raises(DeviceError, match=r"on 1 of 2 workers, tcp://.*: cupy is not installed"):
+    expected = r"on 1 of 2 workers, tcp://.*: cupy is not installed; start the workers that have a"
+    with pytest.raises(DeviceError, match=expected):
         gpus.claim(mixed)
+
+
+def test_a_cluster_at_an_address_is_asked_for_its_gpus(mixed, monkeypatch):
+    monkeypatch.setattr(gpus, "declares", lambda worker: False)
+    with (
+        pytest.raises(DeviceError, match="cannot be had on 1 of 2 workers"),
+        daskgp.connect(mixed.scheduler.address, device="gpu"),
+    ):
+        pass
+
+
+def test_a_device_that_there_is_not_starts_no_cluster():
+    with pytest.raises(SettingError, match="not 'cuda'"), daskgp.connect(device="cuda"):
+        pass
 
 
 def tasks(executor, what):

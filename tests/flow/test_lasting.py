@@ -1,12 +1,15 @@
 """Clusters that last: what Dask notes of finished work stays little."""
 
 import operator
+import time
 from functools import partial
 
 import dask
 import pytest
+from dask.utils import key_split
 from distributed import Client, LocalCluster
 
+import daskgp
 from daskgp.flow import lasting
 from daskgp.flow.cluster import Executor
 from daskgp.flow.rounds import map_reduce
@@ -44,11 +47,41 @@ def test_rounds_leave_no_record_of_their_graphs(cluster):
     assert not cluster.scheduler.extensions["spans"].spans
 
 
-def test_a_worker_that_preloads_the_module_is_left_as_it_is(cluster):
+def test_servers_that_preload_the_module_forget_the_names_of_tasks(cluster, monkeypatch):
+    monkeypatch.setattr(lasting, "FORGET_EVERY", 0.05)
     (worker,) = cluster.workers.values()
-    before = dict(worker.extensions)
-    lasting.dask_setup(worker)
-    assert worker.extensions == before
+    for server in (worker, cluster.scheduler):
+        server.periodic_callbacks.pop(lasting.FORGET, None)
+        lasting.dask_setup(server)
+        key_split("named-0123456789-1")
+        for _ in range(100):
+            time.sleep(0.05)
+            if not key_split.cache_info().currsize:
+                break
+        assert key_split.cache_info().currsize < 5
+        server.periodic_callbacks[lasting.FORGET].stop()
+
+
+def test_a_server_that_is_asked_twice_has_one_clock_which_it_stops():
+    options = {"n_workers": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        (worker,) = cluster.workers.values()
+        lasting.dask_setup(worker)
+        first = worker.periodic_callbacks[lasting.FORGET]
+        client.register_plugin(lasting.ForgetNames())
+        assert worker.periodic_callbacks[lasting.FORGET] is first
+        assert first.is_running()
+    assert not first.is_running()
+
+
+def test_workers_of_a_local_cluster_forget_names():
+    with daskgp.connect(n_workers=1) as client:
+        assert list(client.run(forgets).values()) == [True]
+
+
+def forgets(dask_worker):
+    """Whether a worker empties its cache of names now and then."""
+    return dask_worker.periodic_callbacks[lasting.FORGET].is_running()
 
 
 def test_logs_of_all_processes_are_short_and_workers_do_not_profile(cluster):

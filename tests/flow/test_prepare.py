@@ -433,8 +433,10 @@ def test_sources_that_are_none_are_refused(tmp_path):
         prepare(tmp_path / "none.zarr", out)
     assert os.listdir(tmp_path) == []
     out.mkdir()
+    (out / "mine").write_text("keep")
     with pytest.raises(StoreError, match="a folder exists already"):
         prepare(data(20), out, progress=False)
+    assert (out / "mine").read_text() == "keep"
     prepare(data(20), tmp_path / "a.zarr", progress=False)
     with pytest.raises(StoreError, match=r"a\.zarr exists already"):
         prepare(tmp_path / "a.zarr", tmp_path / "a.zarr", progress=False)

@@ -368,15 +368,37 @@ def test_between_inverses(xp, rng, m):
     np.testing.assert_array_equal(found, found.T)
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 8, 129, 200, 256, 300])
+@pytest.mark.parametrize("m", [0, 1, 2, 3, 5, 7, 8, 129, 200, 256, 300])
 def test_stacks(xp, rng, m):
     A = rng.standard_normal((3, m, m + 2))
-    A, K = A @ A.transpose(0, 2, 1) / m + np.eye(m), rng.standard_normal((3, 4, m))
-    L = linalg.cholesky_stack(xp.asarray(A))
+    A, K = A @ A.transpose(0, 2, 1) / max(m, 1) + np.eye(m), rng.standard_normal((3, 4, m))
+    L, rows = linalg.cholesky_stack(xp.asarray(A)), xp.asarray(K)
     np.testing.assert_allclose(to_host(xp.matmul(L, L.transpose(0, 2, 1))), A, rtol=1e-9, atol=1e-9)
-    found = to_host(linalg.whiten_stack(L, xp.asarray(K)))
-    wanted = [np.linalg.solve(one, k.T).T for one, k in zip(to_host(L), K, strict=True)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+    factors = to_host(L)
+    for function, turned in (
+        (linalg.whiten_stack, factors),
+        (linalg.unwhiten_stack, factors.transpose(0, 2, 1)),
+    ):
+        wanted = np.linalg.solve(turned, K.transpose(0, 2, 1)).transpose(0, 2, 1)
+        np.testing.assert_allclose(to_host(function(L, rows)), wanted, rtol=1e-8, atol=1e-9)
+        np.testing.assert_array_equal(to_host(rows), K)
+        there = xp.asarray(K)
+        function(L, there, overwrite=True)
+        np.testing.assert_allclose(to_host(there), wanted, rtol=1e-8, atol=1e-9)
+    inverses, wanted = to_host(linalg.inverse_stack(L)), np.linalg.inv(A)
+    np.testing.assert_allclose(inverses, wanted, rtol=1e-8, atol=1e-9)
+    logdets = to_host(linalg.logdet_stack(L))
+    np.testing.assert_allclose(logdets, np.linalg.slogdet(A)[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_stack_is_factored_by_one_call(fake, rng, monkeypatch, count):
+    xp, calls = fake("device"), []
+    right = xp.linalg.cholesky
+    monkeypatch.setattr(xp.linalg, "cholesky", lambda A: calls.append(A.shape) or right(A))
+    A = rng.standard_normal((count, 5, 5))
+    linalg.cholesky_stack(xp.asarray(A @ A.transpose(0, 2, 1) + np.eye(5)))
+    assert calls == ([(4, 5, 5)] if count == 4 else [(5, 5)])
 
 
 def test_one_matrix_of_a_stack_that_needs_jitter(xp, caplog):

@@ -15,6 +15,7 @@ from daskgp.model import Block, Theta, move
 from daskgp.models import cagp
 from daskgp.models.cagp import CaGP, Panel, functions
 from daskgp.scaling import identity
+from tests.agree import assert_close
 from tests.maths import fakearray
 
 COMPOSITE = (
@@ -51,17 +52,6 @@ def actions(form, n=N):
     if form == "dense":
         return Weights.dense(rng.standard_normal((n, T)))
     return Weights(rng.standard_normal(n), np.arange(n) * T // n, T)
-
-
-def assert_close(found, wanted, rtol=1e-9):
-    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
-    if isinstance(wanted, tuple | list):
-        for f, w in zip(found, wanted, strict=True):
-            assert_close(f, w, rtol)
-    elif wanted is None:
-        assert found is None
-    else:
-        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
 
 
 def on(device, model, theta, of, dtype, weight=1.0):

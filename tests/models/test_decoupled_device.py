@@ -13,6 +13,7 @@ from daskgp.flow.steps import Steps
 from daskgp.flow.stream import Piece
 from daskgp.model import Block, Theta, move
 from daskgp.models.decoupled import Decoupled, Draw, Parameters
+from tests.agree import assert_close
 from tests.maths import fakearray
 
 RBF = kernels.RBF(lengthscale=(0.7, 1.3), variance=1.2)
@@ -68,17 +69,6 @@ def problem(form, kind="kernel", likelihood="gaussian", kernel=RBF, b=B, m=M, **
     form = "direct" if form == "shared" else form
     model = Decoupled(form, kind, likelihood, jitter=1e-6, **kind_of_step)
     return model, model.prepare(kernel, own, np.array([0.2, -0.1])), Block(X, y)
-
-
-def assert_close(found, wanted, rtol=1e-9):
-    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
-    if isinstance(wanted, tuple | list):
-        for f, w in zip(found, wanted, strict=True):
-            assert_close(f, w, rtol)
-    elif wanted is None:
-        assert found is None
-    else:
-        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
 
 
 def on(device, model, prepared, rows, columns, dtype="float64", parts=1):

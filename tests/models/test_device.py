@@ -18,6 +18,7 @@ from daskgp.models.lma import LMA
 from daskgp.models.opticom import OptiCom
 from daskgp.models.sgpr import SGPR
 from daskgp.models.ssgp import SparseSpectrum
+from tests.agree import assert_close
 from tests.maths import fakearray, fakecuda
 from tests.models import test_cagp_device as cagp
 from tests.models import test_decoupled_device as decoupled
@@ -84,17 +85,6 @@ def arrays_of(value):
 def copied(stats):
     """Sums that no later one overwrites."""
     return tuple(np.array(part) for part in stats)
-
-
-def assert_close(found, wanted, rtol=1e-8):
-    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
-    if isinstance(wanted, tuple | list):
-        for f, w in zip(found, wanted, strict=True):
-            assert_close(f, w, rtol)
-    elif wanted is None:
-        assert found is None
-    else:
-        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
 
 
 def on(device, model, kernel, dtype="float64"):

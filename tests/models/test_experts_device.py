@@ -17,6 +17,7 @@ from daskgp.models.exact import Exact
 from daskgp.models.opticom import OptiCom
 from daskgp.models.sgpr import SGPR
 from daskgp.scaling import identity
+from tests.agree import assert_close
 from tests.maths import fakearray
 
 KERNEL = kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4) + kernels.Linear(variance=0.3)
@@ -63,17 +64,6 @@ def rounds_of(device, dtype="float64", block_rows=4):
     rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
     executor = Executor(None, False)
     return ExpertRounds(rows, spans, block_rows, identity(2, 2), executor, dtype, device)
-
-
-def assert_close(found, wanted, rtol=1e-9):
-    """Nested tuples of NumPy arrays and numbers; an array that is not on the host is refused."""
-    if isinstance(wanted, tuple | list):
-        for f, w in zip(found, wanted, strict=True):
-            assert_close(f, w, rtol)
-    elif wanted is None:
-        assert found is None
-    else:
-        np.testing.assert_allclose(found, wanted, rtol, 1e-9)
 
 
 def assert_predicts_alike(gpu, model, theta, state, near=(None, None)):

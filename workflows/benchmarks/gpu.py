@@ -12,7 +12,8 @@ in float64 and in float32: the largest relative difference of any of them, by no
 ``cagp``: one value and gradient of the bound, which sees every pair of rows.
 ``memory``: the peak of the device's memory as rows grow and their blocks do not.
 
-``--array-module numpy`` runs the same on the host, for small sizes.
+``--array-module numpy`` runs the same on the host, for small sizes.  The exit code tells of checks
+that failed; rates that stay behind what is asked for on an H200 are marked ``ok False`` alone.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from daskgp.model import Block, Theta, move
 from daskgp.models import cagp
 from daskgp.models.cagp import CaGP, Panel
 from daskgp.models.decoupled import Decoupled, Draw, Parameters
-from daskgp.models.exact import Exact
+from daskgp.models.exact import Exact, Rows
 from daskgp.models.exact_experts import ExactExperts
 from daskgp.models.lma import LMA
 from daskgp.models.opticom import OptiCom
@@ -221,6 +222,30 @@ def combined(model: Any, inputs: int) -> Callable[[Machine, str], list]:
     return found
 
 
+def windows_together(machine: Machine, dtype: str) -> list:
+    """Value and gradient of LMA with windows side by side, their factors kept or made again."""
+    model, theta = LMA(jitter=1e-6), theta_of(machine, INDUCING, FEATURES)
+    prepared, blocks = model.prepare(theta), checked_blocks(machine, dtype)
+    windows = [(block, tuple(blocks[i + 1 : i + 2])) for i, block in enumerate(blocks)]
+    total, kept = model.local_and_windows(prepared, windows)
+    objective = model.objective(prepared, total)
+    gradients = [
+        model.local_vjp_many(prepared, windows, objective.cotangent, own).to_vector(True)
+        for own in (kept, None)
+    ]
+    return [objective.value, *gradients]
+
+
+def experts_together(machine: Machine, dtype: str) -> list:
+    """Objectives, gradients and weights of exact experts side by side."""
+    theta, blocks = theta_of(machine, 0, FEATURES), checked_blocks(machine, dtype)
+    blocks.append(Block(blocks[0].X[1:], blocks[0].y[1:]))  # of another size
+    objectives = Exact().objective_many(theta, [Rows(*block) for block in blocks])
+    each = ExactExperts(len(blocks)).summarise_many(theta, [[block] for block in blocks])
+    gradients = [found.gradient.to_vector(False) for found in objectives]
+    return [*(f.value for f in objectives), *gradients, *(a for one in each for a in one)]
+
+
 def projected(loss: cagp.LossName, dense: bool) -> Callable[[Machine, str], list]:
     """Value, gradient and predictions of the computation-aware GP."""
 
@@ -282,6 +307,8 @@ CHECKS: dict[str, Callable[[Machine, str], list]] = {
     "pic": reduced(LMA(markov_order=0, jitter=1e-6), INDUCING),
     "lma": reduced(LMA(jitter=1e-6), INDUCING),
     "lma, paper": reduced(LMA(prediction="paper", jitter=1e-6), INDUCING),
+    "lma, side by side": windows_together,
+    "exact experts, side by side": experts_together,
     **{f"exact experts, {rule}": combined(ExactExperts(BLOCKS, rule), 0) for rule in RULES},
     **{
         f"sparse experts, {rule}": combined(SparseExperts(BLOCKS, rule, jitter=1e-6), INDUCING)
@@ -555,29 +582,42 @@ def line(row: dict) -> str:
     return "  ".join(f"{k} {cell}" for k, cell in zip(row, cells, strict=True))
 
 
+COUNT = click.IntRange(min=1)
+
+
 @click.command()
 @click.option("--only", type=click.Choice(list(PARTS)), multiple=True, help="Parts; all of them.")
 @click.option("--array-module", default="cupy", type=click.Choice(["cupy", "numpy"]))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("--gemm", default=8_192, show_default=True, help="Order of the measured product.")
-@click.option("--repeats", default=5, show_default=True, help="Runs of a ceiling.")
-@click.option("--rows", default=10_000_000, show_default=True, help="Rows of sgpr.")
-@click.option("--inducing", default=1_024, show_default=True)
+@click.option(
+    "--gemm", default=8_192, show_default=True, type=COUNT, help="Order of the measured product."
+)
+@click.option("--repeats", default=5, show_default=True, type=COUNT, help="Runs of a ceiling.")
+@click.option("--rows", default=10_000_000, show_default=True, type=COUNT, help="Rows of sgpr.")
+@click.option("--inducing", default=1_024, show_default=True, type=COUNT)
 @click.option("--features", default=8, show_default=True, type=click.IntRange(1, 8))
-@click.option("--block", default=131_072, show_default=True, help="Rows of a block of sgpr.")
+@click.option(
+    "--block", default=131_072, show_default=True, type=COUNT, help="Rows of a block of sgpr."
+)
 @click.option("--dtype", default="float64", type=click.Choice(list(TOLERANCES)), show_default=True)
-@click.option("--lma-rows", default=1_000_000, show_default=True)
-@click.option("--support", default=512, show_default=True)
-@click.option("--lma-block", default=512, show_default=True)
-@click.option("--lma-together", default=16, show_default=True, help="Windows solved together.")
-@click.option("--cagp-rows", default=1_800_000, show_default=True)
-@click.option("--actions", default=512, show_default=True)
+@click.option("--lma-rows", default=1_000_000, show_default=True, type=COUNT)
+@click.option("--support", default=512, show_default=True, type=COUNT)
+@click.option("--lma-block", default=512, show_default=True, type=COUNT)
+@click.option(
+    "--lma-together", default=16, show_default=True, type=COUNT, help="Windows solved together."
+)
+@click.option("--cagp-rows", default=1_800_000, show_default=True, type=COUNT)
+@click.option("--actions", default=512, show_default=True, type=COUNT)
 @click.option("--cagp-features", default=7, show_default=True, type=click.IntRange(1, 8))
 @click.option(
     "--cagp-dtype", default="float32", type=click.Choice(list(TOLERANCES)), show_default=True
 )
 def main(only: tuple[str, ...], array_module: str, as_json: bool, **sizes: Any) -> None:
     """Check the methods on a GPU and measure them against its ceilings."""
+    if sizes["actions"] > sizes["cagp_rows"]:
+        raise click.UsageError(
+            f"{sizes['actions']} actions of {sizes['cagp_rows']} rows: choose fewer --actions"
+        )
     machine, failed = machine_of(array_module), []
     for part in only or PARTS:
         for row in PARTS[part](machine, Settings(**sizes)):

@@ -64,10 +64,11 @@ def apart(folder: Path, number: int) -> Iterator[dict[str, int]]:
     note = folder / "scheduler.json"
     note.unlink(missing_ok=True)  # that of an earlier scheduler
     own = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(note))
-    with started("scheduler", *own, "--preload", "daskgp.flow.lasting") as pid:
+    lasts = ("--preload", "daskgp.flow.lasting")
+    with started("scheduler", *own, *lasts) as pid:
         with Client(scheduler_file=str(note), timeout=60, set_as_default=False) as client:
             address = client.scheduler.address
-        many = ("--nthreads", "1", "--nworkers", str(number), "--no-dashboard")
+        many = ("--nthreads", "1", "--nworkers", str(number), "--no-dashboard", *lasts)
         with started("worker", address, *many), daskgp.connect(address, timeout=60) as client:
             client.wait_for_workers(number, timeout=60)
             yield {"client": psutil.Process().pid, "scheduler": pid, **workers_of(client)}

@@ -9,7 +9,7 @@ from daskgp.flow.io.datasets import (
     open_inputs,
     rows_of,
 )
-from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened
+from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened, vacant
 from daskgp.flow.io.lazy import behind
 from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
 from daskgp.flow.io.remote import address, local_folder
@@ -35,4 +35,5 @@ __all__ = [
     "remove",
     "reopened",
     "rows_of",
+    "vacant",
 ]

@@ -41,20 +41,13 @@ class Checkpoint:
 
     def read(self) -> np.ndarray:
         """The evaluations kept so far (count, 2 k + 1)."""
-        groups.refuse_file(self.url, "checkpoint")
         nothing = np.empty((0, 1))
-        if not groups.exists(f"{self.url}/zarr.json"):  # or killed while it was made
+        if not groups.is_begun(self.url, "checkpoint"):
             return nothing
         group = groups.open_group(self.url, "checkpoint")
         if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
             groups.refuse_other_run(self.url, group, self.identity)
-        if ROWS not in group:
-            return nothing
-        found = groups.values_of(groups.array_of(group, ROWS))
-        if found.ndim != 2:
-            raise StoreError(f"checkpoint {self.url} is damaged: remove it")
-        whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
-        return found[: len(found) if whole.all() else int(np.argmin(whole))]
+        return whole_rows(group) if ROWS in group else nothing
 
     def append(self, index: int, row: np.ndarray) -> None:
         """Keep row number ``index``; RunError where the lock is another run's."""
@@ -69,10 +62,17 @@ class Checkpoint:
             array[index] = row
 
     def _create(self, width: int) -> zarr.Array:
-        groups.remove(self.url)
-        group = groups.create_group(self.url, {"format": FORMAT, "identity": self.identity})
+        if groups.is_begun(self.url, "checkpoint"):  # of this run, without a whole row
+            group = groups.open_group(self.url, "checkpoint", mode="r+")
+        else:
+            group = groups.create_group(self.url, {"format": FORMAT, "identity": self.identity})
         return group.create_array(
-            ROWS, shape=(0, width), chunks=(1, width), dtype="f8", fill_value=np.nan
+            ROWS,
+            shape=(0, width),
+            chunks=(1, width),
+            dtype="f8",
+            fill_value=np.nan,
+            overwrite=True,
         )
 
     def stage(self, number: int) -> Checkpoint:
@@ -82,3 +82,12 @@ class Checkpoint:
     def remove(self) -> None:
         """Forget the run."""
         groups.remove(self.url)
+
+
+def whole_rows(group: zarr.Group) -> np.ndarray:
+    """The evaluations (count, 2 k + 1) that the group of a checkpoint holds."""
+    found = groups.values_of(groups.array_of(group, ROWS))
+    if found.ndim != 2:
+        raise StoreError(f"checkpoint {groups.address(group)} is damaged: remove it")
+    whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
+    return found[: len(found) if whole.all() else int(np.argmin(whole))]

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from typing import Any, NoReturn
 import numpy as np
 import psutil
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 from zarr.codecs import ZstdCodec
 
 from daskgp.errors import FullDiskError, StoreError
 from daskgp.flow.io import remote
+from daskgp.flow.io.remote import address as address
 from daskgp.flow.io.remote import exists as exists
 from daskgp.flow.io.remote import filesystem as filesystem
 from daskgp.flow.io.remote import first_line as first_line
@@ -37,6 +40,9 @@ CHECKED = ZstdCodec(level=0, checksum=True)
 NUMERIC = "fiub"
 """Kinds of types that are read as numbers."""
 
+UNFINISHED = r"zarr\.[0-9a-f]{32}\.partial"
+"""The description of a group while zarr writes it, under the name that it has until it is whole."""
+
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
 
@@ -53,6 +59,29 @@ def remove(url: str) -> None:
             if attempt == REMOVE_ATTEMPTS:
                 raise
             time.sleep(0.1 * attempt)
+
+
+def vacant(url: str) -> bool:
+    """Whether a store may be made: nothing is there, or what a kill leaves before there is a group.
+
+    That is an empty folder, or one with what zarr had not finished.
+    """
+    if not exists(url):
+        return True
+    fs, path = filesystem(url)
+    with remote.plainly(url, "the store"):
+        found = fs.ls(path, detail=False) if fs.isdir(path) else [path]
+    return all(re.fullmatch(UNFINISHED, str(name).rpartition("/")[2]) for name in found)
+
+
+def sweep(url: str) -> None:
+    """Remove what zarr had not finished of a group on a disk, of which it would warn."""
+    fs, path = filesystem(url)
+    if not isinstance(fs, LocalFileSystem) or not fs.isdir(path):
+        return
+    for name in fs.ls(path, detail=False):
+        if re.fullmatch(UNFINISHED, name.rpartition("/")[2]):
+            fs.rm_file(name)
 
 
 def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
@@ -103,7 +132,7 @@ def parent_of(array: zarr.Array) -> zarr.Group | None:
 
 def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
     """Raise StoreError where something is already; ``remedy`` is for a store of the same kind."""
-    if exists(url):
+    if not vacant(url):
         refuse_other(url, "model" if what == "model store" else "dataset")
         raise StoreError(f"{what} {url} exists already: {remedy}")
 
@@ -138,6 +167,15 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
             yield from differing(a, b)
         elif a != b:
             yield name
+
+
+def is_begun(url: str, what: str) -> bool:
+    """Whether a group is at a URL; StoreError for what is neither one nor room for one."""
+    refuse_file(url, what)
+    begun = exists(f"{url}/zarr.json")
+    if not begun and not vacant(url):
+        raise StoreError(f"{what} {url} is a folder with other things in it: choose another path")
+    return begun
 
 
 def refuse_file(url: str, what: str) -> None:
@@ -180,6 +218,7 @@ def creating(url: str, what: str, attributes: Attributes | None = None) -> Itera
 
 def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
     """A new group that has its attributes from its first moment."""
+    sweep(url)
     return zarr.create_group(
         remote.location(url),
         attributes=dict(attributes or {}),

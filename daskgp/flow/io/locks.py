@@ -2,7 +2,8 @@
 
 A lock is an object beside the store that only one writer can create.  It names its run and holds
 a counter that the run raises.  Whether a run lives is asked of the operating system on its own
-host, and seen by the counter from any other.  No decision reads a clock that can be set.
+machine, and seen by the counter from any other.  No decision reads a clock that can be set.  The
+lock of a dead run is replaced under a lock of its own, so that of many runs one has it then.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
-from daskgp.errors import RunError, SettingError
+from daskgp.errors import RunError, SettingError, StoreError
 from daskgp.flow.io import groups, objects
 
 logger = logging.getLogger("daskgp")
@@ -40,6 +42,9 @@ POLL = 0.25
 """Seconds between two looks at a lock that is waited for."""
 CLEAR = "add --clear-lock (clear_lock=True in Python)"
 NAMESPACE = "/proc/self/ns/pid"
+BOOT = "/proc/sys/kernel/random/boot_id"
+CLEARING = 5.0
+"""Seconds to wait for another run that is about to replace the lock of a dead one, in no time."""
 
 
 def lock_url(store: str) -> str:
@@ -79,8 +84,8 @@ class Claim:
 class Holder:
     """What a lock says of the run that holds it.
 
-    ``space`` tells process numbers of containers on one host apart; ``started`` tells a process
-    from a later one of the same number.
+    ``machine`` tells hosts of the same name apart; ``space`` process numbers of containers on one
+    host; ``started`` a process from a later one of the same number.
     """
 
     run: str = ""
@@ -90,12 +95,14 @@ class Holder:
     started: float = 0.0
     every: float = EVERY
     beat: int = 0
+    machine: str = ""
 
     @classmethod
     def here(cls, run: str) -> Holder:
         """The holder that this process is."""
         me, started = _process(os.getpid())
-        return cls(run, platform.node(), _space(), me.pid, started)
+        machine = _machine()
+        return cls(run, platform.node(), _space(), me.pid, started, machine=machine)
 
     @classmethod
     def parse(cls, content: bytes) -> Holder:
@@ -106,6 +113,7 @@ class Holder:
                 **{name: str(found[name]) for name in ("run", "host", "space")},
                 **{name: float(found[name]) for name in ("started", "every")},
                 **{name: int(found[name]) for name in ("pid", "beat")},
+                "machine": str(found.get("machine", "")),  # locks of earlier versions have none
             }
         except (ValueError, TypeError, KeyError, OverflowError):
             return cls()
@@ -117,7 +125,7 @@ class Holder:
 
     def alive(self) -> bool | None:
         """Whether the process runs; None where that cannot be asked from here."""
-        if (self.host, self.space) != (platform.node(), _space()):
+        if not self.machine or (self.machine, self.space) != (_machine(), _space()):
             return None
         try:
             process, started = _process(self.pid)
@@ -125,6 +133,10 @@ class Holder:
             return same and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.NoSuchProcess, ValueError, OverflowError):
             return False
+
+    def is_near(self) -> bool:
+        """Whether it is a process of this machine, or of one that was or is called as this one."""
+        return self.host == platform.node() or self.alive() is not None
 
     def __str__(self) -> str:
         if not self.run:
@@ -134,6 +146,20 @@ class Holder:
 
 def _space() -> str:
     return os.readlink(NAMESPACE) if os.path.exists(NAMESPACE) else ""
+
+
+def _machine() -> str:
+    """What no other machine has, and this one has until it is started again; "" if there is none.
+
+    On Linux the number that its kernel drew at its start: unlike a machine-id it is not copied
+    with an image, and process numbers mean nothing beyond it.  Elsewhere the address of a network
+    card, unless it is made up, as those of virtual machines are.
+    """
+    if os.path.exists(BOOT):
+        return Path(BOOT).read_text().strip()
+    node = uuid.getnode()
+    made_up = (node >> 40) & 0b11  # of a group, or administered locally
+    return "" if made_up else f"{node:012x}"
 
 
 def _process(pid: int) -> tuple[psutil.Process, float]:
@@ -163,7 +189,8 @@ def hold(
         Whether to take over the lock of a run that is dead.
     resume : bool
         Whether to take over that of a run on this host whose process is gone, which there is no
-        doubt about.
+        doubt about.  A run on a host of the same name, as before it was started again, is dead if
+        it gives no sign of life for a while.
 
     Raises
     ------
@@ -200,16 +227,19 @@ def holder_of(store: str) -> str | None:
 
 
 class _Held(RunError):
-    """Another run holds the lock; ``decided`` where it is known to live."""
+    """Another run holds the lock; ``decided`` where no more looks at it are needed."""
 
     decided = True
 
 
 class _Over(NamedTuple):
-    """Which locks of dead runs are taken over: any, those of processes known to be gone."""
+    """Which locks of dead runs are taken over: any, those of hosts that are called as this one."""
 
     any: bool
-    gone: bool
+    near: bool
+
+    def takes(self, other: Holder) -> bool:
+        return self.any or (self.near and other.is_near())
 
 
 class _Watch:
@@ -236,14 +266,14 @@ def _take(claim: Claim, holder: Holder, wait: float, take: _Over) -> None:
 
     def over(state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None
-        undecided = take.any and isinstance(error, _Held) and not error.decided
+        undecided = isinstance(error, _Held) and not error.decided
         return (state.seconds_since_start or 0.0) >= wait and not undecided
 
     try:
         _try_to_take(claim, holder, watch, take)
         return
     except _Held as error:
-        if wait <= 0 and (error.decided or not take.any):
+        if wait <= 0 and error.decided:
             raise
     attempts = Retrying(
         retry=retry_if_exception_type(_Held), wait=wait_fixed(POLL), stop=over, reraise=True
@@ -261,27 +291,44 @@ def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> No
             other = Holder.parse(content)
             alive = watch.alive(content, other)
             if alive is not False:
-                raise _held(claim.url, other, alive, take.any)
-            if not take.any and not (take.gone and other.alive() is False):
-                gone = other.alive() is False
+                raise _held(claim.url, other, alive, take)
+            if not take.takes(other):
                 remedy = f"add --resume to go on from it, or {CLEAR.removeprefix('add ')}"
                 raise RunError(
                     f"the lock {claim.url} was left by {other}, which is not running any more: "
-                    f"{remedy if gone else CLEAR}"
+                    f"{remedy if other.is_near() else CLEAR}"
                 )
-            if objects.read(claim.url) == content:
+            if _replaced(claim, holder, content):
                 logger.info("the lock %s was left by %s: taken over", claim.url, other)
-                objects.delete(claim.url)
+                return
 
 
-def _held(url: str, other: Holder, alive: bool | None, clear: bool) -> _Held:
+def _replaced(claim: Claim, holder: Holder, content: bytes) -> bool:
+    """Whether the lock was still that of a dead run, which is a lock of this run now.
+
+    Another lock is held for that moment: without it a run that has looked could remove what a
+    quicker one has put there since.
+    """
+    guard = Claim(f"{claim.url}.clearing", claim.run)
+    _take(guard, holder, CLEARING, _Over(any=True, near=True))
+    try:
+        same = objects.read(claim.url) == content
+        if same:
+            objects.replace(claim.url, holder.content())
+        return same
+    finally:
+        if guard.held():
+            objects.delete(guard.url)
+
+
+def _held(url: str, other: Holder, alive: bool | None, take: _Over) -> _Held:
     wait = "wait for it with --wait SECONDS (wait= in Python)"
-    if alive is None and not clear:
+    if alive is None and not take.any:
         sure = f"{MISSED * other.every:g}"
         wait += f", or, if it is dead, {CLEAR}, which first looks for a sign of life for {sure} s"
-    kept = ", so its lock is not cleared" if alive and clear else ""
+    kept = ", so its lock is not cleared" if alive and take.any else ""
     error = _Held(f"{other} is at work and holds the lock {url}{kept}: {wait}")
-    error.decided = alive is not None
+    error.decided = alive is not None or not take.takes(other)
     return error
 
 
@@ -292,9 +339,10 @@ def _beat(claim: Claim, holder: Holder, stop: threading.Event) -> None:
             return
         try:
             claim.check()
-            objects.replace(claim.url, dataclasses.replace(holder, beat=beat).content())
+            with groups.writing(claim.url, "the lock"):
+                objects.replace(claim.url, dataclasses.replace(holder, beat=beat).content())
+        except (OSError, StoreError) as error:  # a full disk, too: tried again at the next beat
+            logger.warning("the lock %s cannot be written: %s", claim.url, groups.first_line(error))
         except RunError as error:
             logger.error("%s", error)
             return
-        except OSError as error:  # tried again at the next beat
-            logger.warning("the lock %s cannot be written: %s", claim.url, groups.first_line(error))

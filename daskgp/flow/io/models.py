@@ -17,6 +17,7 @@ ROWS = "rows"
 CHECKPOINT = "checkpoint"
 """Where a model store that is being made keeps the evaluations of its training."""
 GOES_ON = "the same command with --resume goes on from here"
+NOTHING = "nothing was kept"
 
 
 class Stored(NamedTuple):
@@ -33,12 +34,11 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
     """An empty model store, whose lock is held, to be filled at the end of a long fit.
 
     A path that cannot be written is found out before the work, not after it.  A store made here
-    is removed again if the block fails for its input, or before anything was kept, unless another
-    run has taken the lock; it stays,
-    incomplete, after any other failure, a kill or an interrupt, so that ``resume`` can go on with
-    the checkpoint inside it.  A note on the error says so.
+    is removed again if the block fails for its input, or ends before anything was kept, unless
+    another run has taken the lock; it stays, incomplete, after any other failure, an interrupt or
+    a kill, so that ``resume`` can go on with what is inside it.  A note on the error says so.
     """
-    resumed = resume and groups.exists(url)
+    resumed = resume and not groups.vacant(url)
     if resumed:
         group = _incomplete(url)
     else:
@@ -48,12 +48,15 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
             group = _created(url, marks)
     try:
         yield group
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
-        if not lasting and kept_of(group):
-            error.add_note(GOES_ON)
-        elif not resumed and claim.held():  # what an earlier or a later run made is not lost
+        kept = not lasting and kept_of(group) is not None
+        if not kept and not resumed and claim.held():  # what another run made is not lost
             groups.remove(url)
+        if kept:
+            error.add_note(GOES_ON)
+        elif isinstance(error, KeyboardInterrupt):
+            error.add_note(NOTHING)
         raise
 
 
@@ -67,19 +70,24 @@ def _created(url: str, marks: groups.Attributes) -> zarr.Group:
 
 
 def kept_of(group: zarr.Group) -> tuple[str, int] | None:
-    """What the checkpoint of an incomplete store counts, and how many of them it holds."""
-    rows = f"{CHECKPOINT}/{checkpoints.ROWS}"
-    if rows in group:
-        return "evaluations", int(groups.array_of(group, rows).shape[0])
+    """What an incomplete store has that a fit goes on from, and how many of them."""
+    if f"{CHECKPOINT}/{checkpoints.ROWS}" in group:
+        count = len(checkpoints.whole_rows(group.require_group(CHECKPOINT)))
+        if count:
+            return "evaluations", count
     there = [f"{CHECKPOINT}/{slot}" for slot in snapshots.SLOTS]
     steps = [group[slot].attrs.get(snapshots.STEP) for slot in there if slot in group]
     whole = [step for step in steps if isinstance(step, int)]
-    return ("steps", max(whole)) if whole else None
+    if whole:
+        return "steps", max(whole)
+    if ROWS in group and group[ROWS].attrs.get("complete") is True:  # put in order for the method
+        return "rows", int(groups.array_of(group, f"{ROWS}/X").shape[0])
+    return None
 
 
 def is_complete(url: str) -> bool:
     """Whether a model store that needs no more work is there."""
-    if not groups.exists(url):
+    if groups.vacant(url):
         return False
     groups.refuse_other(url, "model")
     return groups.open_group(url, "model store").attrs.get("complete") is True
@@ -91,6 +99,7 @@ def _incomplete(url: str) -> zarr.Group:
     group = groups.open_group(url, "model store", mode="r+")
     if group.attrs.get("complete") is not False:
         raise StoreError(f"model store {url} is complete: there is nothing to resume")
+    groups.sweep(url)
     return group
 
 

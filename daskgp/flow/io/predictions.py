@@ -187,7 +187,7 @@ def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) 
 
 def refuse_taken(url: str, resume: bool) -> bool:
     """Whether predictions are there to go on with; StoreError for all else that is there."""
-    if not groups.exists(url):
+    if groups.vacant(url):
         return False
     groups.refuse_other(url, "prediction")
     if not resume:

@@ -139,7 +139,7 @@ def identity_behind(X: Any) -> str | None:
 
 def finished_identity(url: str) -> str | None:
     """What ``identity_behind`` says of a store that is complete; None for anything else."""
-    if not groups.exists(url):
+    if groups.vacant(url):
         return None
     attributes = groups.open_group(url, "dataset").attrs.asdict()
     return str(attributes["uuid"]) if attributes.get("complete") is True else None

@@ -25,7 +25,7 @@ def write(url: str, record: dict[str, Any]) -> None:
 
 def remember(store: str, record: dict[str, Any]) -> None:
     """Add a run to the history of a prediction store; the oldest ones go."""
-    if not groups.exists(store):  # a run that failed before its first chunk left none
+    if groups.vacant(store):  # a run that failed before its first chunk left none
         return
     group = groups.open_group(store, "prediction store", mode="r+")
     with groups.writing(store, "predictions"):

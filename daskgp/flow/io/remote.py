@@ -40,6 +40,8 @@ REMEDIES = {
 
 def filesystem(url: str) -> tuple[Any, str]:
     """The file system of a local path or fsspec URL, and the path in it."""
+    if not str(url).strip():  # it would be the folder that the process is in
+        raise StoreError(f"the address {str(url)!r} is blank: give a path or a URL")
     try:
         return fsspec.core.url_to_fs(str(url), **(options(url) or {}))
     except ImportError as error:

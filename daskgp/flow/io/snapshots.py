@@ -36,9 +36,8 @@ class Snapshots:
 
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
-        groups.refuse_file(self.url, "checkpoint")
         latest, found, where = -1, None, ""
-        if groups.exists(f"{self.url}/zarr.json"):
+        if groups.is_begun(self.url, "checkpoint"):
             self._refuse_other(groups.open_group(self.url, "checkpoint"), {"format": FORMAT})
         for slot in SLOTS:
             url = f"{self.url}/{slot}"
