@@ -698,6 +698,7 @@ def test_labels_of_rows_that_are_left_out_may_be_anything():
         (("fit", "IN", "OUT", "--model", "sgpr", "--config", ""), "'--config'"),
         (("fit", "IN", "OUT", "--model", "sgpr", "--scheduler", ""), "'--scheduler'"),
         (("predict", "M", "IN", "OUT", "--record", " "), "or leave the option out"),
+        (("fit", "IN", "OUT", "--model", "sgpr", "--set", ""), "'--set'"),
         (("convert", "IN", ""), "'DESTINATION'"),
         (("prepare", "IN", "OUT", "--order", ""), "'--order'"),
         (("info", ""), "'STORE'"),

@@ -52,7 +52,8 @@ class Command(click.Command):
             return rest
         for parameter in self.params:
             given = ctx.params.get(parameter.name or "")
-            if isinstance(given, str) and not given.strip():
+            every = given if isinstance(given, tuple) else (given,)
+            if any(isinstance(text, str) and not text.strip() for text in every):
                 remedy = "" if parameter.required else " or leave the option out"
                 raise click.BadParameter(f"it is blank: give a value{remedy}", ctx, parameter)
         return rest

@@ -27,7 +27,7 @@ class Learned(Generic[T]):
         kind = type(instance).__name__
         if "solved_" in vars(instance):  # read from a store of an earlier version
             raise AttributeError(f"this {kind} was stored without its {self._name}: fit it again")
-        raise NotFittedError(f"this {kind} is not fitted yet and has no {self._name}: call fit")
+        raise NotFittedError(f"this {kind} is not fitted yet: call fit")
 
 
 class _Offered:

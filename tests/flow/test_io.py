@@ -21,7 +21,7 @@ import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.flow import io
-from daskgp.flow.io import models, rows_of
+from daskgp.flow.io import locks, models, rows_of
 from daskgp.testing import no_compute
 
 
@@ -605,3 +605,14 @@ def test_saving_that_fails_leaves_nothing(fitted, tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="the disk is full"):
         fitted.save(tmp_path / "m.zarr")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_does_not_hide_why_a_fit_failed(tmp_path, monkeypatch):
+    def fail(group):
+        raise OSError(5, "Input/output error")
+
+    store = str(tmp_path / "m.zarr")
+    monkeypatch.setattr(models, "kept_of", fail)
+    expected = pytest.raises(RuntimeError, match="first")
+    with expected, locks.hold(store) as claim, models.reserve(store, claim):
+        raise RuntimeError("the first error")

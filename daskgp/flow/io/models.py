@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 
-from daskgp.errors import FullDiskError, InputError, StoreError
+from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 from daskgp.flow.io import checkpoints, groups, locks, remote, snapshots
 
 FORMAT, VERSION = "daskgp-model", 1
@@ -50,7 +50,7 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
         yield group
     except (Exception, KeyboardInterrupt) as error:
         lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
-        kept = not lasting and kept_of(group) is not None
+        kept = not lasting and _keeps(group)
         if not kept and not resumed and claim.held():  # what another run made is not lost
             groups.remove(url)
         if kept:
@@ -67,6 +67,14 @@ def _created(url: str, marks: groups.Attributes) -> zarr.Group:
     except Exception:
         groups.remove(url)
         raise
+
+
+def _keeps(group: zarr.Group) -> bool:
+    """Whether a fit can go on; what a failing disk or server hides counts as kept."""
+    try:
+        return kept_of(group) is not None
+    except (OSError, DaskgpError):  # the first error is the one to show
+        return True
 
 
 def kept_of(group: zarr.Group) -> tuple[str, int] | None:
