@@ -220,8 +220,7 @@ def make_order(
     matters = np.isfinite(scale) & (scale > 0.0) & (high > low)
     scale = np.where(matters, scale, np.where(spread > 0.0, spread, 1.0))
     extent = (high - low) / scale
-    ranked = [int(j) for j in np.argsort(-extent, kind="stable") if matters[j]]
-    ranked = ranked or list(range(len(names)))
+    ranked = [j for j in _widest_first(extent) if matters[j]] or list(range(len(names)))
     kind = _kind(order, len(named), len(ranked))
     columns = _columns(kind, named, ranked)
     step = scale[columns]
@@ -310,6 +309,12 @@ def _kind(order: str | Sequence[str], named: int, mattering: int) -> str:
         number = named or mattering
         return "column" if number == 1 else "hilbert" if number <= MAX_LEADING else "kmeans"
     return str(order)
+
+
+def _widest_first(extent: np.ndarray) -> list[int]:
+    """Columns by how wide they are; among equals, which rounding is not to tell apart, the first."""
+    shares = extent / (extent.max(initial=0.0) or 1.0)
+    return [int(j) for j in np.argsort(-np.round(shares, 9), kind="stable")]
 
 
 def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:

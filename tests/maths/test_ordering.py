@@ -126,6 +126,16 @@ def test_the_leading_columns_are_those_with_most_lengthscales():
     assert made(["e", "c"], X, lengthscales=[1.0, 1.0, np.inf, 1.0, 1.0]).leading == ("e", "c")
 
 
+def test_columns_that_are_equally_wide_keep_their_order():
+    X = np.random.default_rng(0).uniform(size=(50, 2))
+    extents = X.max(axis=0) - X.min(axis=0)
+    for rounding in ([1.0, 1.0 + 1e-15], [1.0 + 1e-15, 1.0]):
+        order = make_order(
+            "auto", X, X.min(axis=0), X.max(axis=0), ("b", "a"), 4, extents * rounding
+        )
+        assert order.leading == ("b", "a")
+
+
 def test_auto_is_a_column_a_curve_or_a_chain():
     X = uniform(300, 6)
     scales = np.ones(6)
