@@ -676,7 +676,9 @@ def test_a_checkpoint_of_other_actions_is_refused(table, tmp_path):
 # -- wherever it runs ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["sparse", "mini-batches", "cg"])
+@pytest.mark.parametrize(
+    "kind", ["sparse", *(pytest.param(k, marks=pytest.mark.slow) for k in ("mini-batches", "cg"))]
+)
 def test_the_same_bits_for_any_workers(kind, table, T, tmp_path, scheduler):
     model = CaGP(**{**QUICK, "max_iter": 2, **(ACTIONS | TRAINED)[kind]})
     given = zarr_rows(tmp_path / "t.zarr", *table, step=25)

@@ -334,7 +334,7 @@ def test_a_failure_nobody_foresaw_is_one_line_too(data, tmp_path, monkeypatch):
 
 # -- killed and continued --------------------------------------------------------------------
 
-FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
+FIT = ("--model", "sgpr", *(f"--set={s}" for s in ("n_inducing=20", "tol=1e-14", "max_iter=25")))
 
 
 def evaluations(model):

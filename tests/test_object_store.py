@@ -221,10 +221,12 @@ UNUSABLE = {
 }
 
 
-WAITS = pytest.param("no answer", marks=pytest.mark.slow)
+SLOW = ("no answer", "no bucket", "no address", "no credentials")
 
 
-@pytest.mark.parametrize("case", [WAITS if case == "no answer" else case for case in UNUSABLE])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in UNUSABLE]
+)
 def test_a_place_that_cannot_be_used_is_said_in_one_line_and_soon(
     case, server, tmp_path, monkeypatch
 ):

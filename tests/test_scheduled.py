@@ -448,7 +448,11 @@ def test_a_run_stops_or_waits_where_another_is_at_work(stored, tmp_path, schedul
     assert not lock.exists()
 
 
-@pytest.mark.parametrize("option", [(), ("--clear-lock",)], ids=["resume", "clear-lock"])
+@pytest.mark.parametrize(
+    "option",
+    [(), pytest.param(("--clear-lock",), marks=pytest.mark.slow)],
+    ids=["resume", "clear-lock"],
+)
 def test_the_lock_of_a_killed_run_is_explained_and_taken_over(stored, tmp_path, scheduler, option):
     process, command, ready = long_run(tmp_path, stored, scheduler)
     code, _ = stop_when(process, ready)

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import daskgp
 
 WORKFLOWS = Path(__file__).parents[1] / "workflows"
+SMALL = "n_inducing = 40\nmax_iter = 15"
 
 
 def run(folder, script, *arguments, timeout=300):
@@ -49,7 +50,7 @@ def test_fit_predict_scores_and_resumes(tmp_path):
         daskgp.convert(str(tmp_path / f"{name}.npz"), str(tmp_path / f"{name}.zarr"), target="y")
     config = (WORKFLOWS / "fit_predict.toml").read_text()
     assert "n_inducing = 512" in config
-    (tmp_path / "run.toml").write_text(config.replace("n_inducing = 512", "n_inducing = 40"))
+    (tmp_path / "run.toml").write_text(config.replace("n_inducing = 512", SMALL))
     first = json.loads(run(tmp_path, "fit_predict.py", "--config", "run.toml"))
     assert (first["rows_fitted"], first["rows_predicted"]) == (600, 200)
     assert first["rmse"] < 0.15
@@ -141,7 +142,8 @@ def configured(folder, name, **changes):
     for old, new in changes.items():
         assert old in text, old
         text = text.replace(old, new)
-    text = text.replace("n_inducing = 512", "n_inducing = 40")
+    text = text.replace("n_inducing = 512 }", SMALL.replace("\n", ", ") + " }")
+    text = text.replace("n_inducing = 512", SMALL)
     for store in ("train.zarr", "test.zarr", "model.zarr"):
         text = text.replace(f'"{store}"', f'"{folder / store}"')
     return text
@@ -257,6 +259,7 @@ def test_scale_benchmark_measures(tmp_path):
     assert "ratio" in printed
 
 
+@pytest.mark.slow
 def test_spatial_benchmark_measures(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     printed = run(tmp_path, "benchmarks/spatial.py", "--rows", 600, "--methods", "local")
@@ -283,6 +286,7 @@ def test_lma_benchmark_measures_blocks(tmp_path):
     assert row["gradient"]["operations"] > row["local"]["operations"] > 144**3 / 3
 
 
+@pytest.mark.slow
 def test_opticom_benchmark_measures(tmp_path):
     printed = run(tmp_path, "benchmarks/opticom.py", "--quick", "--figure", "figure.png")
     lines = [line for line in printed.splitlines() if line.startswith("{")]

@@ -113,7 +113,13 @@ def test_all_estimators_are_covered():
     assert set(SMALL) == set(ESTIMATORS)
 
 
-@pytest.mark.parametrize("name", SMALL)
+# others of a kind: the same rounds with another model
+ALIKE = ("pic", "cggp", "opticom", "svgp", "ssgp", "exact")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in SMALL]
+)
 def test_four_workers_of_which_one_is_killed_give_the_bits_of_one(
     name, stores, one, four, tmp_path, killing
 ):

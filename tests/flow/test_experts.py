@@ -267,6 +267,7 @@ def bits(url, inputs):
     return found
 
 
+@pytest.mark.slow
 def test_one_and_two_workers_and_threads_give_the_same_bits(make_store, tmp_path):
     url = make_store(*data(), rows=60)
     inputs = make_store(*data(90, 1, missing=False), rows=40, url=tmp_path / "in.zarr")

@@ -254,8 +254,10 @@ def test_on_a_cluster_arrays_of_this_process_are_written_for_the_workers(tmp_pat
 # -- at random -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize(
+    ("d", "seed"),
+    [(1, 5), (3, 0), *(pytest.param(*c, marks=pytest.mark.slow) for c in ((1, 0), (3, 5)))],
+)
 @pytest.mark.usefixtures("thin")
 def test_a_shuffle_is_one_and_the_same_for_all_chunks_and_threads(make_store, tmp_path, d, seed):
     X, y = data(1000, d)

@@ -274,6 +274,7 @@ class Deadly(Decoupled):
         return super().local(at, block, draw)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_a_step_changes_nothing(stored, tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "LANE_ROWS", 4)
     with stream_of(stored) as batches:
