@@ -313,8 +313,9 @@ def _kind(order: str | Sequence[str], named: int, mattering: int) -> str:
 
 def _widest_first(extent: np.ndarray) -> list[int]:
     """Columns by how wide they are; of equals, which rounding must not tell apart, the first."""
-    shares = extent / (extent.max(initial=0.0) or 1.0)
-    return [int(j) for j in np.argsort(-np.round(shares, 9), kind="stable")]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        width = np.round(np.log(extent), 9)
+    return [int(j) for j in np.argsort(-width, kind="stable")]
 
 
 def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:

@@ -259,7 +259,6 @@ def test_scale_benchmark_measures(tmp_path):
     assert "ratio" in printed
 
 
-@pytest.mark.slow
 def test_spatial_benchmark_measures(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     printed = run(tmp_path, "benchmarks/spatial.py", "--rows", 600, "--methods", "local")
@@ -286,7 +285,6 @@ def test_lma_benchmark_measures_blocks(tmp_path):
     assert row["gradient"]["operations"] > row["local"]["operations"] > 144**3 / 3
 
 
-@pytest.mark.slow
 def test_opticom_benchmark_measures(tmp_path):
     printed = run(tmp_path, "benchmarks/opticom.py", "--quick", "--figure", "figure.png")
     lines = [line for line in printed.splitlines() if line.startswith("{")]

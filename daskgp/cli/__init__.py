@@ -141,9 +141,12 @@ def fit(
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
     resumed: dict[str, bool] = {}
+    if clear_lock and not resume:
+        models.refuse_existing(model_store)  # before a lock is cleared in vain
     with locks.hold(model_store, wait, clear_lock, resume) as claim:
         if resume and models.is_complete(model_store):
             estimator, resumed = load(model_store), {"resumed": False}
+            models.forget(model_store)  # a kill may have left it
             remark = "is complete already and left as it is; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
@@ -215,6 +218,8 @@ def predict(
         solved = load(model_store, device).solved_
         check_source(solved, inputs)
         job = Job(solved, inputs, output, resume, model_store, verify)
+        if clear_lock:
+            predictions.refuse_taken(output, resume)  # before a lock is cleared in vain
         with locks.hold(output, wait, clear_lock, resume) as claim:
             predictions.refuse_taken(output, resume)  # before a cluster is started for it
             idle = nullcontext(Executor(None))  # nothing is left to be computed

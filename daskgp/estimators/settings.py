@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import reprlib
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,8 @@ def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
 def place(name: str, value: Any, what: str) -> None:
     """Raise SettingError unless a setting is None, or a path or URL that is not blank."""
     if value is not None and not (isinstance(value, str | os.PathLike) and str(value).strip()):
-        raise SettingError(f"{name}={value!r}: give the path or URL of {what}, or None")
+        seen = reprlib.repr(value).replace("\n", " ")
+        raise SettingError(f"{name}={seen}: give the path or URL of {what}, or None")
 
 
 def positive(name: str, value: Any, or_zero: bool = False) -> None:

@@ -59,6 +59,8 @@ def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = Fa
     See `write_held`; ``wait`` and ``clear_lock`` are those of `locks.hold`.
     """
     check_source(job.solved, job.source)
+    if clear_lock:
+        predictions.refuse_taken(job.output, job.resume)  # before a lock is cleared in vain
     with locks.hold(job.output, wait, clear_lock, job.resume) as claim:
         return write_held(job, executor, claim)
 

@@ -204,6 +204,20 @@ def test_what_is_said_of_the_lock_of_a_checkpoint_needs_one(given):
         model().fit(X, Y, **given)
 
 
+def test_a_kill_in_the_removal_of_a_checkpoint_is_no_obstacle(tmp_path):
+    tape = Checkpoint(str(tmp_path / "c.zarr"), {"a": 1})
+    tape.append(0, np.ones(3))
+    tape.stage(1).append(0, np.ones(3))
+    (tmp_path / "c.zarr" / "zarr.json").unlink()
+    assert len(tape.read()) == 0
+    tape.append(0, np.zeros(3))
+    np.testing.assert_array_equal(tape.read(), np.zeros((1, 3)))
+    (tmp_path / "c.zarr" / "zarr.json").unlink()
+    (tmp_path / "c.zarr" / "mine.txt").write_text("")
+    with pytest.raises(StoreError, match="a folder with other things in it"):
+        tape.read()
+
+
 def test_rows_are_kept_one_a_chunk_and_can_be_forgotten(tmp_path):
     tape = Checkpoint(str(tmp_path / "c.zarr"), {"a": 1})
     assert len(tape.read()) == 0

@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 import shutil
+import threading
 from pathlib import Path
 
 import dask
@@ -16,12 +17,15 @@ import pytest
 import xarray as xr
 import zarr
 from dask.callbacks import Callback
+from fsspec.implementations.local import LocalFileSystem
 
 import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.estimators import save_into
 from daskgp.flow import io
-from daskgp.flow.io import locks, models, rows_of
+from daskgp.flow.io import groups, locks, models, rows_of
+from daskgp.flow.io.checkpoints import Checkpoint
 from daskgp.testing import no_compute
 
 
@@ -608,11 +612,49 @@ def test_saving_that_fails_leaves_nothing(fitted, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_fails_does_not_hide_why_a_fit_failed(tmp_path, monkeypatch):
-    def fail(group):
+    def fail(*args, **kwargs):
         raise OSError(5, "Input/output error")
 
     store = str(tmp_path / "m.zarr")
-    monkeypatch.setattr(models, "kept_of", fail)
-    expected = pytest.raises(RuntimeError, match="first")
-    with expected, locks.hold(store) as claim, models.reserve(store, claim):
+    expected = pytest.raises(RuntimeError, match="the first error")
+    with expected as error, locks.hold(store) as claim, models.reserve(store, claim):
+        monkeypatch.setattr(LocalFileSystem, "_open", fail)
+        monkeypatch.setattr(LocalFileSystem, "cat_file", fail)
+        monkeypatch.setattr(groups, "remove", fail)
         raise RuntimeError("the first error")
+    assert all("Input/output error" in note for note in error.value.__notes__)
+    assert len(error.value.__notes__) == 2
+
+
+def test_a_lock_whose_heartbeat_cannot_start_is_given_back(tmp_path, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    store = str(tmp_path / "m.zarr")
+    with monkeypatch.context() as broken:
+        broken.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"), locks.hold(store):
+            pass
+    with locks.hold(store):
+        pass
+
+
+def test_a_kill_while_a_checkpoint_is_removed_leaves_a_complete_model(
+    fitted, tmp_path, monkeypatch
+):
+    store = str(tmp_path / "m.zarr")
+
+    def killed(url):
+        raise SystemExit
+
+    with locks.hold(store) as claim, models.reserve(store, claim) as group:
+        Checkpoint(f"{store}/checkpoint", {}).append(0, np.ones(3))
+        monkeypatch.setattr(groups, "remove", killed)
+        with pytest.raises(SystemExit):
+            save_into(fitted, group, store)
+        monkeypatch.undo()
+    assert models.is_complete(store)
+    X = np.random.default_rng(0).uniform(size=(5, fitted.n_features_in_))
+    np.testing.assert_array_equal(daskgp.load(store).predict(X), fitted.predict(X))
+    models.forget(store)
+    assert not (tmp_path / "m.zarr" / "checkpoint").exists()

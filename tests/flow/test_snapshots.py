@@ -1,6 +1,7 @@
 """Snapshots of a long run: the latest whole one is read, whatever stopped the writing."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,3 +167,24 @@ def test_a_run_that_is_forgotten_leaves_nothing(kept, tmp_path):
     kept.remove()
     assert os.listdir(tmp_path) == []
     assert kept.read() is None
+
+
+def test_a_kill_in_the_removal_of_snapshots_leaves_a_whole_one_or_none(tmp_path, monkeypatch):
+    kept = Snapshots(str(tmp_path / "s"), {"a": 1})
+    for step in (1, 2):
+        kept.write(step, {"x": np.full(2, step), "z": np.ones(1)})
+    (tmp_path / "s" / "zarr.json").unlink()
+    np.testing.assert_array_equal(kept.read()["x"], [2, 2])
+
+    def killed(url):
+        for name in ("slot-0", "slot-1"):
+            shutil.rmtree(tmp_path / "s" / name / "z")
+        raise SystemExit
+
+    monkeypatch.setattr(groups, "remove", killed)
+    with pytest.raises(SystemExit):
+        kept.remove()
+    monkeypatch.undo()
+    assert kept.read() is None
+    kept.write(3, {"x": np.zeros(2)})
+    np.testing.assert_array_equal(kept.read()["x"], [0, 0])

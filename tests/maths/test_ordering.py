@@ -126,6 +126,15 @@ def test_the_leading_columns_are_those_with_most_lengthscales():
     assert made(["e", "c"], X, lengthscales=[1.0, 1.0, np.inf, 1.0, 1.0]).leading == ("e", "c")
 
 
+def test_the_widest_column_leads_whatever_the_others_are():
+    X = np.random.default_rng(0).uniform(size=(50, 3))
+    low, high = np.zeros(3), np.array([1.0, 1.0, 1e12])
+    order = make_order("auto", X, low, high, ("a", "b", "c"), 4, [1.0, 0.5, np.inf])
+    assert order.leading == ("b", "a")
+    order = make_order("auto", X, low, np.ones(3), ("a", "b", "c"), 4, [1e12, 1e10, 1.0])
+    assert order.leading == ("c", "b", "a")
+
+
 def test_columns_that_are_equally_wide_keep_their_order():
     X = np.random.default_rng(0).uniform(size=(50, 2))
     extents = X.max(axis=0) - X.min(axis=0)

@@ -12,6 +12,7 @@ from daskgp.errors import StoreError
 from daskgp.flow.io import groups, locks
 
 FORMAT, ROWS = "daskgp-checkpoint", "evaluations"
+MEMBERS = rf"{ROWS}|stage-\d+"
 
 
 class Place(NamedTuple):
@@ -42,7 +43,7 @@ class Checkpoint:
     def read(self) -> np.ndarray:
         """The evaluations kept so far (count, 2 k + 1)."""
         nothing = np.empty((0, 1))
-        if not groups.is_begun(self.url, "checkpoint"):
+        if not groups.is_begun(self.url, "checkpoint", MEMBERS):
             return nothing
         group = groups.open_group(self.url, "checkpoint")
         if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
@@ -62,7 +63,7 @@ class Checkpoint:
             array[index] = row
 
     def _create(self, width: int) -> zarr.Array:
-        if groups.is_begun(self.url, "checkpoint"):  # of this run, without a whole row
+        if groups.is_begun(self.url, "checkpoint", MEMBERS):  # of this run, without a whole row
             group = groups.open_group(self.url, "checkpoint", mode="r+")
         else:
             group = groups.create_group(self.url, {"format": FORMAT, "identity": self.identity})

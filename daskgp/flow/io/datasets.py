@@ -126,7 +126,8 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
     if group.attrs.get("complete") is False:  # stores of others do not say
         raise StoreError(
             f"dataset {url} is incomplete: wait until it is written, or, if its writer was "
-            "stopped, remove it and convert again"
+            "stopped, finish it and set its attribute complete to true, or remove it and convert "
+            "again"
         )
     return group
 

@@ -61,17 +61,19 @@ def remove(url: str) -> None:
             time.sleep(0.1 * attempt)
 
 
-def vacant(url: str) -> bool:
+def vacant(url: str, own: str = UNFINISHED) -> bool:
     """Whether a store may be made: nothing is there, or what a kill leaves before there is a group.
 
-    That is an empty folder, or one with what zarr had not finished.
+    That is an empty folder, or one with what zarr had not finished.  Names that match ``own`` are
+    what a kill leaves of a group that was being removed.
     """
     if not exists(url):
         return True
     fs, path = filesystem(url)
     with remote.plainly(url, "the store"):
         found = fs.ls(path, detail=False) if fs.isdir(path) else [path]
-    return all(re.fullmatch(UNFINISHED, str(name).rpartition("/")[2]) for name in found)
+    names = [str(name).rstrip("/").rpartition("/")[2] for name in found]
+    return all(re.fullmatch(f"{UNFINISHED}|{own}", name) for name in names)
 
 
 def sweep(url: str) -> None:
@@ -169,11 +171,14 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
             yield name
 
 
-def is_begun(url: str, what: str) -> bool:
-    """Whether a group is at a URL; StoreError for what is neither one nor room for one."""
+def is_begun(url: str, what: str, own: str) -> bool:
+    """Whether a group is at a URL; StoreError for what is neither one nor room for one.
+
+    ``own`` matches the names of its members, some of which a kill in its removal may leave.
+    """
     refuse_file(url, what)
     begun = exists(f"{url}/zarr.json")
-    if not begun and not vacant(url):
+    if not begun and not vacant(url, own):
         raise StoreError(f"{what} {url} is a folder with other things in it: choose another path")
     return begun
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import psutil
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
-from daskgp.errors import RunError, SettingError, StoreError
+from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
 from daskgp.flow.io import groups, objects
 
 logger = logging.getLogger("daskgp")
@@ -206,9 +206,20 @@ def hold(
     try:
         heart.start()
         yield claim
-    finally:
-        stop.set()
+    except BaseException as error:
+        try:
+            _give_back(claim, heart, stop)
+        except DaskgpError as second:  # the first error is the one to show
+            error.add_note(str(second))
+        raise
+    _give_back(claim, heart, stop)
+
+
+def _give_back(claim: Claim, heart: threading.Thread, stop: threading.Event) -> None:
+    stop.set()
+    if heart.is_alive():
         heart.join()
+    with groups.writing(claim.url, "the lock"):
         if claim.held():
             objects.delete(claim.url)
 
@@ -327,7 +338,8 @@ def _held(url: str, other: Holder, alive: bool | None, take: _Over) -> _Held:
         sure = f"{MISSED * other.every:g}"
         wait += f", or, if it is dead, {CLEAR}, which first looks for a sign of life for {sure} s"
     kept = ", so its lock is not cleared" if alive and take.any else ""
-    error = _Held(f"{other} is at work and holds the lock {url}{kept}: {wait}")
+    work = "may be at work" if alive is None else "is at work"
+    error = _Held(f"{other} {work} and holds the lock {url}{kept}: {wait}")
     error.decided = alive is not None or not take.takes(other)
     return error
 

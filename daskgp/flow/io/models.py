@@ -42,22 +42,43 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
     if resumed:
         group = _incomplete(url)
     else:
-        groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
+        refuse_existing(url)
         with groups.writing(url, "model store"):
             marks = {"format": FORMAT, "version": VERSION, "complete": False}
             group = _created(url, marks)
     try:
         yield group
     except (Exception, KeyboardInterrupt) as error:
-        lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
-        kept = not lasting and _keeps(group)
-        if not kept and not resumed and claim.held():  # what another run made is not lost
-            groups.remove(url)
-        if kept:
-            error.add_note(GOES_ON)
-        elif isinstance(error, KeyboardInterrupt):
-            error.add_note(NOTHING)
+        try:
+            with groups.writing(url, "model store"):
+                note = _ended(url, group, None if resumed else claim, error)
+        except (DaskgpError, ValueError) as second:  # the first error is the one to show
+            note = f"what was kept cannot be looked at: {groups.first_line(second)}"
+        if note:
+            error.add_note(note)
         raise
+
+
+def refuse_existing(url: str) -> None:
+    """Raise StoreError where a store is to be made and something is."""
+    groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
+
+
+def _ended(
+    url: str, group: zarr.Group, claim: locks.Claim | None, error: BaseException
+) -> str | None:
+    """Remove a store that nothing was kept in, if it was made here; what the user should know.
+
+    ``claim`` is None where an earlier run made the store.
+    """
+    if group.attrs.get("complete") is True:
+        return None
+    lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
+    if not lasting and kept_of(group) is not None:
+        return GOES_ON
+    if claim is not None and claim.held():  # what another run made is not lost
+        groups.remove(url)
+    return NOTHING if isinstance(error, KeyboardInterrupt) else None
 
 
 def _created(url: str, marks: groups.Attributes) -> zarr.Group:
@@ -67,14 +88,6 @@ def _created(url: str, marks: groups.Attributes) -> zarr.Group:
     except Exception:
         groups.remove(url)
         raise
-
-
-def _keeps(group: zarr.Group) -> bool:
-    """Whether a fit can go on; what a failing disk or server hides counts as kept."""
-    try:
-        return kept_of(group) is not None
-    except (OSError, DaskgpError):  # the first error is the one to show
-        return True
 
 
 def kept_of(group: zarr.Group) -> tuple[str, int] | None:
@@ -134,11 +147,12 @@ def rows_url(url: str) -> str:
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     """Write a model into an open group; ``notes`` are attributes outside the checksum."""
-    with groups.writing(remote.address(group), "model store"):
+    url = remote.address(group)
+    with groups.writing(url, "model store"):
         for name, values in stored.arrays.items():
             groups.write_array(group, name, values)
         for name in list(group.keys()):
-            if name not in (*stored.arrays, ROWS):  # a checkpoint, useful until all else is written
+            if name not in (*stored.arrays, ROWS, CHECKPOINT):
                 del group[name]
         group.attrs.update(
             {
@@ -150,6 +164,12 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
             }
         )
         group.attrs["complete"] = True
+        forget(url)  # useful until now
+
+
+def forget(url: str) -> None:
+    """Remove what a complete model store has of its training."""
+    groups.remove(f"{url}/{CHECKPOINT}")
 
 
 def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:
@@ -195,7 +215,7 @@ def read(url: str) -> Stored:
 
 def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
     """All arrays of a model store but its rows, each described and read once."""
-    names = sorted(groups.names_in(url) - {ROWS})
+    names = sorted(groups.names_in(url) - {ROWS, CHECKPOINT})
     arrays = {name: groups.array_of(group, name) for name in names}
     size = sum(array.nbytes for array in arrays.values())
     groups.refuse_larger(size, "all arrays")

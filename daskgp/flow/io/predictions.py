@@ -226,8 +226,8 @@ def _existing(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> T
         )
     if group.attrs.get("model_checksum") != model_checksum:
         raise StoreError(
-            f"predictions {url} were made with model_checksum "
-            f"{group.attrs.get('model_checksum')}, not {model_checksum}: {remedy}"
+            f"predictions {url} were made by another model (model_checksum "
+            f"{group.attrs.get('model_checksum')}, not {model_checksum}): {remedy}"
         )
     _refuse_layout(url, group.attrs.get("input_layout"), inputs, remedy)
     if "done" not in group:  # killed while it was made

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskgp.flow.io import groups, locks
+from daskgp.flow.io import groups, locks, objects
 
 FORMAT, STEP = "daskgp-snapshot", "step"
 SLOTS = ("slot-0", "slot-1")
 """The latest is whole while the next is written."""
+MEMBERS = r"slot-[01]"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Snapshots:
     def read(self) -> dict[str, np.ndarray] | None:
         """The arrays of the latest whole snapshot; None where there is none."""
         latest, found, where = -1, None, ""
-        if groups.is_begun(self.url, "checkpoint"):
+        if groups.is_begun(self.url, "checkpoint", MEMBERS):
             self._refuse_other(groups.open_group(self.url, "checkpoint"), {"format": FORMAT})
         for slot in SLOTS:
             url = f"{self.url}/{slot}"
@@ -61,14 +62,16 @@ class Snapshots:
         with groups.writing(self.url, "checkpoint"):
             if not groups.exists(f"{self.url}/zarr.json"):
                 groups.create_group(self.url, {"format": FORMAT})
-            groups.remove(url)
+            groups.remove(url)  # the older one: a kill in between costs nothing
             group = groups.create_group(url, {"format": FORMAT, "identity": self.identity})
             for name, values in arrays.items():
                 groups.write_array(group, name, values)
             group.attrs[STEP] = step
 
     def remove(self) -> None:
-        """Forget the run."""
+        """Forget the run, first what says that a slot is whole."""
+        for slot in SLOTS:
+            objects.delete(f"{self.url}/{slot}/zarr.json")
         groups.remove(self.url)
 
     def _refuse_other(self, group: zarr.Group, wanted: Mapping[str, Any]) -> None:
