@@ -23,7 +23,9 @@ from daskgp.flow.io import groups, models
 
 # damaged numbers may overflow, and damaged arrays may hold text
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::RuntimeWarning", "ignore::zarr.errors.UnstableSpecificationWarning"
+    "ignore::RuntimeWarning",
+    "ignore::zarr.errors.UnstableSpecificationWarning",
+    "ignore::hypothesis.errors.HypothesisWarning",  # of a large store that failed
 )
 
 X, Y = rows(120)

@@ -120,7 +120,7 @@ def _short(error: BaseException) -> str:
 
 
 def _try_out(solved: Solved) -> None:
-    """Predict at one place, so that what does not belong together is found out now."""
+    """Predict at a place, so that what does not belong together is found out now."""
     _check_scaling(solved)
     if isinstance(solved.kept, Members):  # a prediction asks all experts for their rows
         _check_experts(solved, solved.kept)
@@ -128,14 +128,16 @@ def _try_out(solved: Solved) -> None:
     place = solved.scaling.x_shift[None]
     if isinstance(solved.kept, Nearby):  # at a training row, which is near others
         place = solved.kept.rows.read(0, 1)[0]
+    count = solved.n_targets + 2  # no shape is taken for another
     want: Want = "mean" if isinstance(solved.model, cggp.CGGP) else "variance"
     try:
         with np.errstate(all="ignore"):
-            found = dataclasses.replace(solved, device="cpu").moments(place, want)
+            here = dataclasses.replace(solved, device="cpu")
+            found = here.moments(np.repeat(place, count, axis=0), want)
     except NumericalError:  # of this place alone, and said where it is predicted
         logger.debug("no variance at the place where a model is tried out", exc_info=True)
         return
-    if found.mean.shape != (1, solved.n_targets) or not np.isfinite(found.mean).all():
+    if found.mean.shape != (count, solved.n_targets) or not np.isfinite(found.mean).all():
         raise StoreError("its predictions are no finite numbers: fit again")
 
 

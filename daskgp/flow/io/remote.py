@@ -21,6 +21,8 @@ from zarr.storage import FsspecStore
 
 from daskgp.errors import DaskgpError, StoreError
 
+LONGEST = 400
+"""Characters of what another library says that are passed on."""
 ANSWER_SECONDS = 20.0
 """Longest wait for the first answer of an object store; later ones are left to its library."""
 
@@ -136,8 +138,9 @@ def reason(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text, or its kind."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """The first line of an exception's text, cut where it repeats much of a store, or its kind."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
 def _but_for_open_connections(record: logging.LogRecord) -> bool:
