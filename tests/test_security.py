@@ -271,3 +271,13 @@ def test_an_npz_of_pickled_objects_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", X=X, y=np.array([{}] * len(X), dtype=object))
     refused("convert", tmp_path / "x.npz", tmp_path / "d.zarr", "--target", "y")
     assert not (tmp_path / "d.zarr").exists()
+
+
+def test_attributes_of_a_dataset_that_are_nested_too_deep_are_one_line(sound, tmp_path):
+    store = tmp_path / "d.zarr"
+    shutil.copytree(sound["data"], store)
+    found = json.loads((store / "zarr.json").read_text())
+    found["attributes"]["nested"] = deep(400)
+    (store / "zarr.json").write_text(json.dumps(found))
+    with pytest.raises(StoreError, match="is damaged: its attributes are nested too deep"):
+        daskgp.open_dataset(str(store))

@@ -106,7 +106,11 @@ def _as_dask(array: zarr.Array) -> da.Array:
     """A dask array in the chunks of a store; rewritten in place, a store gets another name."""
     group = groups.parent_of(array)
     identity = {} if group is None else group.attrs.asdict()
-    token = dask.base.tokenize(remote.address(array), array.metadata.to_dict(), identity)
+    url = remote.address(array)
+    try:
+        token = dask.base.tokenize(url, array.metadata.to_dict(), identity)
+    except RecursionError as error:
+        raise StoreError(f"{url} is damaged: its attributes are nested too deep") from error
     chunks = (row_step(array), *array.shape[1:])
     return lazy.from_zarr(array, chunks, f"dataset-{token}")
 
