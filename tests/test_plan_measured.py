@@ -69,6 +69,7 @@ def agrees(case):
     assert all(1 / FACTOR < ratio < FACTOR for ratio in ratios.values()), ratios
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", QUICK)
 def test_planned_memory_is_what_processes_take(case):
     agrees(case)

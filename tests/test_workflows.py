@@ -285,6 +285,7 @@ def test_lma_benchmark_measures_blocks(tmp_path):
     assert row["gradient"]["operations"] > row["local"]["operations"] > 144**3 / 3
 
 
+@pytest.mark.slow
 def test_opticom_benchmark_measures(tmp_path):
     printed = run(tmp_path, "benchmarks/opticom.py", "--quick", "--figure", "figure.png")
     lines = [line for line in printed.splitlines() if line.startswith("{")]
