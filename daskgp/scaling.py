@@ -7,6 +7,7 @@ values and infinite entries.  The means, scales and the linear trend all follow 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +18,11 @@ from daskgp.backend import namespace
 from daskgp.errors import InputError
 from daskgp.model import Block, Moments
 from daskgp.typing import Array, MeanName
+
+logger = logging.getLogger("daskgp")
+
+LARGEST = 1e150
+"""The largest value whose squares can be summed over any number of rows."""
 
 
 class Sums(NamedTuple):
@@ -40,6 +46,7 @@ def complete_rows(X: Array, y: Array) -> Array:
     return ~(xp.isnan(X).any(axis=1) | xp.isnan(y).any(axis=1))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # ``check`` says it
 def local(X: Array, y: Array) -> Sums:
     """Summary of one block of raw rows, in float64."""
     W = np.concatenate([X, y], axis=1, dtype=np.float64)
@@ -55,6 +62,7 @@ def local(X: Array, y: Array) -> Sums:
     return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def combine(a: Sums, b: Sums) -> Sums:
     """Summary of both sets of rows."""
     rows = a.rows + b.rows
@@ -151,6 +159,11 @@ def _deviations(sums: Sums) -> np.ndarray:
     return np.where(found > 0.0, found, 1.0)
 
 
+def _sizes(sums: Sums) -> np.ndarray:
+    """Largest absolute values (k,)."""
+    return np.maximum(np.abs(sums.low), np.abs(sums.high))
+
+
 def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     """Slope (d, p) of the mean function in the units of X, and the spread (p,) it leaves.
 
@@ -158,7 +171,7 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     deviation, or else its size, stands in, so that small units are as good as large ones.
     """
     n, p = sums.rows, len(sums.mean) - d
-    total, size = np.diag(sums.scatter)[d:], np.maximum(np.abs(sums.low), np.abs(sums.high))[d:]
+    total, size = np.diag(sums.scatter)[d:], _sizes(sums)[d:]
     residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
     if mean == "linear":
         # in units of standard deviations, or lstsq would take columns of small units for noise
@@ -175,8 +188,26 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     return slope, np.where(spread > np.maximum(rounding, 1e-14 * size), spread, stand_in)
 
 
+def warn_of_missing(rows: float) -> None:
+    """Say how many rows are not used."""
+    if rows:
+        logger.warning("%d rows with missing values are left out", rows)
+
+
 def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
     """Raise InputError for rows that no model can be fitted to."""
+    check_values(sums, feature_names, target_names)
+    for j, name in enumerate(feature_names):
+        # differences whose squares underflow have no scale either
+        flat = sums.low[j] == sums.high[j] or sums.scatter[j, j] == 0.0
+        if flat and sums.rows > 1:
+            raise InputError(
+                f"feature {name!r} is constant ({sums.low[j]:g} in every row): leave it out"
+            )
+
+
+def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
+    """Raise InputError for rows that cannot be used even where units are known."""
     names = [f"feature {name!r}" for name in feature_names]
     names += [f"target {name!r}" for name in target_names]
     for name, infinite in zip(names, sums.infinite, strict=True):
@@ -190,8 +221,9 @@ def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str])
             if sums.dropped
             else "no rows: the training data has length 0"
         )
-    for j, name in enumerate(names[: len(feature_names)]):
-        # differences whose squares underflow have no scale either
-        flat = sums.low[j] == sums.high[j] or sums.scatter[j, j] == 0.0
-        if flat and sums.rows > 1:
-            raise InputError(f"{name} is constant ({sums.low[j]:g} in every row): leave it out")
+    for name, size in zip(names, _sizes(sums), strict=True):
+        if size > LARGEST:
+            raise InputError(
+                f"{name} has values of up to {size:.3g} in size, which cannot be squared: "
+                f"give it in other units or set placeholders for missing values to NaN"
+            )

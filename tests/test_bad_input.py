@@ -416,6 +416,7 @@ ARRAYS = {
     "zero rows": ((X[:0], Y[:0]), "no rows: the training data has length 0"),
     "all NaN": ((X * np.nan, Y), "all 300 rows have a missing value"),
     "infinite": (changed(1, np.inf, 7), "feature 'x1' has 1 infinite values"),
+    "too large to square": (changed(0, -1e308, 7), "feature 'x0' has values of up to 1e+308 in"),
     "few rows": ((X[:9], Y[:9]), "20 inducing inputs for 9 usable rows: choose at most 9"),
     "constant": (changed(1, 2.5), "feature 'x1' is constant (2.5 in every row): leave it out"),
 }

@@ -1,7 +1,6 @@
 """CaGP as an estimator: the dense posterior for rows of any kind, kept in a store, and tidy."""
 
 import gc
-import logging
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import xarray as xr
 import zarr
 from commands import dataset, invoke, refused, rows, succeed
 from distributed import Client
+from logs import warnings_in
 from sklearn.base import clone
 
 import daskgp
@@ -45,10 +45,6 @@ ACTIONS = {
 
 every = pytest.mark.parametrize("kind", ACTIONS)
 most = pytest.mark.parametrize("kind", ["sparse", "support", "cg", "given"])
-
-
-def warnings_in(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def zarr_rows(path, X, y, step=37):

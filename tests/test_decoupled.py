@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import os
 import pickle
 import signal
@@ -16,6 +15,7 @@ import xarray as xr
 import zarr
 from commands import dataset, invoke, refused, rows, start, stop_when, succeed
 from distributed import Client, LocalCluster
+from logs import warnings_in
 from sklearn.base import clone
 
 import daskgp
@@ -361,11 +361,13 @@ def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, T, 
     X, y = table[0].copy(), targets(kind, table[1])
     X[5, 1], X[6], y[70] = np.nan, np.nan, np.nan
     model = made(kind).fit(X, y)
-    warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert warned == ["3 rows with missing values are left out"]
+    assert warnings_in(caplog) == ["3 rows with missing values are left out"]
     assert model.n_rows_ == N - 3
     masked = made(kind).fit(np.ma.masked_invalid(X), np.ma.masked_invalid(y))
     assert outcome(masked, T) == outcome(model, T)
+    caplog.clear()
+    model.partial_fit(X[:6], y[:6])
+    assert warnings_in(caplog) == ["1 rows with missing values are left out"]
     holes = T.copy()
     holes[3, 0] = np.nan
     assert np.isnan(model.predict(holes)).tolist() == [i == 3 for i in range(len(T))]
@@ -839,6 +841,7 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
         ((X, np.column_stack([y, y])), "y has 2 targets, the model was fitted with 1: y"),
         ((X * np.nan, y), "no usable rows: all 120 rows have a missing value"),
         ((X, y + np.inf), "target 'y' has 120 infinite values"),
+        ((X - 1e200, y), "feature 'x0' has values of up to 1e+200 in size"),
         ((X[:0], y[:0]), "no rows"),
     ):
         with pytest.raises(InputError) as error:

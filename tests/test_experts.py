@@ -2,7 +2,6 @@
 
 import gc
 import json
-import logging
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import xarray as xr
 import zarr
 from commands import dataset, invoke, refused, rows, start, stop_when, succeed
 from distributed import Client
+from logs import warnings_in
 from sklearn.base import clone
 
 import daskgp
@@ -37,10 +37,6 @@ AGGREGATIONS = ("optimal", "npae", *COMMITTEES)
 TRAINING = ("fact", "fedavg", "fedprox", "admm", "pxadmm")
 
 both = pytest.mark.parametrize("expert", ["sparse", "exact"])
-
-
-def warnings_in(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def zarr_rows(path, X, y, step=37):

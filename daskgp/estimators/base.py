@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -25,8 +24,6 @@ from daskgp.flow.io import locks
 from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.solved import Solved
 from daskgp.model import Theta
-
-logger = logging.getLogger("daskgp")
 
 
 class GaussianProcess(Planned, Predicting):
@@ -131,8 +128,7 @@ class GaussianProcess(Planned, Predicting):
         sums = rounds.describe(rows, spans, executor)
         scaling.check(sums, rows.feature_names, rows.target_names)
         self._refuse_few_rows(int(sums.rows))
-        if sums.dropped:
-            logger.warning("%d rows with missing values are left out", int(sums.dropped))
+        scaling.warn_of_missing(sums.dropped)
         scale = self._scaling(sums, rows)
         windows = partition.alone(spans)
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)

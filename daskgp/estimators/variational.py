@@ -226,6 +226,7 @@ class VariationalGP(Ascending):
         else:
             scaling.check(sums, rows.feature_names, rows.target_names)
             scale = self._scaling(sums, rows)
+        scaling.warn_of_missing(sums.dropped)
         windows, model = partition.alone(spans), self._model()
         return rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device), sums
 
@@ -309,9 +310,7 @@ def _check_more(solved: Solved, rows: io.Rows, sums: scaling.Sums) -> None:
             f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
-    if sums.infinite.any() or not sums.rows:
-        # constant columns are no matter once units are known
-        scaling.check(sums, rows.feature_names, rows.target_names)
+    scaling.check_values(sums, rows.feature_names, rows.target_names)
 
 
 def _nowhere() -> np.ndarray:

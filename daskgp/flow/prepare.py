@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from daskgp.ordering import Order
 
 __all__ = ["Prepared", "arrange", "prepare"]
 
-logger = logging.getLogger("daskgp")
 
 KEY_SAMPLE = 20_000
 CHUNK_BYTES, RUN_BYTES = 1 << 20, 16 << 20
@@ -107,8 +105,7 @@ def prepare(
     finally:
         io.remove(spill)
     dropped = len(rows) - layout.rows
-    if dropped:
-        logger.warning("%d rows with missing values are left out", dropped)
+    scaling.warn_of_missing(dropped)
     return Prepared(layout.rows, dropped, layout.n_blocks, layout.block_rows, layout.order.kind)
 
 
