@@ -21,8 +21,8 @@ from daskgp.typing import Array, MeanName
 
 logger = logging.getLogger("daskgp")
 
-LARGEST = 1e150
-"""The largest value whose squares can be summed over any number of rows."""
+LARGEST = 1e100
+"""The largest value that is used: squares of larger ones overflow, in short lengthscales or sums."""
 
 
 class Sums(NamedTuple):
@@ -44,6 +44,11 @@ def complete_rows(X: Array, y: Array) -> Array:
     """Mask (n,) of the rows without a missing value; y is (n, p)."""
     xp = namespace(X)
     return ~(xp.isnan(X).any(axis=1) | xp.isnan(y).any(axis=1))
+
+
+def usable_rows(X: np.ndarray) -> np.ndarray:
+    """Mask (n,) of the rows that can be predicted: no value is missing, infinite or too large."""
+    return np.asarray((np.abs(X) <= LARGEST).all(axis=1))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # ``check`` says it
@@ -95,7 +100,8 @@ class Scaling:
     def inputs(self, X: Array) -> Array:
         """Scaled inputs (n, d)."""
         xp = namespace(X)
-        return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
+        with np.errstate(over="ignore"):  # such rows are not usable
+            return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
 
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
         """Scaled rows without missing values, centred in float64 before any narrowing."""

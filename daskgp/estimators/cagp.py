@@ -251,7 +251,7 @@ progress
             )
         inputs = prediction.in_memory(solved, X)
         scaled = solved.scaling.inputs(np.asarray(inputs, np.float64))
-        usable = np.flatnonzero(np.isfinite(scaled).all(axis=1))
+        usable = np.flatnonzero(scaling.usable_rows(scaled))
         executor = Executor.current(self.progress, solved.device)
         spans = tuple(self._spans(kept.rows))
         model, scale, device = ComputationAware(self.loss), solved.scaling, solved.device

@@ -157,17 +157,17 @@ def check_weights(w: np.ndarray) -> None:
 # -- tasks -----------------------------------------------------------------------------------
 
 
-def _used(X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows without a missing feature that have a weight."""
+def _used(solved: Solved, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that can be predicted and have a weight."""
     w = np.asarray(w, np.float64)
     check_weights(w)
     X = reading.unmasked(X)
-    keep = np.isfinite(np.asarray(X, np.float64)).all(axis=1) & (w > 0)
+    keep = solved.usable(X) & (w > 0)
     return X[keep], w[keep]
 
 
 def _tile(solved: Solved, X: np.ndarray, w: np.ndarray) -> _Tile:
-    X, w = _used(X, w)
+    X, w = _used(solved, X, w)
     with single_blas_thread():
         mean = solved.moments(X, "mean").mean
     return _Tile(float(w.sum()), float(w @ w), w @ mean, solved.prior(X))
@@ -177,8 +177,8 @@ def _pair(
     solved: Solved, X: np.ndarray, w: np.ndarray, Z: np.ndarray, v: np.ndarray, same: bool
 ) -> np.ndarray:
     """W' C v of two tiles (p,), twice for a pair that stands for its mirror image."""
-    X, w = _used(X, w)
-    Z, v = _used(Z, v)
+    X, w = _used(solved, X, w)
+    Z, v = _used(solved, Z, v)
     if not (len(w) and len(v)):
         return np.zeros(solved.n_targets)
     with single_blas_thread():

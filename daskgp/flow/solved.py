@@ -21,7 +21,7 @@ from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta,
 from daskgp.models import cggp
 from daskgp.models.cagp import CaGP
 from daskgp.models.cggp import CGGP
-from daskgp.scaling import Scaling
+from daskgp.scaling import Scaling, usable_rows
 from daskgp.typing import Device
 
 DENSE_ROWS = 20_000
@@ -121,6 +121,10 @@ class Solved:
         name = getattr(self.model, "likelihood", "gaussian")
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
 
+    def usable(self, X: np.ndarray) -> np.ndarray:
+        """Mask (n,) of the rows of X (n, d) that can be predicted."""
+        return usable_rows(self.scaling.inputs(np.asarray(X, np.float64)))
+
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
         """The order (n,) that puts rows with the same blocks near them together.
 
@@ -128,7 +132,7 @@ class Solved:
         """
         if not isinstance(self.kept, Nearby):
             return None
-        usable = np.isfinite(np.asarray(X, np.float64)).all(axis=1)
+        usable = self.usable(X)
         places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
         groups = self.kept.groups(np.asarray(X, np.float64)[usable])
         return np.concatenate([*(places[members] for _, members in groups), rest])
@@ -164,7 +168,7 @@ class Solved:
         if observed:  # the mean of an observation depends on the variance of f
             want = "variance"
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
-        usable = np.isfinite(scaled).all(axis=1)
+        usable = usable_rows(scaled)
         scaled[~usable] = 0.0
         found = self._scaled_moments(X, scaled, usable, want)
         if found.variance is not None:
@@ -184,8 +188,11 @@ class Solved:
 
     def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
-        if not np.isfinite(scaled).all():
-            raise InputError("X has missing or infinite values: a joint covariance needs none")
+        if not usable_rows(scaled).all():
+            raise InputError(
+                "X has missing or infinite values, or some that are too large to be squared: a "
+                "joint covariance needs none"
+            )
         everywhere = np.ones(len(X), bool)
         found = self._scaled_moments(X, scaled, everywhere, "covariance")
         covariance = np.asarray(found.covariance, np.float64)

@@ -32,7 +32,7 @@ class Matern12(Stationary):
     _scale: ClassVar[float] = 1.0
     _slope: ClassVar[float] = -0.5
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         # the root would turn a zero's rounding into 1e-8
         xp = namespace(q)
         coincident = q <= rounding
@@ -73,7 +73,7 @@ class Matern32(Stationary):
     _scale: ClassVar[float] = 3.0
     _slope: ClassVar[float] = -1.5
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         xp = namespace(q)
         xp.sqrt(q, out=q)
         xp.negative(q, out=aside)
@@ -103,7 +103,7 @@ class Matern52(Stationary):
     _scale: ClassVar[float] = 5.0
     _slope: ClassVar[float] = -5.0 / 6.0
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         xp = namespace(q)
         xp.sqrt(q, out=aside)
         xp.negative(aside, out=work)

@@ -98,12 +98,15 @@ class Periodic(Radial):
             "active_dims": None if self.active_dims is None else list(self.active_dims),
         }
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         xp = namespace(q)
         xp.negative(q, out=q)
         xp.exp(q, out=q)
         if self.variance != 1.0:
             q *= self.variance
+
+    def _units(self, X: Array) -> float:
+        return self.period
 
     def _features(self, X: Array) -> Array:
         xp = namespace(X)

@@ -38,6 +38,9 @@ _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level
 # Up to so many features differences are taken one by one, which is as fast as the product
 # there and has no cancellation; float32 needs it more and pays less.
 _DIRECT = {4: 4, 8: 2}
+# So many lengthscales from the centre squared distances lose 1e-6 by products, and in float32
+# 0.02; where all rows are that far, some row that is far from the others has moved the centre.
+_FAR = {4: 250.0, 8: 3e4}
 
 
 class Strip(NamedTuple):
@@ -79,29 +82,29 @@ class Scratch:
 
 
 class SquaredDistances:
-    """a |u - w|^2 for features U (n, q) and W (m, q), filled in strip by strip.
-
-    Attributes
-    ----------
-    rounding : float
-        What a true zero may come out as.
-    """
+    """a |u - w|^2 for features U (n, q) and W (m, q), filled in strip by strip."""
 
     def __init__(self, U: Array, W: Array, scale: float):
         self._xp = xp = namespace(U, W)
-        self._direct = 0 < U.shape[1] <= _DIRECT[U.dtype.itemsize]
+        itemsize = U.dtype.itemsize
+        self._direct = 0 < U.shape[1] <= _DIRECT[itemsize]
+        if not self._direct:
+            u, w = (U * U).sum(axis=1), (W * W).sum(axis=1)
+            nearest = [number(s.min()) for s in (u, w) if len(s)]
+            self._direct = max(nearest, default=0.0) > _FAR[itemsize] ** 2
         if self._direct:
             root = abs(scale) ** 0.5
             self._left, self._right = U * root, (W * root).T.copy()
-            self.rounding = 0.0
             return
-        u, w = (U * U).sum(axis=1), (W * W).sum(axis=1)
         # [u, |u|^2, 1] . a [-2 w, 1, |w|^2]
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        largest = sum(number(s.max()) for s in (u, w) if len(s))
-        self.rounding = 4 * float(np.finfo(U.dtype).eps) * scale * largest
+        self._rounding = (8 * float(np.finfo(U.dtype).eps) * scale) * u[:, None]
+
+    def rounding(self, strip: Strip) -> Array | float:
+        """What a true zero may come out as, for each of the strip's rows."""
+        return 0.0 if self._direct else self._rounding[strip.rows]
 
     def fill(self, strip: Strip, q: Array, work: Array) -> None:
         """Put the strip's values, never negative, in q; ``work`` is overwritten."""
@@ -158,7 +161,7 @@ class Radial(Kernel):
         raise NotImplementedError
 
     @abstractmethod
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
 
     def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
@@ -169,6 +172,10 @@ class Radial(Kernel):
         """
         namespace(K).multiply(K_bar, aside, out=D)
         return 0.0
+
+    @abstractmethod
+    def _units(self, X: Array) -> Any:
+        """What one step in the columns of X is: a float or an array beside X."""
 
     @abstractmethod
     def _features(self, X: Array) -> Array:
@@ -299,7 +306,7 @@ class Radial(Kernel):
             strip = Strip(patch.points, patch.rows)
             q, aside, work = memory.of(strip)
             distances.fill(strip, q, work)
-            self._evaluate(q, aside, work, distances.rounding)
+            self._evaluate(q, aside, work, distances.rounding(strip))
             yield patch, q, aside if self._keeps_aside else None, work
 
     def _pulled(self, DW: Array, U: Array) -> Array:
@@ -308,14 +315,26 @@ class Radial(Kernel):
         return pulled
 
     def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
-        """Active columns of X and Z less Z's mean: distances stay, cancellation goes."""
-        name = type(self).__name__
+        """Active columns of X and Z less Z's mean: distances stay, cancellation goes.
+
+        As they are where that mean is far from all rows of either.
+        """
+        name, xp = type(self).__name__, inputs.xp
         X = select_columns(inputs.X, self.active_dims, name)
         Z = X if inputs.Z is None else select_columns(inputs.Z, self.active_dims, name)
         if not len(Z):
             return X, Z
         centre = Z.mean(axis=0)
+        far = self._far(xp.concatenate([X[:1], Z[:1]]), centre)
+        if not is_numpy(xp) or far.any():  # seldom, so the first rows are looked at first
+            both = [self._far(rows, centre).all() for rows in (X, Z) if len(rows)]
+            centre = xp.where(both[0] | both[-1], 0, centre)
         return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
+
+    def _far(self, X: Array, centre: Array) -> Array:
+        """Which rows of X (n, a) are so far from the centre that digits are lost (n,)."""
+        steps = namespace(X).abs(X - centre) / self._units(X)
+        return (steps > _FAR[X.dtype.itemsize]).any(axis=1)
 
     def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
         """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
@@ -331,7 +350,7 @@ class Radial(Kernel):
             keep = keeps.like(q) if square or aside is None else aside[strip]
             work = works.like(q)
             distances.fill(strip, q, work)
-            self._evaluate(q, keep, work, distances.rounding)
+            self._evaluate(q, keep, work, distances.rounding(strip))
             if square:
                 _put_both(K, strip, q)
             if square and aside is not None:

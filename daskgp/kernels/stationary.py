@@ -135,7 +135,7 @@ class Stationary(Radial):
                 f"the inputs have {count} columns: give one each, or a single one"
             )
 
-    def _lengthscales(self, X: Array) -> Any:
+    def _units(self, X: Array) -> Any:
         """What to divide the columns of X by: a float or an array beside X."""
         self._check_lengthscales(X.shape[1])
         if isinstance(self.lengthscale, tuple):
@@ -150,13 +150,13 @@ class Stationary(Radial):
         return by_log if many else by_log.sum(keepdims=True)
 
     def _features(self, X: Array) -> Array:
-        return X / self._lengthscales(X)
+        return X / self._units(X)
 
     def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
         by_log = -column_sums(U, U_bar)
         if not isinstance(self.lengthscale, tuple):
             by_log = by_log.sum(keepdims=True)
-        return U_bar / self._lengthscales(X), by_log
+        return U_bar / self._units(X), by_log
 
 
 def _usable(values: Any) -> np.ndarray:
@@ -192,7 +192,7 @@ class RBF(Stationary):
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         xp = namespace(q)
         xp.negative(q, out=q)
         xp.exp(q, out=q)
@@ -253,7 +253,7 @@ class RationalQuadratic(Stationary):
     def _shape(self) -> float:
         return self.alpha
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         # aside = log b with b = 1 + r^2 / (2 alpha), k = v exp(-alpha log b)
         xp = namespace(q)
         q *= 1.0 / self.alpha
