@@ -128,6 +128,21 @@ def data():
     return X, np.sin(X[:, 0]) + 0.01 * X[:, 1] + 0.05 * rng.standard_normal(120)
 
 
+@pytest.mark.filterwarnings("ignore:some rows lie far from all training rows")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_far_row_leaves_the_rows_beside_it_alone(name):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (90, 3))
+    model = tiny(name).fit(X, np.sin(3 * X).sum(axis=1))
+    alone, places = model.predict(X), X.copy()
+    places[7, 1], places[8], places[9, 2] = 1e36, -9.97e36, 1e200
+    found = model.predict(places)
+    near = np.setdiff1d(np.arange(90), [7, 8, 9])
+    np.testing.assert_allclose(found[near], alone[near], rtol=1e-6, atol=1e-8)
+    assert np.isfinite(found[:9]).all()
+    assert np.isnan(found[9])
+
+
 def test_tags_say_what_holds():
     tags = get_tags(SGPR())
     assert tags.input_tags.allow_nan

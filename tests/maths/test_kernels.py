@@ -196,6 +196,37 @@ def test_far_points_do_not_overflow(rng, kernel):
     assert all(np.isfinite(array).all() for array in (K, *gradient))
 
 
+def with_far_rows(xp, X, far, count):
+    """X with rows as a fill value makes them, and the rows that are left as they were."""
+    X = X.copy()
+    X[:count, 0], X[:count, -1] = far, -far
+    return xp.asarray(X), slice(count, None)
+
+
+@everyone
+@pytest.mark.parametrize("far", [1e6, 1e12, 1e36])
+@pytest.mark.parametrize("count", [1, 7])
+def test_rows_beside_far_ones_keep_their_values(xp, rng, kernel, far, count):
+    X, Z = inputs(rng)
+    Z, (F, near) = xp.asarray(Z), with_far_rows(xp, X, far, count)
+    X, wanted = xp.asarray(X), {"rtol": 1e-7, "atol": 1e-9}
+    np.testing.assert_allclose(to_host(kernel(F, Z))[near], to_host(kernel(X, Z))[near], **wanted)
+    found, alone = to_host(kernel(Z, F))[:, near], to_host(kernel(Z, X))[:, near]
+    np.testing.assert_allclose(found, alone, **wanted)
+    found, alone = to_host(kernel(F))[near, near], to_host(kernel(X))[near, near]
+    np.testing.assert_allclose(found, alone, **wanted)
+
+
+@pytest.mark.parametrize("kernel", [RBF(), Matern12(), Matern32(), RationalQuadratic(), Periodic()])
+@pytest.mark.parametrize("d", [2, 8])
+def test_rows_beside_far_ones_keep_their_values_in_float32(xp, rng, kernel, d):
+    X, Z = (A.astype(np.float32) for A in inputs(rng, d=d))
+    Z, (F, near) = xp.asarray(Z), with_far_rows(xp, X, np.float32(1e15), 1)
+    found, alone = to_host(kernel(Z, F))[:, near], to_host(kernel(Z, xp.asarray(X)))[:, near]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, alone, rtol=1e-4, atol=1e-5)
+
+
 rows = st.integers(1, 12)
 
 
