@@ -22,7 +22,7 @@ from daskgp.typing import Array, MeanName
 logger = logging.getLogger("daskgp")
 
 LARGEST = 1e100
-"""The largest value that is used: squares of larger ones overflow, in short lengthscales or sums."""
+"""The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
 
 
 class Sums(NamedTuple):
