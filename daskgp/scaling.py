@@ -23,6 +23,8 @@ logger = logging.getLogger("daskgp")
 
 LARGEST = 1e100
 """The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
+LARGEST_SCALED = {"float32": 1e15, "float64": LARGEST}
+"""The same of rows in the model's units, by their type."""
 
 
 class Sums(NamedTuple):
@@ -214,8 +216,7 @@ def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str])
 
 def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
     """Raise InputError for rows that cannot be used even where units are known."""
-    names = [f"feature {name!r}" for name in feature_names]
-    names += [f"target {name!r}" for name in target_names]
+    names = _names(feature_names, target_names)
     for name, infinite in zip(names, sums.infinite, strict=True):
         if infinite:
             raise InputError(
@@ -233,3 +234,27 @@ def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequenc
                 f"{name} has values of up to {size:.3g} in size, which cannot be squared: "
                 f"give it in other units or set placeholders for missing values to NaN"
             )
+
+
+def check_range(
+    sums: Sums,
+    scale: Scaling,
+    dtype: str,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+) -> None:
+    """Raise InputError for values that are too large in the model's units."""
+    ends, d = np.stack([sums.low, sums.high]), len(scale.x_scale)
+    y = (ends[:, d:] - scale.intercept) / scale.y_scale
+    sizes = np.abs(np.column_stack([scale.inputs(ends[:, :d]), y])).max(axis=0)
+    for name, size in zip(_names(feature_names, target_names), sizes, strict=True):
+        if size > LARGEST_SCALED[dtype]:
+            raise InputError(
+                f"{name} has values of up to {size:.3g} times its scale, which cannot be squared "
+                f"in {dtype}: give it in other units or set placeholders for missing values to NaN"
+            )
+
+
+def _names(feature_names: Sequence[str], target_names: Sequence[str]) -> list[str]:
+    features = [f"feature {name!r}" for name in feature_names]
+    return features + [f"target {name!r}" for name in target_names]

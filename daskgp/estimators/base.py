@@ -130,6 +130,7 @@ class GaussianProcess(Planned, Predicting):
         self._refuse_few_rows(int(sums.rows))
         scaling.warn_of_missing(sums.dropped)
         scale = self._scaling(sums, rows)
+        scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         windows = partition.alone(spans)
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
         theta = training.start(self, stage, sums)

@@ -15,6 +15,7 @@ from daskgp.estimators.settings import whole
 from daskgp.flow import rounds
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
+from daskgp.scaling import usable_rows
 
 logger = logging.getLogger("daskgp")
 
@@ -69,7 +70,7 @@ class ChosenInputs:
                 f"{self.how} is no array of numbers: choose 'greedy', 'kmeans', 'random' or give "
                 f"inputs (m, d) ({error})"
             ) from error
-        if Z.ndim != 2 or not len(Z) or not np.isfinite(Z).all():
+        if Z.ndim != 2 or not len(Z) or not usable_rows(Z).all():
             raise SettingError(f"{self.how} has shape {Z.shape}: finite inputs (m, d) are needed")
         return Z
 

@@ -226,6 +226,7 @@ class VariationalGP(Ascending):
         else:
             scaling.check(sums, rows.feature_names, rows.target_names)
             scale = self._scaling(sums, rows)
+        scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         scaling.warn_of_missing(sums.dropped)
         windows, model = partition.alone(spans), self._model()
         return rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device), sums

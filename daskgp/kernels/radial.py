@@ -38,9 +38,13 @@ _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level
 # Up to so many features differences are taken one by one, which is as fast as the product
 # there and has no cancellation; float32 needs it more and pays less.
 _DIRECT = {4: 4, 8: 2}
-# So many lengthscales from the centre squared distances lose 1e-6 by products, and in float32
-# 0.02; where all rows are that far, some row that is far from the others has moved the centre.
-_FAR = {4: 250.0, 8: 3e4}
+# Lengthscales from the centre.  Where all rows are further away than the first, because one that
+# is far from the others has moved the mean, products lose 1e-8 of a squared distance, and 1e-3 in
+# float32; further than the second, centred rows lose 1e-7 and 1e-3 themselves.  Squares of the
+# third are finite.
+_PRODUCTS = {4: 64.0, 8: 3e3}
+_CENTRED = {4: 5e3, 8: 1e9}
+MOST_STEPS = {4: 1e18, 8: 1e150}
 
 
 class Strip(NamedTuple):
@@ -91,7 +95,7 @@ class SquaredDistances:
         if not self._direct:
             u, w = (U * U).sum(axis=1), (W * W).sum(axis=1)
             nearest = [number(s.min()) for s in (u, w) if len(s)]
-            self._direct = max(nearest, default=0.0) > _FAR[itemsize] ** 2
+            self._direct = max(nearest, default=0.0) > _PRODUCTS[itemsize] ** 2
         if self._direct:
             root = abs(scale) ** 0.5
             self._left, self._right = U * root, (W * root).T.copy()
@@ -100,7 +104,7 @@ class SquaredDistances:
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        self._rounding = (8 * float(np.finfo(U.dtype).eps) * scale) * u[:, None]
+        self._rounding = (8 + U.shape[1]) * float(np.finfo(U.dtype).eps) * scale * u[:, None]
 
     def rounding(self, strip: Strip) -> Array | float:
         """What a true zero may come out as, for each of the strip's rows."""
@@ -317,7 +321,7 @@ class Radial(Kernel):
     def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
         """Active columns of X and Z less Z's mean: distances stay, cancellation goes.
 
-        As they are where that mean is far from all rows of either.
+        Less the row nearest to the origin where that mean is far from all rows of X or of Z.
         """
         name, xp = type(self).__name__, inputs.xp
         X = select_columns(inputs.X, self.active_dims, name)
@@ -327,14 +331,20 @@ class Radial(Kernel):
         centre = Z.mean(axis=0)
         far = self._far(xp.concatenate([X[:1], Z[:1]]), centre)
         if not is_numpy(xp) or far.any():  # seldom, so the first rows are looked at first
-            both = [self._far(rows, centre).all() for rows in (X, Z) if len(rows)]
-            centre = xp.where(both[0] | both[-1], 0, centre)
+            both = [rows for rows in (X, Z) if len(rows)]
+            lost = self._far(both[0], centre).all() | self._far(both[-1], centre).all()
+            rows = xp.concatenate(both)
+            nearest = self._steps(rows, 0.0).argmin()
+            centre = xp.where(lost, xp.take(rows, nearest, axis=0), centre)
         return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
 
+    def _steps(self, X: Array, centre: Array | float) -> Array:
+        """How far the rows of X (n, a) are from the centre in their furthest column (n,)."""
+        return (namespace(X).abs(X - centre) / self._units(X)).max(axis=1)
+
     def _far(self, X: Array, centre: Array) -> Array:
-        """Which rows of X (n, a) are so far from the centre that digits are lost (n,)."""
-        steps = namespace(X).abs(X - centre) / self._units(X)
-        return (steps > _FAR[X.dtype.itemsize]).any(axis=1)
+        """Which rows of X (n, a) lose digits by centring (n,)."""
+        return self._steps(X, centre) > _CENTRED[X.dtype.itemsize]
 
     def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
         """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
