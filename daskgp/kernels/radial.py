@@ -329,12 +329,12 @@ class Radial(Kernel):
         if not len(Z):
             return X, Z
         centre = Z.mean(axis=0)
-        far = self._far(xp.concatenate([X[:1], Z[:1]]), centre)
-        if not is_numpy(xp) or far.any():  # seldom, so the first rows are looked at first
-            both = [rows for rows in (X, Z) if len(rows)]
-            lost = self._far(both[0], centre).all() | self._far(both[-1], centre).all()
-            rows = xp.concatenate(both)
-            nearest = self._steps(rows, 0.0).argmin()
+        # seldom, so the first rows are looked at first
+        if not is_numpy(xp) or self._far(xp.concatenate([X[:1], Z[:1]]), centre).any():
+            rows = xp.concatenate([X, Z])
+            far, nearest = self._far(rows, centre), self._steps(rows, 0.0).argmin()
+            n = len(X) or len(rows)
+            lost = far[:n].all() | far[-len(Z) :].all()
             centre = xp.where(lost, xp.take(rows, nearest, axis=0), centre)
         return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
 
