@@ -23,8 +23,8 @@ logger = logging.getLogger("daskgp")
 
 LARGEST = 1e100
 """The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
-LARGEST_SCALED = {"float32": 1e15, "float64": LARGEST}
-"""The same of rows in the model's units, by their type."""
+LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
+"""The same of rows in the model's units, by their type; sums of them are squared again."""
 
 
 class Sums(NamedTuple):
