@@ -40,11 +40,9 @@ _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level
 _DIRECT = {4: 4, 8: 2}
 # Lengthscales from the centre.  Where all rows are further away than the first, because one that
 # is far from the others has moved the mean, products lose 1e-8 of a squared distance, and 1e-3 in
-# float32; further than the second, centred rows lose 1e-7 and 1e-3 themselves.  Squares of the
-# third are finite.
+# float32; further than the second, centred rows lose 1e-7 and 1e-3 themselves.
 _PRODUCTS = {4: 64.0, 8: 3e3}
 _CENTRED = {4: 5e3, 8: 1e9}
-MOST_STEPS = {4: 1e18, 8: 1e150}
 
 
 class Strip(NamedTuple):
@@ -104,7 +102,9 @@ class SquaredDistances:
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        self._rounding = (8 + U.shape[1]) * float(np.finfo(U.dtype).eps) * scale * u[:, None]
+        limits = np.finfo(U.dtype)
+        rounding = (8 + U.shape[1]) * float(limits.eps) * scale * u[:, None]
+        self._rounding = xp.minimum(rounding, limits.max)  # no zero comes out as infinite
 
     def rounding(self, strip: Strip) -> Array | float:
         """What a true zero may come out as, for each of the strip's rows."""

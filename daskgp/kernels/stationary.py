@@ -22,7 +22,7 @@ from daskgp.kernels.checks import (
     positive,
     positive_or_many,
 )
-from daskgp.kernels.radial import MOST_STEPS, Radial, replaced
+from daskgp.kernels.radial import Radial, replaced
 from daskgp.typing import Array
 
 Lengthscale = float | tuple[float, ...] | None
@@ -150,9 +150,7 @@ class Stationary(Radial):
         return by_log if many else by_log.sum(keepdims=True)
 
     def _features(self, X: Array) -> Array:
-        U, most = X / self._units(X), MOST_STEPS[X.dtype.itemsize]
-        found: Array = namespace(X).clip(U, -most, most, out=U)
-        return found
+        return X / self._units(X)
 
     def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
         by_log = -column_sums(U, U_bar)

@@ -224,7 +224,7 @@ plain = pytest.mark.parametrize(
 
 @plain
 @pytest.mark.parametrize("d", [2, 8])
-@pytest.mark.parametrize("far", [1e3, 1e15, 1e30])
+@pytest.mark.parametrize("far", [1e3, 1e15])
 def test_rows_beside_far_ones_keep_their_values_in_float32(xp, rng, kernel, d, far):
     X, Z = (A.astype(np.float32) for A in inputs(rng, d=d))
     Z, (F, near) = xp.asarray(Z), with_far_rows(xp, X, np.float32(far), 1)
