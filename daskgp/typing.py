@@ -7,4 +7,4 @@ Array: TypeAlias = Any
 
 Device: TypeAlias = Literal["auto", "cpu", "gpu"]
 MeanName: TypeAlias = Literal["zero", "constant", "linear"]
-OptimizerName: TypeAlias = Literal["l-bfgs", "adam"]
+OptimizerName: TypeAlias = Literal["auto", "trust-region", "l-bfgs", "adam"]

@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import scaling
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
-from daskgp.estimators import measuring, training
+from daskgp.estimators import hyperparameters, measuring, training
 from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.planned import Planned
 from daskgp.estimators.predicting import Predicting
 from daskgp.estimators.settings import check_settings, place
+from daskgp.estimators.starting import Start
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
@@ -133,9 +134,9 @@ class GaussianProcess(Planned, Predicting):
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         windows = partition.alone(spans)
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
-        theta = training.start(self, stage, sums)
-        stage = self._arranged(stage, theta, sums, keep or "")
-        self._learn(stage, theta, sums, checkpoint, keep or "")
+        begun = training.start(self, stage, sums)
+        stage = self._arranged(stage, begun.theta, sums, keep or "")
+        self._learn(stage, begun, sums, checkpoint, keep or "")
         self.n_rows_ = int(sums.rows)
 
     def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
@@ -145,16 +146,16 @@ class GaussianProcess(Planned, Predicting):
     def _learn(
         self,
         stage: rounds.Rounds,
-        theta: Theta,
+        begun: Start,
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
     ) -> None:
         """Train from initial hyper-parameters, solve, and remember what prediction needs."""
-        theta, history = training.train_theta(self, stage, theta, sums, checkpoint)
+        theta, self.history_, errors = training.train_theta(self, stage, begun, sums, checkpoint)
         stage = self._settled(stage, theta)
         state, self.objective_ = self._solve(stage, theta)
-        self.history_ = history
+        self._errors = errors
         self._remember(stage, theta, state, self._kept(stage, theta))
 
     def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any, kept: Any) -> None:
@@ -180,6 +181,15 @@ class GaussianProcess(Planned, Predicting):
         self.noise_variance_ = solved.theta.noise_variance
         self.n_features_in_ = solved.n_features
         self.feature_names_in_ = np.array(solved.feature_names, dtype=object)
+
+    @property
+    def hyperparameters_(self) -> hyperparameters.Table:
+        """Hyper-parameters in the units of the data, with standard errors where they are known.
+
+        The errors come from the curvature of the objective of the rows that were trained on.
+        """
+        check_is_fitted(self, "solved_")
+        return hyperparameters.table(self.solved_, getattr(self, "_errors", None))
 
     # -- what it will take -----------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ class Batched(GaussianProcess):
     gradients: str
 
     tol: float | None = 1.0
+    searches_start: ClassVar[bool] = False
     ard_reach: ClassVar[float] = 100.0
     _inducing: ClassVar[tuple[str, str]]
     """Names of the settings that choose the covariance's functions, and their number."""

@@ -14,12 +14,13 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import ordering, scaling
+from daskgp import ordering, scaling, train
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import measuring, policies, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import choice, positive, whole
+from daskgp.estimators.starting import Start
 from daskgp.flow import actions as acting
 from daskgp.flow import computational, io, nearby, partition, rounds, supports, visible
 from daskgp.flow import plan as planning
@@ -145,10 +146,10 @@ progress
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
         standardize: bool = True,
-        optimizer: OptimizerName | None = "l-bfgs",
+        optimizer: OptimizerName | None = "auto",
         learning_rate: float = 0.1,
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 0.1,
         block_rows: int | None = None,
         dtype: str = "float64",
         device: Device = "auto",
@@ -478,11 +479,12 @@ progress
     def _learn(
         self,
         stage: rounds.Rounds,
-        theta: Theta,
+        begun: Start,
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
     ) -> None:
+        theta = begun.theta
         if self._sparse and self.loss == "projected" and self.optimizer is not None:
             logger.warning(
                 "loss='projected' lets learned actions fit what is easy to fit, with too little "
@@ -501,7 +503,7 @@ progress
             stage.dtype,
             stage.device,
         )
-        run = training.plan_run(self, stage, theta, sums, checkpoint)
+        run = training.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
         theta, weights, self.history_ = learn(acts, theta, run, edges, seed)
         complete = acts.on_points().complete()
@@ -590,20 +592,17 @@ progress
             bounds=np.concatenate([run.bounds, free]),
             describe=lambda vector: run.describe(vector[:k]),
         )
-        best, history = self._maximise(evaluate, whole_run, acts)
+        best, history, _ = self._maximise(evaluate, whole_run, acts)
         weights, _ = policies.normalised(PACE * best[k:], owner, count)
         return theta.from_vector(best[:k]), weights, history
 
-    def _maximise(
-        self, evaluate: Evaluate, run: training.Run, acts: ActionRounds
-    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-        assert self.tol is not None
+    def _maximise(self, evaluate: Evaluate, run: training.Run, acts: ActionRounds) -> train.Trained:
         return training.maximise(
             self,
             evaluate,
             run,
             acts.count * acts.rows.n_targets,
-            self.tol,
+            self._tol(),
             learning_rate=self.learning_rate,
             patience=PATIENCE,
             decay=DECAY,
@@ -643,19 +642,9 @@ progress
             start = run.start if i == 0 else theta.to_vector(False)
             tape = run.tape and run.tape.stage(i)
             part = run._replace(start=start, tape=tape)
-            best, more = self._maximise(evaluate, part, acts)
-            theta, history = theta.from_vector(best), _continued(history, more)
+            best, more, _ = self._maximise(evaluate, part, acts)
+            theta, history = theta.from_vector(best), training.continued(history, more)
         return theta, choose(acts, theta), history
-
-
-def _continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A history with that of the stage that follows, which counts on."""
-    before = history[-1] if history else {}
-    counts = {name: before.get(name, 0) for name in ("iteration", "evaluations", "seconds")}
-    return history + [
-        {**entry, **{name: entry[name] + so_far for name, so_far in counts.items()}}
-        for entry in more
-    ]
 
 
 def _ordered(keep: str) -> str:

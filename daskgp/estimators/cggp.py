@@ -14,6 +14,7 @@ from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
+from daskgp.estimators.starting import Start
 from daskgp.flow import actions as acting
 from daskgp.flow import io, rounds, supports
 from daskgp.flow import plan as planning
@@ -134,11 +135,12 @@ class CGGP(GaussianProcess):
     def _learn(
         self,
         stage: rounds.Rounds,
-        theta: Theta,
+        begun: Start,
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
     ) -> None:
+        theta = begun.theta
         rows, quiet = stage.rows, dataclasses.replace(stage.executor, show=False)
         model, count = ComputationAware(), int(sums.rows)
         rest = stage.scaling, quiet, stage.dtype, stage.device

@@ -46,7 +46,7 @@ EXACT_PROBE_ROWS = 2_048
 """Most rows of an exact expert of a short run."""
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
 """Default rows of an exact expert; most sparse experts by default, and least rows of one."""
-TOL = {"fact": 1e-5, "rounds": 1e-4}
+ROUNDS_TOL = 1e-4
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam a round; ADMM's experts must come close to the optimum of their penalised loss."""
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
@@ -178,7 +178,7 @@ random_state, progress
         noise_variance: float = 0.1,
         mean: MeanName = "constant",
         standardize: bool = True,
-        optimizer: OptimizerName | None = "l-bfgs",
+        optimizer: OptimizerName | None = "auto",
         max_iter: int = 100,
         tol: float | None = None,
         block_rows: int | None = None,
@@ -505,17 +505,17 @@ random_state, progress
             stage.device,
         )
 
-    def _train(
-        self, stage: rounds.Rounds, theta: Theta, run: training.Run
-    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    def _train(self, stage: rounds.Rounds, theta: Theta, run: training.Run) -> train.Trained:
         quiet = dataclasses.replace(stage, executor=dataclasses.replace(stage.executor, show=False))
         experts = Objectives(self._rounds(quiet), stage.model, theta, self._trains_inputs())
         if self.training == "fact":
             values = int(experts.counts.sum())
-            tol = TOL["fact"] if self.tol is None else self.tol
-            return training.maximise(self, partial(train.fact, experts), run, values, tol)
+            return training.maximise(self, partial(train.fact, experts), run, values, self._tol())
         settings = self._federated(self.training)
-        return train.train_experts(experts, run.start, run.bounds, settings, run.describe, run.tape)
+        found = train.train_experts(
+            experts, run.start, run.bounds, settings, run.describe, run.tape
+        )
+        return train.Trained(*found)
 
     def _federated(self, method: train.FederatedName) -> train.Federated:
         steps = self.local_steps
@@ -524,7 +524,7 @@ random_state, progress
         return train.Federated(
             method,
             self.max_iter,
-            TOL["rounds"] if self.tol is None else self.tol,
+            ROUNDS_TOL if self.tol is None else self.tol,
             steps,
             self.learning_rate,
             self.sampling_rate,

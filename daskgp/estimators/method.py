@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from daskgp import scaling
+from daskgp import scaling, train
 from daskgp.estimators import training
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.settings import kernel_of
@@ -22,6 +22,7 @@ from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+DEFAULT_TOL = 0.1
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
@@ -43,7 +44,7 @@ class Method(RegressorMixin, NestedKernel):
     random_state: int | None
     progress: ShowProgress
 
-    train_blocks: int | None = None
+    train_blocks: int | Literal["auto"] | None = None
 
     model_name: ClassVar[str]
     chooses_tol: ClassVar[bool] = False
@@ -53,6 +54,8 @@ class Method(RegressorMixin, NestedKernel):
 
     Lengthscales and variance may drift off together then, which not every method bears.
     """
+    searches_start: ClassVar[bool] = True
+    """Whether training starts from the best of several starts."""
     inputs_label: ClassVar[str] = "inducing inputs"
 
     def _model(self) -> Model | Ensemble:
@@ -97,10 +100,8 @@ class Method(RegressorMixin, NestedKernel):
         """The rounds of the final summary, now that the hyper-parameters are known."""
         return stage
 
-    def _train(
-        self, stage: rounds.Rounds, theta: Theta, run: training.Run
-    ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-        """The best vector of hyper-parameters and the history of the search."""
+    def _train(self, stage: rounds.Rounds, theta: Theta, run: training.Run) -> train.Trained:
+        """The best vector of hyper-parameters, the history of the search and the curvature."""
         return training.on_blocks(self, stage, theta, run)
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
@@ -131,6 +132,10 @@ class Method(RegressorMixin, NestedKernel):
 
     def _kernel(self) -> Kernel:
         return kernel_of(self.kernel)
+
+    def _tol(self) -> float:
+        """Nats per hyper-parameter below which training stops."""
+        return DEFAULT_TOL if self.tol is None else self.tol
 
     def _seed(self) -> int:
         """The seed of samples; a new one each time where ``random_state`` is None."""

@@ -213,6 +213,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
 
 def _notes(estimator: GaussianProcess) -> dict[str, Any]:
     notes: dict[str, Any] = {"history": estimator.history_}
+    if hasattr(estimator, "_errors"):
+        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in estimator._errors]
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
     if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):
@@ -261,6 +263,9 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])
     estimator.history_ = list(found.notes.get("history", []))
+    errors = found.notes.get("standard_errors")
+    if isinstance(errors, list) and len(errors) == len(theta.to_vector(False)):
+        estimator._errors = np.array(errors, np.float64)
     if isinstance(estimator, VariationalGP):
         estimator._streamed = found.notes.get("streamed") is True
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= found.notes.keys():

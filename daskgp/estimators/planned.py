@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from daskgp.errors import InputError, MemoryRunError
+from daskgp.estimators import training
 from daskgp.estimators.method import Method
 from daskgp.flow import io, partition
 from daskgp.flow import plan as planning
@@ -53,7 +54,10 @@ class Planned(Method):
 
     def _trained_share(self, blocks: int) -> float:
         """Share of the blocks that hyper-parameters are trained on."""
-        return 1.0 if self.train_blocks is None else min(1.0, self.train_blocks / max(blocks, 1))
+        if self.train_blocks is None:
+            return 1.0
+        number = training.SECOND if self.train_blocks == "auto" else self.train_blocks
+        return min(1.0, number / max(blocks, 1))
 
     def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
         """Bytes that a worker holds where there is room for them, in the fit and predicting."""

@@ -7,18 +7,19 @@ import os
 import reprlib
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from daskgp import kernels, likelihoods
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
+from daskgp.typing import OptimizerName
 
 if TYPE_CHECKING:
     from daskgp.estimators.method import Method
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mean": ("zero", "constant", "linear"),
-    "optimizer": ("l-bfgs", "adam", None),
+    "optimizer": (*get_args(OptimizerName), None),
     "dtype": ("float64", "float32"),
     "device": ("auto", "cpu", "gpu"),
     "standardize": (True, False),
@@ -63,7 +64,7 @@ def check_settings(estimator: Method) -> None:
         whole("random_state", estimator.random_state, 0)
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
-    if estimator.train_blocks is not None:
+    if estimator.train_blocks not in (None, "auto"):
         whole("train_blocks", estimator.train_blocks, 1)
     kernel_of(estimator.kernel)
 

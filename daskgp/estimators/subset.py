@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 
-from daskgp import scaling, train
+from daskgp import train
 from daskgp.errors import PlanError
-from daskgp.flow import io, partition, rounds
-from daskgp.flow.cluster import Executor
+from daskgp.flow.cluster import solve_threads
 from daskgp.flow.plan import SHARE
 from daskgp.flow.progress import ShowProgress
 from daskgp.model import Block, Shape, Theta
-from daskgp.models.exact import Exact
+from daskgp.models.exact import Exact, Rows
 
 logger = logging.getLogger(__name__)
 
@@ -38,22 +38,34 @@ def refuse_large(number: int, features: int, targets: int, tiles: int, memory: i
         )
 
 
-def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
-    """Kernel and noise variance of the largest evidence of scaled rows, within bounds (k, 2)."""
-    features, targets = (tuple(map(str, range(part.shape[1]))) for part in few)
-    here = Executor(None, False, here=True)
-    rows = io.Rows(few.X, few.y, None, features, targets)
-    unit = scaling.identity(few.X.shape[1], few.y.shape[1])
-    whole = partition.alone([partition.Span(0, len(few.X))])
-    stage = rounds.Rounds(Exact(), rows, whole, unit, here)
+def evidence(few: Block, theta: Theta) -> train.Evaluate:
+    """The exact log evidence of scaled rows and its gradient at a vector of hyper-parameters."""
+    model, rows = Exact(), Rows(few.X, few.y)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        found = stage.value_and_gradient(theta.from_vector(vector))
+        with solve_threads(len(few.X)):
+            found = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
         return found.value, found.gradient.to_vector(with_inputs=False)
 
-    settings = train.Training("l-bfgs", ITERATIONS, 1e-6, progress=progress)
+    return evaluate
+
+
+def with_noise(coordinates: np.ndarray) -> np.ndarray:
+    """Training coordinates (k + 1, k + 1) of a kernel and, as one more, the noise variance."""
+    k = len(coordinates)
+    found = np.eye(k + 1)
+    found[:k, :k] = coordinates
+    return found
+
+
+def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
+    """Kernel and noise variance of the largest evidence of scaled rows, within bounds (k, 2)."""
+    coordinates = with_noise(theta.kernel.coordinates())
+    settings = train.Training(max_iter=ITERATIONS, progress=progress, coordinates=coordinates)
     start = theta.to_vector(with_inputs=False)
-    best, _ = train.maximise(evaluate, start, bounds, few.y.size, settings, lambda _: {})
+    best = train.maximise(
+        evidence(few, theta), start, bounds, few.y.size, settings, lambda _: {}
+    ).vector
     found = theta.from_vector(best)
     if found.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
         logger.warning(

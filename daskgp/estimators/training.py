@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,43 +12,91 @@ import dask
 import numpy as np
 
 from daskgp import scaling, selection, train
+from daskgp.estimators import starting, subset
 from daskgp.estimators.settings import whole
 from daskgp.flow import partition, rounds
 from daskgp.flow.io import checkpoints
 from daskgp.flow.io.checkpoints import Place
 from daskgp.kernels import Kernel
 from daskgp.model import Theta
+from daskgp.train import newton
 
 if TYPE_CHECKING:
     from daskgp.estimators.method import Method
 
+logger = logging.getLogger("daskgp")
+
 NOISE_BOUNDS = (1e-6, 1e2)
 
 
+TOLERATED = 25.0
+"""Nats of the evidence of all rows that training on some blocks may lose."""
+FIRST, SECOND = 8, 32
+"""Blocks that ``train_blocks="auto"`` begins with, and then goes on with."""
+STAGES = 5
+
+
 class Run(NamedTuple):
-    """One training run: where it starts (k,), bounds (k, 2), names for its history, its tape."""
+    """One training run: where it starts (k,), bounds (k, 2), names for its history, its tape.
+
+    Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
+    the evidence per value of y at the start.
+    """
 
     start: np.ndarray
     bounds: np.ndarray
     describe: Callable[[np.ndarray], dict[str, Any]]
     tape: checkpoints.Checkpoint | None
+    coordinates: np.ndarray
+    curvature: newton.Curvature | None = None
+
+    @property
+    def hyperparameters(self) -> int:
+        """Number of hyper-parameters, which inducing inputs are not."""
+        return len(self.coordinates)
 
 
-def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
+def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starting.Start:
     """Initial hyper-parameters, from a sample of rows."""
-    number = selection.sample_rows(estimator._n_inputs())
-    sample = rounds.gather_sample(
-        stage.rows, stage.spans, stage.scaling, number, estimator._seed(), stage.executor
-    )
+    number = max(selection.sample_rows(estimator._n_inputs()), starting.ROWS + 1)
+    seed = estimator._seed()
+    rows = stage.rows, stage.spans, stage.scaling
+    sample = rounds.draw(*rows, number, (seed, 1), stage.executor)
     median = selection.median_distances(sample.X)
     # a distance over d columns is about sqrt(d) times that over one
     per_column = median.per_column * np.sqrt(len(median.per_column))
-    kernel = estimator._kernel().resolve(per_column, median.euclidean)
+    distances = selection.Distances(per_column, median.euclidean)
+    begun = _searched(estimator, stage, sums, sample, distances, seed)
+    theta = begun.theta
     inputs = estimator._placed_inputs(stage, sums)
     if inputs is None:
-        inputs = estimator._choose_inputs(stage, sample.X, kernel)
+        inputs = estimator._choose_inputs(stage, sample.X, theta.kernel)
         estimator._warn_of_inputs(inputs, sums, stage.scaling)
-    return Theta(kernel, float(estimator.noise_variance), inputs)
+    return begun._replace(theta=dataclasses.replace(theta, inputs=inputs))
+
+
+def _searched(
+    estimator: Method,
+    stage: rounds.Rounds,
+    sums: scaling.Sums,
+    sample: rounds.Drawn,
+    distances: selection.Distances,
+    seed: int,
+) -> starting.Start:
+    """Kernel and noise variance to start from; those given are kept."""
+    noise, given = float(estimator.noise_variance), estimator._kernel()
+    theta = Theta(given.resolve(*distances), noise)
+    if estimator.optimizer is None or not estimator.searches_start:
+        return starting.Start(theta)
+    few = starting.subset_rows(stage, sample, seed)
+    limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
+    if len(few.X) < 2:
+        return starting.Start(theta)
+    if estimator.kernel is not None and given == theta.kernel:  # nothing is left to find
+        evidence = starting.Evidence(few, limits, estimator._tol())
+        return starting.at(evidence, theta)
+    choices = starting.templates(None if estimator.kernel is None else given)
+    return starting.search(choices, noise, few, distances, limits, estimator._tol())
 
 
 def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
@@ -64,46 +113,148 @@ def train_windows(
     """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
     if estimator.train_blocks is None:
         return windows
-    number = whole("train_blocks", estimator.train_blocks, 1)
+    number = SECOND if estimator.train_blocks == "auto" else estimator.train_blocks
+    number = whole("train_blocks", number, 1)
     return partition.sample(windows, number, np.random.default_rng(estimator.random_state))
+
+
+class Learned(NamedTuple):
+    """Hyper-parameters, the history of their training and standard errors of their logarithms.
+
+    The errors (k,) are NaN where they are not known.
+    """
+
+    theta: Theta
+    history: list[dict[str, Any]]
+    errors: np.ndarray
 
 
 def train_theta(
     estimator: Method,
     stage: rounds.Rounds,
-    theta: Theta,
+    begun: starting.Start,
     sums: scaling.Sums,
     checkpoint: Place | None,
-) -> tuple[Theta, list[dict[str, Any]]]:
-    """Trained hyper-parameters and the history of their training."""
+) -> Learned:
+    """Train the hyper-parameters, unless they are to be kept."""
+    theta = begun.theta
+    unknown = np.full(len(theta.to_vector(False)), np.nan)
     if estimator.optimizer is None:
-        return theta, []
-    run = plan_run(estimator, stage, theta, sums, checkpoint)
-    best, history = estimator._train(stage, theta, run)
-    return theta.from_vector(best), history
+        return Learned(theta, [], unknown)
+    run = plan_run(estimator, stage, begun, sums, checkpoint)
+    trained = estimator._train(stage, theta, run)
+    errors = unknown
+    if trained.curvature is not None:
+        errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
+    return Learned(theta.from_vector(trained.vector), trained.history, errors)
 
 
 def plan_run(
     estimator: Method,
     stage: rounds.Rounds,
-    theta: Theta,
+    begun: starting.Start,
     sums: scaling.Sums,
     checkpoint: Place | None,
 ) -> Run:
     """The run that trains from hyper-parameters."""
+    theta, values = begun.theta, begun.rows * stage.rows.n_targets
+    curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
     return Run(
         theta.to_vector(estimator._trains_inputs()),
         bounds(estimator, theta, sums, stage.scaling),
         partial(_named, theta),
         _tape(estimator, checkpoint, sums),
+        subset.with_noise(theta.kernel.coordinates()),
+        curvature,
     )
 
 
-def on_blocks(
-    estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run
-) -> tuple[np.ndarray, list[dict[str, Any]]]:
+def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
     """Maximise the objective of the blocks that are trained on."""
-    windows, with_inputs = train_windows(estimator, stage.windows), estimator._trains_inputs()
+    few = len(run.start) == run.hyperparameters
+    if estimator.train_blocks == "auto" and few and estimator.optimizer != "l-bfgs":
+        return on_enough_blocks(estimator, stage, theta, run)
+    return _on(estimator, stage, theta, run, train_windows(estimator, stage.windows))
+
+
+def on_enough_blocks(
+    estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run
+) -> train.Trained:
+    """Maximise on some blocks, then on so many that training on all would gain little.
+
+    With F the curvature and V the covariance of the gradients of single blocks, training on b of M
+    blocks at random loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all, on average.
+    """
+    total, number, history = len(stage.windows), FIRST, []
+    line = np.random.default_rng(estimator.random_state).permutation(total)
+    trained, lost = None, np.inf
+    for i in range(STAGES):
+        number = total if total < 1.5 * number else number
+        windows = tuple(stage.windows[j] for j in np.sort(line[:number]))
+        tape = run.tape and run.tape.stage(i)
+        trained = _on(estimator, stage, theta, run._replace(tape=tape), windows)
+        history = continued(history, trained.history)
+        if number == total:
+            lost = 0.0
+            break
+        run = run._replace(start=trained.vector, curvature=_per_value(trained, windows, stage))
+        if number < SECOND:
+            number = SECOND
+            continue
+        spread = _spread(stage, theta, trained, windows, run.bounds)
+        lost = 0.5 * (total / number - 1.0) * spread
+        if lost <= TOLERATED:
+            break
+        number = max(int(1.25 * number), int(np.ceil(total / (1.0 + 2.0 * TOLERATED / spread))))
+    assert trained is not None
+    for entry in history[-1:]:
+        entry["expected_loss"] = float(lost)
+    logger.info(
+        "hyper-parameters trained on %d of %d blocks: about %.0f nats of the evidence of all rows "
+        "are lost to training on all (train_blocks=None)",
+        len(windows),
+        total,
+        lost,
+    )
+    return trained._replace(history=history)
+
+
+def _per_value(
+    trained: train.Trained, windows: Sequence[partition.Window], stage: rounds.Rounds
+) -> newton.Curvature | None:
+    values = sum(window.own.rows for window in windows) * stage.rows.n_targets
+    return trained.curvature and trained.curvature.scaled(1.0 / values)
+
+
+def _spread(
+    stage: rounds.Rounds,
+    theta: Theta,
+    trained: train.Trained,
+    windows: tuple[partition.Window, ...],
+    limits: np.ndarray,
+) -> float:
+    """tr(F^-1 V) of hyper-parameters that are at no bound, F the curvature of a block."""
+    assert trained.curvature is not None
+    part = dataclasses.replace(stage, windows=windows)
+    each = part.block_gradients(theta.from_vector(trained.vector))
+    free = (trained.vector > limits[:, 0]) & (trained.vector < limits[:, 1])
+    if not free.any():
+        return 0.0
+    values, vectors = np.linalg.eigh(trained.curvature.matrix[np.ix_(free, free)])
+    values = np.maximum(values, newton.FLOOR * len(windows)) / len(windows)
+    along = (each[:, free] - each[:, free].mean(axis=0)) @ vectors
+    return float((along.var(axis=0, ddof=1) / values).sum())
+
+
+def _on(
+    estimator: Method,
+    stage: rounds.Rounds,
+    theta: Theta,
+    run: Run,
+    windows: tuple[partition.Window, ...],
+) -> train.Trained:
+    """Maximise the objective of some blocks."""
+    with_inputs = estimator._trains_inputs()
     quiet = dataclasses.replace(stage.executor, show=False)
     part = dataclasses.replace(stage, windows=windows, executor=quiet)
 
@@ -112,8 +263,7 @@ def on_blocks(
         return found.value, found.gradient.to_vector(with_inputs)
 
     values = sum(window.own.rows for window in windows) * stage.rows.n_targets
-    assert estimator.tol is not None
-    return maximise(estimator, evaluate, run, values, estimator.tol)
+    return maximise(estimator, evaluate, run, values, estimator._tol())
 
 
 def maximise(
@@ -123,16 +273,34 @@ def maximise(
     values: int,
     tol: float,
     **more: Any,
-) -> tuple[np.ndarray, list[dict[str, Any]]]:
+) -> train.Trained:
     """Maximise an objective of ``values`` target values by the estimator's optimizer.
 
     ``more`` are other settings of the loop.
     """
     assert estimator.optimizer is not None
     settings = train.Training(
-        estimator.optimizer, estimator.max_iter, tol, progress=estimator.progress, **more
+        estimator.optimizer,
+        estimator.max_iter,
+        tol,
+        progress=estimator.progress,
+        hyperparameters=run.hyperparameters,
+        coordinates=run.coordinates,
+        curvature=run.curvature and run.curvature.scaled(values),
+        precision=estimator.dtype,
+        **more,
     )
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
+
+
+def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A history with that of the stage that follows, which counts on."""
+    before = history[-1] if history else {}
+    counts = {name: before.get(name, 0) for name in ("iteration", "evaluations", "seconds")}
+    return history + [
+        {**entry, **{name: entry[name] + so_far for name, so_far in counts.items()}}
+        for entry in more
+    ]
 
 
 def bounds(

@@ -20,6 +20,7 @@ from daskgp.estimators import training
 from daskgp.estimators.ascending import Ascending, Fit, no_rows
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.settings import check_settings
+from daskgp.estimators.starting import Start
 from daskgp.flow import io, partition, rounds, visible
 from daskgp.flow.cluster import Executor, freed_memory_is_kept
 from daskgp.flow.io import grids, reading
@@ -29,7 +30,6 @@ from daskgp.flow.solved import Solved, check_columns
 from daskgp.flow.stream import HeldOut, Stream
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
-from daskgp.model import Theta
 from daskgp.models.decoupled import Parameters
 from daskgp.train.stochastic import Run, ascend
 
@@ -119,11 +119,12 @@ class VariationalGP(Ascending):
     def _learn(
         self,
         stage: rounds.Rounds,
-        theta: Theta,
+        begun: Start,
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
     ) -> None:
+        theta = begun.theta
         keeper = self._keeper(checkpoint, sums)
         kept = keeper.read() if keeper else None
         seed = self._seed() if kept is None else int(kept["seed"])
@@ -233,7 +234,7 @@ class VariationalGP(Ascending):
 
     def _opened(self, stage: rounds.Rounds, sums: scaling.Sums) -> tuple[Fit, Run]:
         """The fit and run that the first rows of a stream begin."""
-        fit = self._begin(stage, training.start(self, stage, sums), sums, self._seed())
+        fit = self._begin(stage, training.start(self, stage, sums).theta, sums, self._seed())
         self._sums, self._learned, self._streamed = sums, None, True
         return fit, Run.begin(self._parameters(fit))
 

@@ -182,6 +182,22 @@ class Rounds:
         gradient = _add_gradients(objective.gradient, through)
         return objective._replace(gradient=gradient, cotangent=None)
 
+    def block_gradients(self, theta: Theta) -> np.ndarray:
+        """Gradient (blocks, k) by the hyper-parameters through each block's summary: two rounds.
+
+        They sum up to the whole gradient of a method whose objective depends on them through the
+        blocks alone.
+        """
+        prepared = self._prepare(theta)
+        common = node("prepared", prepared)
+        total = self._round("local", common)
+        with self._solving(theta):
+            cotangent = node("cotangent", self.model.objective(prepared, total).cotangent)
+        label = f"{self.model.name}-gradients"
+        return np.array(
+            map_all(self._task().each, self._pieces(), self.executor, label, (common, cotangent))
+        )
+
     def solve(self, theta: Theta) -> tuple[Any, float]:
         """What prediction needs, and the value of the objective: one round."""
         prepared = self._prepare(theta)
@@ -301,6 +317,13 @@ class _BlockTask:
         with single_blas_thread():
             device = self._device()
             return self._fitting(work, windows, prepared, device)
+
+    def each(self, windows: tuple[Window, ...], prepared: Any, cotangent: Any) -> list[np.ndarray]:
+        """The gradient (k,) by the hyper-parameters through each block."""
+        return [
+            self.gradient((window,), prepared, cotangent).to_vector(with_inputs=False)
+            for window in windows
+        ]
 
     def _gradients(
         self,
@@ -469,6 +492,72 @@ def draw(
     combine = partial(_sample_both, number)
     found: Drawn = map_reduce(task, combine, spans, executor, "sample")
     return found
+
+
+class Nearest(NamedTuple):
+    """The rows nearest to each of some places: squared distances and ``Drawn`` of each place."""
+
+    away: tuple[np.ndarray, ...]
+    rows: tuple[Drawn, ...]
+
+    def smallest(self, number: int) -> Nearest:
+        """The ``number`` nearest rows of each place; of equals those of smaller keys."""
+        few = [
+            np.lexsort((rows.keys, away))[:number]
+            for away, rows in zip(self.away, self.rows, strict=True)
+        ]
+        return Nearest(
+            tuple(away[i] for away, i in zip(self.away, few, strict=True)),
+            tuple(
+                Drawn(*(part[i] for part in rows)) for rows, i in zip(self.rows, few, strict=True)
+            ),
+        )
+
+
+def draw_near(
+    rows: Rows,
+    spans: Sequence[Span],
+    scale: scaling.Scaling,
+    places: np.ndarray,
+    number: int,
+    seed: tuple[int, ...],
+    executor: Executor,
+) -> Drawn:
+    """The ``number`` rows nearest to each of the places (s, d), in scaled units, each row once.
+
+    Their keys are those that ``draw`` gives them with the same seed.
+    """
+    task = partial(_near_block, rows, scale, places, number, seed)
+    combine = partial(_near_both, number)
+    found: Nearest = map_reduce(task, combine, spans, executor, "near")
+    keys, X, y = (np.concatenate(parts) for parts in zip(*found.rows, strict=True))
+    _, first = np.unique(keys, return_index=True)
+    return Drawn(keys[first], X[first], y[first])
+
+
+def _near_block(
+    rows: Rows,
+    scale: scaling.Scaling,
+    places: np.ndarray,
+    number: int,
+    seed: tuple[int, ...],
+    span: Span,
+) -> Nearest:
+    with single_blas_thread():
+        X, y = rows.read(*span)
+        keys = row_keys(seed, span.start, len(X))[scaling.complete_rows(X, y)]
+        there = Drawn(keys, *scale.block(X, y))
+        away = tuple(((there.X - place) ** 2).sum(axis=1) for place in places)
+        return Nearest(away, (there,) * len(places)).smallest(number)
+
+
+def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
+    away = tuple(np.concatenate(both) for both in zip(a.away, b.away, strict=True))
+    rows = tuple(
+        Drawn(*(np.concatenate(parts) for parts in zip(*both, strict=True)))
+        for both in zip(a.rows, b.rows, strict=True)
+    )
+    return Nearest(away, rows).smallest(number)
 
 
 def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:

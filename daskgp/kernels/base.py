@@ -39,6 +39,17 @@ class KernelGradient(NamedTuple):
     Z: Array | None
 
 
+class Unit(NamedTuple):
+    """The unit of a hyper-parameter: powers of the units of some columns and of the target.
+
+    A lengthscale over columns 0 and 1 is ``Unit((0, 1), 1, 0)``, a variance ``Unit((), 0, 2)``.
+    """
+
+    columns: tuple[int, ...] = ()
+    of_inputs: int = 0
+    of_target: int = 0
+
+
 class Pullback(Protocol):
     """From the cotangent K_bar (n, m) to the gradient; may be called more than once."""
 
@@ -185,6 +196,18 @@ class Kernel(ABC):
         InputError
             If the kernel's dimensions do not fit d.
         """
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        """Return the unit of each hyper-parameter; one without has powers 0, the default."""
+        return tuple(Unit() for _ in self.parameter_names)
+
+    def coordinates(self) -> np.ndarray:
+        """Return T (k, k): training takes its steps in T log_parameters.
+
+        Where the data fix a combination of hyper-parameters better than each, it should be one
+        of these coordinates.  By default the identity.
+        """
+        return np.eye(len(self.parameter_names))
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from daskgp.backend import namespace, number
 from daskgp.errors import SettingError
-from daskgp.kernels.base import Kernel, KernelGradient, Pullback
+from daskgp.kernels.base import Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -79,6 +80,12 @@ class Composite(Kernel):
 
     def resolve(self, median: np.ndarray, distance: float) -> Self:
         return type(self)(tuple(part.resolve(median, distance) for part in self.parts))
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        return tuple(unit for part in self.parts for unit in part.units(n_features))
+
+    def coordinates(self) -> np.ndarray:
+        return np.asarray(block_diag(*(part.coordinates() for part in self.parts)))
 
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
@@ -235,6 +242,12 @@ class Product(Composite):
 
     name: ClassVar[str] = "product"
     _spare: ClassVar[int] = 1
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        """Return units as if the first part carried that of the target, the others none."""
+        first, *others = (part.units(n_features) for part in self.parts)
+        plain = (unit._replace(of_target=0) for units in others for unit in units)
+        return (*first, *plain)
 
     def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
         first = next(parts, None)

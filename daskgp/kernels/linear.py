@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
-from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback
+from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
     check_cotangent,
     check_dims,
@@ -141,6 +141,13 @@ class Linear(Kernel):
         self._check_dims(len(median))
         return self
 
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
+        many = isinstance(self.variance, tuple)
+        return tuple(
+            Unit(columns, -2, 2) for columns in ([(j,) for j in active] if many else [active])
+        )
+
     def to_dict(self) -> dict[str, Any]:
         many = isinstance(self.variance, tuple)
         return {
@@ -235,6 +242,9 @@ class Constant(Kernel):
 
     def resolve(self, median: np.ndarray, distance: float) -> Constant:
         return self
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        return (Unit((), 0, 2),)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name, "variance": self.variance}

@@ -28,6 +28,7 @@ class Matern12(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern12"
+    _smoothness: ClassVar[float] = 0.5
     _formula: ClassVar[str | None] = "matern12"
     _scale: ClassVar[float] = 1.0
     _slope: ClassVar[float] = -0.5
@@ -69,6 +70,7 @@ class Matern32(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern32"
+    _smoothness: ClassVar[float] = 1.5
     _formula: ClassVar[str | None] = "matern32"
     _scale: ClassVar[float] = 3.0
     _slope: ClassVar[float] = -1.5
@@ -99,6 +101,7 @@ class Matern52(Stationary):
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern52"
+    _smoothness: ClassVar[float] = 2.5
     _formula: ClassVar[str | None] = "matern52"
     _scale: ClassVar[float] = 5.0
     _slope: ClassVar[float] = -5.0 / 6.0

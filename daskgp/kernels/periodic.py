@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.backend import namespace
-from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS
+from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import check_dims, column_sums, dimensions, positive
 from daskgp.kernels.radial import Radial
 from daskgp.typing import Array
@@ -88,6 +88,10 @@ class Periodic(Radial):
     def resolve(self, median: np.ndarray, distance: float) -> Periodic:
         check_dims(self.active_dims, len(median), "Periodic")
         return self
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
+        return (Unit((), 0, 2), Unit(), Unit(active, 1, 0))
 
     def to_dict(self) -> dict[str, Any]:
         return {

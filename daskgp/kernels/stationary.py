@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
-from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS
+from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
     check_dims,
     column_sums,
@@ -50,6 +50,8 @@ class Stationary(Radial):
     """
 
     name: ClassVar[str]
+    _smoothness: ClassVar[float] = 2.0
+    """nu of a Matern kernel; smoother kernels have their ridge at about this one."""
     lengthscale: Lengthscale
     variance: float
     ard: bool
@@ -107,6 +109,23 @@ class Stationary(Radial):
         if self.ard:
             scale = tuple(map(float, np.broadcast_to(scale, here.shape)))
         return replaced(self, lengthscale=scale)
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
+        many = isinstance(self.lengthscale, tuple)
+        lengths = [(j,) for j in active] if many else [active]
+        return (Unit((), 0, 2), *(Unit(columns, 1, 0) for columns in lengths))
+
+    def coordinates(self) -> np.ndarray:
+        """Return coordinates in which the ridge is an axis.
+
+        Rows within a lengthscale of one another fix v / l^(2 nu) well and v and l badly (Zhang
+        2004), so the first coordinate is log v - 2 nu log l, l the geometric mean.
+        """
+        found = np.eye(len(self.parameter_names))
+        lengths = slice(1, 1 + np.size(self.lengthscale))
+        found[0, lengths] = -2.0 * self._smoothness / np.size(self.lengthscale)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         scale = self.lengthscale
@@ -245,6 +264,9 @@ class RationalQuadratic(Stationary):
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
         return np.vstack([super().log_bounds(spread), np.log([ALPHA_BOUNDS])])
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        return (*super().units(n_features), Unit())
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"alpha": self.alpha}

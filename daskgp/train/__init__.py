@@ -1,11 +1,12 @@
 """Training loops: an optimiser over rounds.  They know objectives, not models.
 
-``loops`` maximises one objective; ``federated`` trains the shared hyper-parameters of experts
+``loops`` maximises one objective, by ``newton`` where there are few parameters; ``federated``
+trains the shared hyper-parameters of experts
 that each have an objective of their own, and ``updates`` has a round of each of its methods.
 """
 
 from daskgp.train.federated import Experts, Federated, FederatedName, Work, fact, train_experts
-from daskgp.train.loops import Evaluate, Tape, Training, maximise
+from daskgp.train.loops import Evaluate, Tape, Trained, Training, maximise
 
 __all__ = [
     "Evaluate",
@@ -13,6 +14,7 @@ __all__ = [
     "Federated",
     "FederatedName",
     "Tape",
+    "Trained",
     "Training",
     "Work",
     "fact",

@@ -1,4 +1,4 @@
-"""L-BFGS and Adam over rounds of one objective, and what every training loop shares."""
+"""A trust region, L-BFGS and Adam over rounds of one objective, and what all loops share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 from rich.progress import TextColumn
@@ -15,12 +15,17 @@ from scipy.optimize import minimize
 
 from daskgp.errors import NumericalError, SettingError, StoreError
 from daskgp.flow.progress import ShowProgress, progress_bar, wants_progress
+from daskgp.train import newton
 from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")
 
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Describe = Callable[[np.ndarray], dict[str, Any]]
+FEW = 64
+"""Most hyper-parameters that the trust region trains."""
+LAST = 5
+"""Iterations of L-BFGS whose gain decides."""
 OTHER_RUN = "the checkpoint belongs to other data or settings: remove it and fit again"
 
 
@@ -49,23 +54,58 @@ class Tape(Protocol):
 class Training:
     """Settings of a training loop.
 
-    ``tol`` is the relative change of the objective per value of y below which L-BFGS stops, and
-    the largest entry of its gradient below which Adam does.  With ``patience`` Adam stops instead
-    where so many steps have brought less than ``tol`` per value over the ones before.  Its
-    learning rate falls linearly to ``decay`` times what it was.  The objective of ``noisy`` runs
-    is an estimate, so the last point is taken instead of the best.  ``corrections`` are the pairs
-    of past steps that L-BFGS remembers.
+    ``tol`` is in nats per hyper-parameter, of which a vector has ``hyperparameters`` (all its
+    entries where None; inducing inputs and the like are none).  The trust region stops where it
+    predicts a smaller gain, L-BFGS where LAST iterations have brought less, and Adam where
+    ``patience`` steps have brought less than those before.  "auto" is the trust region for
+    vectors of hyper-parameters alone, FEW at most, and L-BFGS for others.
+
+    Adam's learning rate falls linearly to ``decay`` times what it was.  The objective of ``noisy``
+    runs is an estimate, so the last point is taken instead of the best.  ``corrections`` are the
+    pairs of past steps that L-BFGS remembers.  The trust region measures steps in
+    ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
     """
 
-    optimizer: OptimizerName = "l-bfgs"
+    optimizer: OptimizerName = "auto"
     max_iter: int = 100
-    tol: float = 1e-6
+    tol: float = 0.1
     learning_rate: float = 0.05
     progress: ShowProgress = "auto"
-    patience: int | None = None
+    patience: int = 10
     decay: float = 1.0
     noisy: bool = False
     corrections: int = 10
+    hyperparameters: int | None = None
+    coordinates: np.ndarray | None = None
+    curvature: newton.Curvature | None = None
+    precision: str = "float64"
+
+    def nats(self, size: int) -> float:
+        """The gain, in nats, below which training a vector of ``size`` entries stops."""
+        return self.tol * (self.hyperparameters or size)
+
+    def chosen(self, size: int) -> str:
+        """The optimizer for a vector of ``size`` entries; SettingError for none."""
+        if self.optimizer not in get_args(OptimizerName):
+            known = ", ".join(map(repr, get_args(OptimizerName)))
+            raise SettingError(f"unknown optimizer {self.optimizer!r}: choose {known} or None")
+        few = size <= FEW and size == (self.hyperparameters or size)
+        if self.optimizer == "auto":
+            return "trust-region" if few else "l-bfgs"
+        if self.optimizer == "trust-region" and not few:
+            raise SettingError(
+                f"optimizer='trust-region' trains up to {FEW} hyper-parameters and no inputs or "
+                f"actions; here are {size} numbers: choose 'l-bfgs' or 'adam'"
+            )
+        return self.optimizer
+
+
+class Trained(NamedTuple):
+    """Where training ended: parameters (k,), an entry an iteration, and the curvature if known."""
+
+    vector: np.ndarray
+    history: list[dict[str, Any]]
+    curvature: newton.Curvature | None = None
 
 
 @dataclass
@@ -165,7 +205,7 @@ def maximise(
     training: Training,
     describe: Describe,
     tape: Tape | None = None,
-) -> tuple[np.ndarray, list[dict[str, Any]]]:
+) -> Trained:
     """Maximise an objective under bounds.
 
     Parameters
@@ -176,7 +216,7 @@ def maximise(
     bounds : ndarray (k, 2)
         Infinite where there is none.
     scale : float
-        Number of values of y; tolerances are per value.
+        Number of values of y, by which L-BFGS and Adam divide the objective.
     training : Training
         Settings.
     describe : callable
@@ -186,42 +226,70 @@ def maximise(
 
     Returns
     -------
-    vector : ndarray (k,)
-        The best point seen.
-    history : list of dict
-        One entry an iteration: iteration, evaluations, objective, gradient_norm, seconds and the
+    Trained
+        The best point seen, and one entry an iteration: iteration, evaluations, objective,
+        gradient_norm, seconds, of the trust region predicted_gain in nats, and the
         hyper-parameters by name.
     """
-    run = {"l-bfgs": _lbfgs, "adam": _adam}.get(training.optimizer)
-    if run is None:
-        raise SettingError(
-            f"unknown optimizer {training.optimizer!r}: choose 'l-bfgs', 'adam' or None"
-        )
+    run = {"trust-region": _trust_region, "l-bfgs": _lbfgs, "adam": _adam}
+    chosen = run[training.chosen(len(start))]
     evaluator = _Evaluator(evaluate, tape, scale)
     with keep_diary(describe, training.max_iter, training.progress) as diary:
 
-        def note(vector: np.ndarray, loss: float, gradient: np.ndarray) -> None:
+        def note(vector: np.ndarray, loss: float, gradient: np.ndarray, **more: float) -> None:
             diary.note(
                 vector,
                 evaluations=evaluator.count,
                 objective=-loss * scale,
                 gradient_norm=float(np.abs(gradient).max() * scale),
+                **more,
             )
 
-        best = run(evaluator, np.clip(start, *bounds.T), bounds, training, note)
-    return best, diary.entries
+        best, curvature = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
+    return Trained(best, diary.entries, curvature)
 
 
-Note = Callable[[np.ndarray, float, np.ndarray], None]
+Note = Callable[..., None]
+Best = tuple[np.ndarray, newton.Curvature | None]
+
+
+def _trust_region(
+    loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
+) -> Best:
+    scale, k = loss.scale, len(start)
+
+    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss(vector)
+        return -value * scale, -gradient * scale
+
+    def noted(vector: np.ndarray, value: float, gradient: np.ndarray, gain: float) -> None:
+        note(vector, -value / scale, gradient / scale, predicted_gain=gain)
+
+    coordinates = np.eye(k) if training.coordinates is None else training.coordinates
+    search = newton.Search(evaluate, bounds, coordinates, training.tol, training.precision)
+    found = search.run(start, training.curvature, training.max_iter, noted)
+    if not found.converged:
+        _say_early(found.gain)
+    return found.vector, found.curvature
+
+
+def _say_early(gain: float | None = None) -> None:
+    left = "" if gain is None else f", with about {gain:.2g} nats left to gain"
+    logger.warning("training ended before it had converged%s: raise max_iter", left)
 
 
 def _lbfgs(
     loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
-) -> np.ndarray:
+) -> Best:
+    seen, least = [], training.nats(len(start)) / loss.scale
+
     def callback(intermediate_result: Any) -> None:
         found = loss.last
         assert found is not None
         note(intermediate_result.x, intermediate_result.fun, found.gradient / loss.scale)
+        seen.append(intermediate_result.fun)
+        if len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least:
+            raise StopIteration
 
     result: Any = minimize(
         loss,  # type: ignore[call-overload]  # its stubs know no fun that returns its gradient
@@ -232,21 +300,22 @@ def _lbfgs(
         callback=callback,
         options={
             "maxiter": training.max_iter,
-            "ftol": training.tol,
-            "gtol": training.tol,
+            "ftol": 1e-15,
+            "gtol": 1e-12,
             "maxcor": training.corrections,
         },
     )
-    if result.status == 2:
+    arrived = len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least
+    if result.status == 2 and not arrived:
         logger.warning(
             "training stopped early after %d iterations: no better point was found along its last "
             "direction, as where rounding hides what is left to gain (%s)",
             result.nit,
             str(result.message).strip(" :"),
         )
-    if result.nit >= training.max_iter:
-        logger.info("training stopped at max_iter=%d before tol was met", training.max_iter)
-    return np.asarray(result.x)
+    elif result.nit >= training.max_iter and not arrived:
+        _say_early()
+    return np.asarray(result.x), None
 
 
 class Moments(NamedTuple):
@@ -271,7 +340,7 @@ def adam_step(gradient: np.ndarray, moments: Moments) -> tuple[np.ndarray, Momen
 
 def _adam(
     loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
-) -> np.ndarray:
+) -> Best:
     """Adam (Kingma & Ba 2015) with full gradients, projected onto the bounds."""
     x, best, lowest = start.copy(), start.copy(), np.inf
     moments, seen = Moments(np.zeros_like(x), np.zeros_like(x), 0), []
@@ -281,20 +350,20 @@ def _adam(
         seen.append(value)
         if value < lowest or training.noisy:
             best, lowest = x.copy(), value
-        if _arrived(training, seen, gradient):
+        if _arrived(training, seen, training.nats(len(x)) / loss.scale):
             break
         step, moments = adam_step(gradient, moments)
         rate = training.learning_rate * (1 - (1 - training.decay) * i / training.max_iter)
         x = np.clip(x - rate * step, *bounds.T)
-    return best
+    else:
+        _say_early()
+    return best, None
 
 
-def _arrived(training: Training, seen: list[float], gradient: np.ndarray) -> bool:
-    """Whether Adam may stop, given the losses so far and the last gradient."""
-    if training.patience is None:
-        return bool(np.abs(gradient).max() < training.tol)
+def _arrived(training: Training, seen: list[float], least: float) -> bool:
+    """Whether Adam may stop, given the losses so far."""
     few = training.patience
     if len(seen) < 2 * few:
         return False
     summary = np.mean if training.noisy else np.min
-    return bool(summary(seen[-2 * few : -few]) - summary(seen[-few:]) < training.tol)
+    return bool(summary(seen[-2 * few : -few]) - summary(seen[-few:]) < least)

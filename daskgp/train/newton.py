@@ -1,0 +1,229 @@
+"""Trust-region maximisation with curvature, for few parameters.
+
+Letters: x (k,) the parameters, g (k,) the gradient and B (k, k) the negative Hessian of the
+objective at x, s (k,) a step.  The model of the gain of a step is g's - s'Bs / 2.  B starts as an
+estimate, follows the gradients seen by the symmetric rank-one update (Nocedal & Wright 2006,
+section 6.2) and is made anew from differences of gradients before a run may say that it has
+arrived.  Steps are measured in coordinates u = T x, so that a long step along a ridge costs no
+more than a short one across it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+Gradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Note = Callable[[np.ndarray, float, np.ndarray, float], None]
+
+REACH = 2.0
+"""Length of the step, in coordinates, whose gain is the predicted one."""
+FLOOR = 1e-3
+"""Least curvature, in nats per squared coordinate: below it a direction is flat."""
+NEAR = 0.5
+"""Length of the way, in coordinates, for which a curvature from differences is good."""
+STEP = {"float64": 1e-3, "float32": 3e-2}
+"""Differences of coordinates, by the precision of the objective."""
+REFRESHES = 4
+"""Most times that a run makes curvature from differences."""
+FLAT = 0.1
+"""Share of a parameter along directions without curvature above which it has no standard error."""
+
+
+class Curvature(NamedTuple):
+    """The negative Hessian B (k, k) of an objective.
+
+    ``exact`` says that it was made from differences of gradients of the objective at ``point``
+    (k,), or of its kind on other rows; steps since have corrected it.
+    """
+
+    point: np.ndarray
+    matrix: np.ndarray
+    exact: bool = False
+
+    def scaled(self, factor: float) -> Curvature:
+        """That of ``factor`` times as many rows of the same kind."""
+        return self._replace(matrix=self.matrix * factor)
+
+
+class Arrived(NamedTuple):
+    """Where a run ended.
+
+    ``gain`` is what another step is predicted to bring, in nats; ``converged`` says that it is
+    below what was asked for.
+    """
+
+    vector: np.ndarray
+    curvature: Curvature
+    gain: float
+    converged: bool
+
+
+@dataclass
+class Search:
+    """One run of the trust region.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Value to maximise and its gradient (k,) at x.
+    bounds : ndarray (k, 2)
+    coordinates : ndarray (k, k)
+        T; steps are measured by |T s|.
+    tol : float
+        Predicted gain, in nats per parameter, below which the run has arrived.
+    precision : {"float64", "float32"}
+        Of the objective.
+    verify : bool
+        Whether curvature at the end must be from differences.
+    """
+
+    evaluate: Gradient
+    bounds: np.ndarray
+    coordinates: np.ndarray
+    tol: float
+    precision: str = "float64"
+    verify: bool = True
+    radius: float = 1.0
+    _refreshes: int = field(default=0, init=False)
+
+    def run(
+        self, start: np.ndarray, curvature: Curvature | None, max_iter: int, note: Note
+    ) -> Arrived:
+        """Maximise from ``start``; ``note`` is told of every iteration.
+
+        Without a curvature the first is made from differences.
+        """
+        x = np.clip(start, *self.bounds.T)
+        value, g = self.evaluate(x)
+        B = curvature or self.differences(x, g)
+        refused = 0
+        for _ in range(max_iter):
+            gain = self._potential(x, g, B.matrix)
+            if gain < self.tol * len(x) and not self._trusted(x, B):
+                B = self.differences(x, g)
+                gain = self._potential(x, g, B.matrix)
+            note(x, value, g, gain)
+            if gain < self.tol * len(x):
+                return Arrived(x, B, gain, converged=True)
+            s = self._step(x, g, B.matrix, self.radius)
+            hoped = _gain(g, B.matrix, s)
+            length = self._length(s)
+            if hoped <= 4 * np.finfo(float).eps * abs(value):
+                break  # rounding hides what is left
+            found, gradient = self.evaluate(x + s)
+            B = B._replace(matrix=_rank_one(B.matrix, s, g - gradient))
+            share = (found - value) / hoped
+            if share < 0.25:
+                self.radius = 0.25 * length
+            elif share > 0.75 and length > 0.9 * self.radius:
+                self.radius *= 2.0
+            if share > 1e-4:
+                x, value, g, refused = x + s, found, gradient, 0
+                continue
+            refused += 1
+            if refused == 2 and self._refreshes < REFRESHES:
+                B = self.differences(x, g)
+        return Arrived(x, B, self._potential(x, g, B.matrix), converged=False)
+
+    def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
+        """B at x from one more gradient per parameter."""
+        self._refreshes += 1
+        step, inverse = STEP[self.precision], np.linalg.inv(self.coordinates)
+        turned = np.empty_like(inverse)
+        for j, direction in enumerate(step * inverse.T):
+            inside = (
+                (x + direction >= self.bounds[:, 0]) & (x + direction <= self.bounds[:, 1])
+            ).all()
+            move = direction if inside else -direction
+            _, there = self.evaluate(x + move)
+            turned[:, j] = (g - there) / (step if inside else -step)
+        B = turned @ self.coordinates  # by x on both sides
+        return Curvature(x.copy(), 0.5 * (B + B.T), exact=True)
+
+    def _trusted(self, x: np.ndarray, B: Curvature) -> bool:
+        """Whether differences were made near, or often enough."""
+        near = B.exact and self._length(x - B.point) < NEAR
+        return near or not self.verify or self._refreshes >= REFRESHES
+
+    def _potential(self, x: np.ndarray, g: np.ndarray, B: np.ndarray) -> float:
+        """The gain, in nats, that the model promises within REACH."""
+        return _gain(g, B, self._step(x, g, B, REACH))
+
+    def _length(self, s: np.ndarray) -> float:
+        return float(np.linalg.norm(self.coordinates @ s))
+
+    def _step(self, x: np.ndarray, g: np.ndarray, B: np.ndarray, radius: float) -> np.ndarray:
+        """The step of largest model gain within the radius and the bounds."""
+        low, high = self.bounds.T - x
+        s = np.zeros_like(x)
+        free = ~(((low >= 0) & (g < 0)) | ((high <= 0) & (g > 0)))
+        while free.any():
+            s[free] = self._free_step(g - B @ np.where(free, 0.0, s), B, free, radius)
+            over = free & ((s < low) | (s > high))
+            if not over.any():
+                break
+            s[over] = np.clip(s, low, high)[over]
+            free &= ~over
+        return s
+
+    def _free_step(
+        self, g: np.ndarray, B: np.ndarray, free: np.ndarray, radius: float
+    ) -> np.ndarray:
+        """The step of some parameters: (B + mu M) s = g with |T s| at most the radius."""
+        at = np.ix_(free, free)
+        root = np.linalg.cholesky((self.coordinates.T @ self.coordinates)[at])
+        whitened = np.linalg.solve(root, np.linalg.solve(root, B[at]).T)
+        values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+        along = vectors.T @ np.linalg.solve(root, g[free])
+        z = vectors @ (along / (values + _shift(values, along, radius)))
+        return np.linalg.solve(root.T, z)
+
+
+def _shift(values: np.ndarray, along: np.ndarray, radius: float) -> float:
+    """The least mu that makes all curvatures FLOOR at least and the step as short as wanted."""
+    low = max(0.0, FLOOR - float(values.min()))
+
+    def length(mu: float) -> float:
+        return float(np.linalg.norm(along / (values + mu)))
+
+    if length(low) <= radius:
+        return low
+    high = low + float(np.linalg.norm(along)) / radius + float(np.abs(values).max())
+    for _ in range(60):
+        mu = 0.5 * (low + high)
+        low, high = (mu, high) if length(mu) > radius else (low, mu)
+    return high
+
+
+def _gain(g: np.ndarray, B: np.ndarray, s: np.ndarray) -> float:
+    return float(g @ s - 0.5 * s @ B @ s)
+
+
+def _rank_one(B: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """B after a step s along which the gradient fell by y; as it was where that says nothing."""
+    missing = y - B @ s
+    along = float(missing @ s)
+    if abs(along) < 1e-8 * np.linalg.norm(missing) * np.linalg.norm(s):
+        return B
+    return B + np.outer(missing, missing) / along
+
+
+def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> np.ndarray:
+    """Return standard errors (k,) of parameters x (k,) from the curvature at their optimum.
+
+    NaN for one at a bound, and for one that lies mostly along directions without curvature.
+    """
+    B = curvature.matrix
+    free = (x > bounds[:, 0]) & (x < bounds[:, 1])
+    found = np.full(len(x), np.nan)
+    if not free.any():
+        return found
+    values, vectors = np.linalg.eigh(B[np.ix_(free, free)])
+    variance = (vectors**2 / np.maximum(values, FLOOR)).sum(axis=1)
+    flat = (vectors[:, values <= FLOOR] ** 2).sum(axis=1)
+    found[free] = np.where(flat < FLAT, np.sqrt(variance), np.nan)
+    return found
