@@ -128,7 +128,7 @@ def test_fedavg_of_identical_experts_in_single_steps_is_adam():
     _, history = fit(experts, "fedavg", local_steps=1, max_iter=40, learning_rate=0.1)
     adam = train.Training("adam", max_iter=40, learning_rate=0.1, progress=False)
     start = np.array([2.0, 2.0])
-    _, expected = train.maximise(
+    _, expected, _ = train.maximise(
         partial(train.fact, experts), start, FREE, 400, adam, lambda v: {"first": v[0]}
     )
     for name in ("objective", "gradient_norm", "first"):
@@ -278,7 +278,7 @@ def processes():
     experts = Local(objectives, [len(part) for part in parts])
     bounds, start = np.tile(np.log([1e-3, 1e2]), (3, 1)), np.log([2.0, 0.5, 0.5])
     training = train.Training(tol=1e-9, progress=False)
-    best, _ = train.maximise(partial(train.fact, experts), start, bounds, 160, training, dict_of)
+    best, *_ = train.maximise(partial(train.fact, experts), start, bounds, 160, training, dict_of)
     return experts, start, bounds, best
 
 

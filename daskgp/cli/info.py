@@ -153,9 +153,7 @@ def _model(url: str, group: Any) -> None:
         return
     estimator = load(url)
     _show(_model_table(url, estimator))
-    scales = _lengthscale_table(estimator)
-    if scales.row_count:
-        _show(scales)
+    _show(_hyperparameter_table(estimator))
 
 
 def _model_table(url: str, estimator: GaussianProcess) -> Table:
@@ -220,21 +218,12 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     table.add_row("iterations", f"{len(estimator.history_)}")
 
 
-def _lengthscale_table(estimator: GaussianProcess) -> Table:
-    """Each lengthscale as the kernel has it and in the units of the column it belongs to."""
-    solved = estimator.solved_
-    table = Table("kernel", "feature", "lengthscale", "in units of X", title="lengthscales")
-    for kernel in _leaves(estimator.kernel_):
-        if not hasattr(kernel, "lengthscale") or kernel.lengthscale is None:
-            continue
-        dims = getattr(kernel, "active_dims", None) or range(solved.n_features)
-        scales = np.broadcast_to(kernel.lengthscale, len(dims))
-        # the lengthscale of a periodic kernel is a pure number, its period is a length
-        lengths = np.broadcast_to(getattr(kernel, "period", scales), len(dims))
-        for dim, scale, length in zip(dims, scales, lengths, strict=True):
-            own = f"{length * solved.scaling.x_scale[dim]:.4g}"
-            own += " (period)" if hasattr(kernel, "period") else ""
-            table.add_row(kernel.name, solved.feature_names[dim], f"{scale:.4g}", own)
+def _hyperparameter_table(estimator: GaussianProcess) -> Table:
+    """Hyper-parameters in the units of the data; the standard error is "-" where not known."""
+    names = ("name", "value", "standard error", "unit")
+    table = Table(*names, title="hyper-parameters", title_justify="left")
+    for row in estimator.hyperparameters_.texts():
+        table.add_row(*row)
     return table
 
 

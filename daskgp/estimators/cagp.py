@@ -69,7 +69,9 @@ class CaGP(GaussianProcess):
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
+        that are not given start where the evidence of the subset is largest.
     n_actions : int
         Number of actions.
     actions : {"sparse", "cg", "random", "eigen"} or array-like (n, n_actions)
@@ -100,8 +102,8 @@ class CaGP(GaussianProcess):
     learning_rate : float
         Of Adam, at the start; it falls to a tenth of it.
     tol : float
-        Relative change of the objective per value of y at which L-BFGS stops; Adam stops where 20
-        steps have brought less than that.
+        Gain of the objective, in nats per hyper-parameter, below which training stops, as in
+        ``SGPR``; Adam stops where 20 steps have brought less than the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
 progress
         As in ``SGPR``.

@@ -64,7 +64,9 @@ class ExpertsGP(GaussianProcess):
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
+        that are not given start where the evidence of the subset is largest.
     expert : {"sparse", "exact"}
         Sparse experts share their inducing inputs: with optimal weights a prediction costs no
         more than that of one sparse GP.  Exact experts are exact on their own rows, which
@@ -119,7 +121,7 @@ class ExpertsGP(GaussianProcess):
         Penalty of the ADMMs, FedProx's proximal weight, and the curvature that pxADMM allows for;
         objectives are per target value.
     tol : float, optional
-        Of FACT as in ``SGPR``, default 1e-5.  FedAvg and FedProx stop where the objective per
+        Of FACT as in ``SGPR``, default 0.1 nats.  FedAvg and FedProx stop where the objective per
         value, averaged over ten rounds, moves by less, and the ADMMs where their residuals are
         below it; default 1e-4.
     noise_variance, mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, \

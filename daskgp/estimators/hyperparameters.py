@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ class Table(tuple[Hyperparameter, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        head = ("name", "value", "standard error", "unit")
-        lines = [head, *(tuple(map(_text, row)) for row in self)]
+        lines = [("name", "value", "standard error", "unit"), *self.texts()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip()
@@ -37,6 +36,10 @@ class Table(tuple[Hyperparameter, ...]):
         )
 
     __repr__ = __str__
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """Return the cells of each row as text."""
+        return [tuple(_text(cell) for cell in row) for row in self]
 
 
 def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
@@ -49,10 +52,11 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
         Standard errors of the logarithms of the k hyper-parameters, noise variance last.
     """
     kernel, d = solved.theta.kernel, solved.n_features
-    names = (*kernel.parameter_names, "noise_variance")
-    values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)
-    units = (*kernel.units(d), Unit((), 0, 2))
-    known = np.full(len(names), np.nan) if errors is None else np.asarray(errors, np.float64)
+    noise = [] if solved.likelihood else ["noise_variance"]
+    names = (*kernel.parameter_names, *noise)
+    values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
+    units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
+    known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
     return Table(
         Hyperparameter(name, *_in_units(solved, unit, float(value), float(value * error)))
         for name, value, error, unit in zip(names, values, known, units, strict=True)
@@ -93,7 +97,7 @@ def _power(name: str, power: int) -> str:
     return f"({name})^{power}" if ", " in name else f"{name}^{power}"
 
 
-def _text(cell: str | float) -> str:
+def _text(cell: Any) -> str:
     if isinstance(cell, str):
         return cell
     return "-" if np.isnan(cell) else f"{cell:.4g}"

@@ -45,7 +45,9 @@ class LMA(GaussianProcess):
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
+        that are not given start where the evidence of the subset is largest.
     n_support : int
         Number m of support inputs.
     support : {"greedy", "kmeans", "random"} or array-like (m, d)
@@ -74,9 +76,11 @@ class LMA(GaussianProcess):
         Rows of a block; default those of a prepared store, or 256.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
-    train_blocks : int or None
+    train_blocks : int, "auto" or None
         Train hyper-parameters on that many blocks drawn at random, each with those it is
-        conditioned on; the posterior is always that of all rows.  None for all blocks.
+        conditioned on; the posterior is always that of all rows.  "auto" takes so many that the
+        evidence of all rows is expected to lose at most 25 nats against training on all of them,
+        and says in the log what is lost; None takes all blocks.
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.

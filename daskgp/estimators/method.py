@@ -133,6 +133,10 @@ class Method(RegressorMixin, NestedKernel):
     def _kernel(self) -> Kernel:
         return kernel_of(self.kernel)
 
+    def _chooses_kernel(self) -> bool:
+        """Whether training chooses the kernel by the evidence of a subset of rows."""
+        return self.kernel is None
+
     def _tol(self) -> float:
         """Nats per hyper-parameter below which training stops."""
         return DEFAULT_TOL if self.tol is None else self.tol

@@ -35,7 +35,9 @@ class OptiComGP(GaussianProcess):
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
+        that are not given start where the evidence of the subset is largest.
     level : int
         Level of the sparse grid.
     bounds : array-like (d, 2), optional

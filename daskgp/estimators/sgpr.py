@@ -27,7 +27,9 @@ class SGPR(GaussianProcess):
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
+        that are not given start where the evidence of the subset is largest.
     n_inducing : int
         Number m of inducing inputs.
     inducing : {"greedy", "kmeans", "random"} or array-like (m, d)
@@ -41,12 +43,16 @@ class SGPR(GaussianProcess):
         Mean function, fitted by least squares before the GP.
     standardize : bool
         Whether inputs and outputs are scaled to unit standard deviation, undone in predictions.
-    optimizer : {"l-bfgs", "adam"} or None
-        None keeps the hyper-parameters as they are.
+    optimizer : {"auto", "trust-region", "l-bfgs", "adam"} or None
+        "trust-region" uses curvature and takes few evaluations; "auto" is that one, or L-BFGS
+        where inputs are trained or there are more than 64 hyper-parameters.  None keeps the
+        hyper-parameters as they are.
     max_iter : int
         Most iterations of training.
     tol : float
-        Relative change of the objective per value of y at which training stops.
+        Gain of the objective, in nats per hyper-parameter, below which training stops: predicted
+        from the curvature (½ gᵀF⁻¹g), or that of the last five iterations of L-BFGS.  A run that
+        ends before says so in a warning.
     train_blocks : int, optional
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.
@@ -66,9 +72,10 @@ class SGPR(GaussianProcess):
     Attributes
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     inducing_ : ndarray (m, d), in the units of X
     objective_ : float, the bound on the log evidence of all standardised rows
-    history_ : list of dict, one an iteration
+    history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
 
     Examples

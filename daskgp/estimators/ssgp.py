@@ -114,6 +114,9 @@ class SparseSpectrumGP(GaussianProcess):
         check_spectrum(kernel)
         return kernel
 
+    def _chooses_kernel(self) -> bool:
+        return False  # spectra of rough kernels have heavy tails
+
     def _n_inputs(self) -> int:
         return whole("n_spectral", self.n_spectral, 1)
 

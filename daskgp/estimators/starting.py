@@ -44,10 +44,8 @@ class Start(NamedTuple):
     rows: int = 0
 
 
-def templates(kernel: Kernel | None) -> list[Kernel]:
-    """Kernels to choose from; the first is the one that starts are compared with."""
-    if kernel is not None:
-        return [kernel]
+def smooth_and_rough() -> list[Kernel]:
+    """Kernels to choose from by default; the first is the one that starts are compared with."""
     middle = len(SMOOTHNESS) // 2
     line = [SMOOTHNESS[middle], *SMOOTHNESS[:middle], *SMOOTHNESS[middle + 1 :]]
     return [one(ard=True) for one in line]

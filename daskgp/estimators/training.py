@@ -95,7 +95,7 @@ def _searched(
     if estimator.kernel is not None and given == theta.kernel:  # nothing is left to find
         evidence = starting.Evidence(few, limits, estimator._tol())
         return starting.at(evidence, theta)
-    choices = starting.templates(None if estimator.kernel is None else given)
+    choices = starting.smooth_and_rough() if estimator._chooses_kernel() else [given]
     return starting.search(choices, noise, few, distances, limits, estimator._tol())
 
 
@@ -185,7 +185,8 @@ def on_enough_blocks(
     With F the curvature and V the covariance of the gradients of single blocks, training on b of M
     blocks at random loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all, on average.
     """
-    total, number, history = len(stage.windows), FIRST, []
+    total, number = len(stage.windows), FIRST
+    history: list[dict[str, Any]] = []
     line = np.random.default_rng(estimator.random_state).permutation(total)
     trained, lost = None, np.inf
     for i in range(STAGES):

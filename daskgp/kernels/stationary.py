@@ -123,8 +123,8 @@ class Stationary(Radial):
         2004), so the first coordinate is log v - 2 nu log l, l the geometric mean.
         """
         found = np.eye(len(self.parameter_names))
-        lengths = slice(1, 1 + np.size(self.lengthscale))
-        found[0, lengths] = -2.0 * self._smoothness / np.size(self.lengthscale)
+        number = len(self.lengthscale) if isinstance(self.lengthscale, tuple) else 1
+        found[0, 1 : 1 + number] = -2.0 * self._smoothness / number
         return found
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,11 +23,11 @@ REACH = 2.0
 """Length of the step, in coordinates, whose gain is the predicted one."""
 FLOOR = 1e-3
 """Least curvature, in nats per squared coordinate: below it a direction is flat."""
-NEAR = 0.5
+NEAR = 0.3
 """Length of the way, in coordinates, for which a curvature from differences is good."""
 STEP = {"float64": 1e-3, "float32": 3e-2}
 """Differences of coordinates, by the precision of the objective."""
-REFRESHES = 4
+REFRESHES = 8
 """Most times that a run makes curvature from differences."""
 FLAT = 0.1
 """Share of a parameter along directions without curvature above which it has no standard error."""
@@ -103,19 +103,21 @@ class Search:
         refused = 0
         for _ in range(max_iter):
             gain = self._potential(x, g, B.matrix)
-            if gain < self.tol * len(x) and not self._trusted(x, B):
+            if gain < self.tol * len(x) and not self._trusted(x, B) and self._may_refresh:
                 B = self.differences(x, g)
                 gain = self._potential(x, g, B.matrix)
             note(x, value, g, gain)
             if gain < self.tol * len(x):
-                return Arrived(x, B, gain, converged=True)
+                return Arrived(x, B, gain, self._trusted(x, B))
             s = self._step(x, g, B.matrix, self.radius)
             hoped = _gain(g, B.matrix, s)
             length = self._length(s)
             if hoped <= 4 * np.finfo(float).eps * abs(value):
                 break  # rounding hides what is left
             found, gradient = self.evaluate(x + s)
-            B = B._replace(matrix=_rank_one(B.matrix, s, g - gradient))
+            fresh = B.exact and np.array_equal(B.point, x)
+            if not (fresh and found < value):  # a step too long says little of B at x
+                B = B._replace(matrix=_rank_one(B.matrix, s, g - gradient))
             share = (found - value) / hoped
             if share < 0.25:
                 self.radius = 0.25 * length
@@ -125,7 +127,7 @@ class Search:
                 x, value, g, refused = x + s, found, gradient, 0
                 continue
             refused += 1
-            if refused == 2 and self._refreshes < REFRESHES:
+            if refused == 2 and not fresh and self._may_refresh:
                 B = self.differences(x, g)
         return Arrived(x, B, self._potential(x, g, B.matrix), converged=False)
 
@@ -145,9 +147,12 @@ class Search:
         return Curvature(x.copy(), 0.5 * (B + B.T), exact=True)
 
     def _trusted(self, x: np.ndarray, B: Curvature) -> bool:
-        """Whether differences were made near, or often enough."""
-        near = B.exact and self._length(x - B.point) < NEAR
-        return near or not self.verify or self._refreshes >= REFRESHES
+        """Whether the curvature is from differences near x, where that is asked for."""
+        return not self.verify or (B.exact and self._length(x - B.point) < NEAR)
+
+    @property
+    def _may_refresh(self) -> bool:
+        return self._refreshes < REFRESHES
 
     def _potential(self, x: np.ndarray, g: np.ndarray, B: np.ndarray) -> float:
         """The gain, in nats, that the model promises within REACH."""
@@ -207,7 +212,7 @@ def _rank_one(B: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
     """B after a step s along which the gradient fell by y; as it was where that says nothing."""
     missing = y - B @ s
     along = float(missing @ s)
-    if abs(along) < 1e-8 * np.linalg.norm(missing) * np.linalg.norm(s):
+    if abs(along) <= 1e-8 * np.linalg.norm(missing) * np.linalg.norm(s):
         return B
     return B + np.outer(missing, missing) / along
 

@@ -1,0 +1,121 @@
+"""The trust region with curvature: optimum, bounds, ridges, what it says of where it ended."""
+
+import numpy as np
+import pytest
+
+from daskgp.train import newton
+
+
+def bowl(B, top):
+    """-(x - top)' B (x - top) / 2 with its gradient; counts its calls."""
+
+    def evaluate(x):
+        evaluate.count += 1
+        return -0.5 * float((x - top) @ B @ (x - top)), -B @ (x - top)
+
+    evaluate.count = 0
+    return evaluate
+
+
+def free(k):
+    return np.tile([-50.0, 50.0], (k, 1))
+
+
+def unnoted(*_):
+    pass
+
+
+def search(evaluate, k, bounds=None, **more):
+    bounds = free(k) if bounds is None else bounds
+    return newton.Search(evaluate, bounds, more.pop("coordinates", np.eye(k)), 0.01, **more)
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_a_bowl_is_climbed_in_few_evaluations(k):
+    rng = np.random.default_rng(k)
+    Q = np.linalg.qr(rng.standard_normal((k, k)))[0]
+    B, top = (Q * np.geomspace(1e4, 1e1, k)) @ Q.T, rng.uniform(-1, 1, k)
+    evaluate = bowl(B, top)
+    found = search(evaluate, k).run(np.zeros(k), None, 50, unnoted)
+    assert found.converged
+    assert -evaluate(found.vector)[0] <= 0.01 * k
+    assert evaluate.count <= 2 * k + 6
+    np.testing.assert_allclose(found.curvature.matrix, B, rtol=1e-6, atol=1e-6 * B.max())
+
+
+def rosenbrock(x):
+    a, b = 1 - x[0], x[1] - x[0] ** 2
+    gradient = np.array([-2 * a - 400 * b * x[0], 200 * b])
+    return -(a**2 + 100 * b**2), -gradient
+
+
+def test_a_curved_ridge_is_followed_to_its_end():
+    run = newton.Search(rosenbrock, free(2), np.eye(2), 1e-8)
+    found = run.run(np.array([-1.2, 1.0]), None, 200, unnoted)
+    assert found.converged
+    np.testing.assert_allclose(found.vector, 1.0, atol=1e-3)
+
+
+def test_a_wrong_first_curvature_is_corrected_before_the_run_may_stop():
+    B, top = np.diag([1e3, 10.0]), np.array([1.0, -2.0])
+    wrong = newton.Curvature(np.zeros(2), np.diag([1e3, 1e9]))  # it would stop at once
+    found = search(bowl(B, top), 2).run(np.array([1.0, 0.0]), wrong, 50, unnoted)
+    assert found.converged
+    np.testing.assert_allclose(found.vector, top, atol=0.05)
+
+
+def test_parameters_at_a_bound_stay_there_and_the_others_arrive():
+    B, top = np.array([[10.0, 6.0], [6.0, 10.0]]), np.array([3.0, 3.0])
+    bounds = np.array([[-1.0, 1.0], [-10.0, 10.0]])
+    found = search(bowl(B, top), 2, bounds).run(np.zeros(2), None, 50, unnoted)
+    assert found.converged
+    assert found.vector[0] == 1.0
+    assert found.vector[1] == pytest.approx(3.0 + 6.0 / 10.0 * 2.0, abs=0.1)
+    errors = newton.standard_errors(found.vector, found.curvature, bounds)
+    assert np.isnan(errors[0])
+    assert errors[1] == pytest.approx(10.0**-0.5, rel=1e-3)
+
+
+def test_a_saddle_is_left():
+    def saddle(x):  # largest at x0 = +-1
+        value = x[0] ** 2 - 0.5 * x[0] ** 4 - x[1] ** 2
+        return 100 * value, 100 * np.array([2 * x[0] - 2 * x[0] ** 3, -2 * x[1]])
+
+    found = search(saddle, 2).run(np.array([1e-3, 0.5]), None, 100, unnoted)
+    assert found.converged
+    assert abs(found.vector[0]) == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_predicted_gain_is_what_is_left():
+    B, top = np.array([[50.0, 20.0], [20.0, 30.0]]), np.array([0.3, -0.2])
+    notes = []
+
+    def note(x, value, gradient, gain):
+        notes.append((value, gain))
+
+    search(bowl(B, top), 2).run(np.zeros(2), None, 50, note)
+    value, gain = notes[0]
+    assert gain == pytest.approx(-value, rel=1e-4)
+
+
+def test_a_run_that_is_cut_off_says_so():
+    found = newton.Search(rosenbrock, free(2), np.eye(2), 1e-8).run(
+        np.array([-1.2, 1.0]), None, 3, unnoted
+    )
+    assert not found.converged
+    assert found.gain > 0.1
+
+
+def test_coordinates_do_not_move_the_optimum():
+    for coordinates in (np.eye(2), np.array([[1.0, -3.0], [0.0, 1.0]])):
+        run = newton.Search(rosenbrock, free(2), coordinates, 1e-8)
+        found = run.run(np.zeros(2), None, 100, unnoted)
+        assert found.converged
+        np.testing.assert_allclose(found.vector, 1.0, atol=1e-3)
+
+
+def test_standard_errors_are_those_of_the_inverse_and_flat_directions_have_none():
+    B = np.diag([4.0, 25.0, 0.0])
+    found = newton.standard_errors(np.zeros(3), newton.Curvature(np.zeros(3), B), free(3))
+    np.testing.assert_allclose(found[:2], [0.5, 0.2])
+    assert np.isnan(found[2])

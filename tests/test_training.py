@@ -1,0 +1,243 @@
+"""Training ends at the optimum, whatever the start, and says how sure it is."""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import daskgp
+from daskgp import kernels, scaling
+from daskgp.estimators import starting, subset, training
+from daskgp.flow import partition, rounds
+from daskgp.flow.cluster import Executor
+from daskgp.flow.io import rows_of
+from daskgp.model import Block, Theta
+from daskgp.models.lma import LMA as LowRankMarkov
+
+
+def simulated(kernel, n=400, noise=0.05, d=2, seed=0, X=None):
+    """Rows of a field whose kernel and noise variance are known."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 4, (n, d)) if X is None else X
+    C = kernel(X) + noise * np.eye(len(X))
+    return X, np.linalg.cholesky(C) @ rng.standard_normal(len(X))
+
+
+def best_evidence(kernel, X, y, starts):
+    """The largest exact log evidence, of runs of SciPy's L-BFGS from several starts."""
+    evaluate = subset.evidence(Block(X, y[:, None]), Theta(kernel, 0.1))
+
+    def loss(vector):
+        value, gradient = evaluate(vector)
+        return -value, -gradient
+
+    bounds = [(np.log(1e-4), np.log(1e4))] * (len(kernel.parameter_names) + 1)
+    runs = [
+        minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-14})
+        for start in starts
+    ]
+    return -min(run.fun for run in runs)
+
+
+@pytest.mark.parametrize("of", [kernels.Matern12, kernels.Matern32, kernels.RBF])
+@pytest.mark.parametrize("noise", [1e-3, 0.3])
+def test_training_arrives_within_its_tolerance_of_the_optimum(of, noise):
+    X, y = simulated(of(0.7, 2.0), 250, noise)
+    model = daskgp.ExactGP(of(), standardize=False, mean="zero").fit(X, y)
+    starts = [np.log([1.0, scale, 0.1]) for scale in (0.1, 0.7, 3.0)]
+    best = best_evidence(of(1.0), X, y, starts)
+    assert model.objective_ > best - 2 * 3 * 0.1  # the prediction is that of a parabola
+    assert model.history_[-1]["predicted_gain"] < 3 * 0.1
+
+
+@pytest.mark.parametrize("estimator", ["lma", "pic", "sgpr", "ssgp", "opticom", "experts"])
+def test_every_method_ends_where_a_tighter_tolerance_ends(estimator):
+    X, y = simulated(kernels.Matern32(0.8), 300, 0.1)
+    make = {
+        "lma": lambda **s: daskgp.LMA(n_support=20, block_rows=50, train_blocks=None, **s),
+        "pic": lambda **s: daskgp.PIC(n_support=20, block_rows=50, train_blocks=None, **s),
+        "sgpr": lambda **s: daskgp.SGPR(n_inducing=60, **s),
+        "ssgp": lambda **s: daskgp.SparseSpectrumGP(n_spectral=40, **s),
+        "opticom": lambda **s: daskgp.OptiComGP(level=3, **s),
+        "experts": lambda **s: daskgp.ExpertsGP(n_experts=3, expert="exact", **s),
+    }[estimator]
+    found, tight = make().fit(X, y), make(tol=1e-6, max_iter=300).fit(X, y)
+    k = len(found.kernel_.parameter_names) + 1
+    assert found.objective_ > tight.objective_ - 2 * 0.1 * k
+
+
+def test_a_default_kernel_has_the_smoothness_of_the_field():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 4, (300, 2))
+    for of in (kernels.Matern12, kernels.Matern52):
+        X, y = simulated(of(1.0), noise=1e-4, X=X)
+        model = daskgp.ExactGP(max_iter=1).fit(X, y)
+        assert type(model.kernel_) is of
+
+
+def test_a_start_at_median_distances_is_left_where_the_field_is_rougher():
+    X, y = simulated(kernels.Matern32(0.05), 600, 0.05, d=1)
+    model = daskgp.ExactGP(kernels.Matern32(), standardize=False).fit(X, y)
+    assert 0.03 < model.kernel_.lengthscale < 0.09
+    assert model.noise_variance_ < 0.15
+
+
+def test_given_lengthscales_are_where_training_starts(monkeypatch):
+    X, y = simulated(kernels.Matern32(0.8), 200)
+    monkeypatch.setattr(starting, "search", None)  # it would fail
+    kernel = kernels.Matern32(2.0, 0.5)
+    model = daskgp.ExactGP(kernel, max_iter=1, noise_variance=0.3).fit(X, y)
+    first = model.history_[0]
+    assert (first["lengthscale"], first["variance"]) == pytest.approx((2.0, 0.5))
+    assert first["noise_variance"] == pytest.approx(0.3)
+
+
+def test_training_that_is_cut_off_says_so_once(caplog):
+    X, y = simulated(kernels.Matern32(0.8), 200)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        daskgp.ExactGP(kernels.RBF(20.0), max_iter=2).fit(X, y)
+    said = [r.getMessage() for r in caplog.records if "converged" in r.getMessage()]
+    assert len(said) == 1
+    assert re.search(r"nats left to gain: raise max_iter", said[0])
+
+
+def test_training_that_arrives_says_nothing(caplog):
+    X, y = simulated(kernels.Matern32(0.8), 200)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        daskgp.ExactGP(kernels.Matern32()).fit(X, y)
+    assert not caplog.records
+
+
+# -- rows of the start ---------------------------------------------------------------------------
+
+
+def stage_of(X, y, cut):
+    rows = rows_of(X, y[:, None] if y.ndim == 1 else y, None, True)
+    spans = partition.blocks(len(X), None, cut)
+    unit = scaling.identity(X.shape[1], 1)
+    executor = Executor(None, False, here=True)
+    return rounds.Rounds(LowRankMarkov(), rows, partition.alone(spans), unit, executor)
+
+
+@pytest.mark.parametrize("cut", [7, 40, 500])
+def test_the_nearest_rows_are_drawn_however_rows_are_cut(cut):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((300, 3))
+    X[20] = np.nan
+    stage, places = stage_of(X, rng.standard_normal(300), cut), X[[5, 100]]
+    found = rounds.draw_near(
+        stage.rows, stage.spans, stage.scaling, places, 9, (0, 1), stage.executor
+    )
+    away = np.nan_to_num(((X[:, None] - places) ** 2).sum(axis=2), nan=np.inf)
+    wanted = np.unique(np.argsort(away, axis=0)[:9])
+    np.testing.assert_array_equal(np.sort(found.X, axis=0), np.sort(X[wanted], axis=0))
+
+
+def test_no_row_is_twice_in_the_subset():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((3_000, 2))
+    stage = stage_of(X, X[:, 0], 500)
+    sample = rounds.draw(stage.rows, stage.spans, stage.scaling, 2_000, (0, 1), stage.executor)
+    few = starting.subset_rows(stage, sample, 0)
+    assert starting.ROWS / 2 < len(few.X) <= starting.ROWS
+    assert len(np.unique(few.X, axis=0)) == len(few.X)
+    spread = np.median(np.linalg.norm(few.X - X[0], axis=1))
+    gaps = np.sort(np.linalg.norm(few.X[:, None] - few.X, axis=2), axis=1)[:, 1]
+    assert np.quantile(gaps, 0.3) < 0.05 * spread  # some are next to one another
+
+
+# -- blocks --------------------------------------------------------------------------------------
+
+
+def test_gradients_of_blocks_add_up_to_the_gradient():
+    X, y = simulated(kernels.Matern32(0.8), 160)
+    stage = stage_of(X, y, 40)
+    theta = Theta(kernels.Matern32(0.9, 1.3), 0.1, X[:10])
+    each = stage.block_gradients(theta)
+    whole = stage.value_and_gradient(theta).gradient.to_vector(with_inputs=False)
+    assert each.shape == (4, 3)
+    np.testing.assert_allclose(each.sum(axis=0), whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
+    X = np.random.default_rng(seed).uniform(0, 40, (2_000, 1))
+    X, y = simulated(kernels.Matern32(0.5), X=np.sort(X, axis=0), noise=0.1)
+    settings = {"kernel": kernels.Matern32(), "n_support": 16, "block_rows": 20, "markov_order": 1}
+    with caplog.at_level(logging.INFO, "daskgp"):
+        some = daskgp.LMA(**settings).fit(X, y)
+    every = daskgp.LMA(**settings, train_blocks=None).fit(X, y)
+    expected = some.history_[-1]["expected_loss"]
+    assert 0 < expected <= training.TOLERATED
+    assert every.objective_ - some.objective_ < 3 * training.TOLERATED
+    said = [r.getMessage() for r in caplog.records if "blocks:" in r.getMessage()]
+    assert len(said) == 1
+    trained = int(re.search(r"trained on (\d+) of 100 blocks", said[0]).group(1))
+    assert training.SECOND <= trained < 100
+
+
+def test_few_blocks_are_all_trained_on():
+    X, y = simulated(kernels.Matern32(0.8), 200)
+    some = daskgp.LMA(n_support=10, block_rows=20).fit(X, y)
+    assert some.history_[-1]["expected_loss"] == 0.0
+
+
+# -- what a fit says of its hyper-parameters -----------------------------------------------------
+
+
+def row(model, name):
+    return next(found for found in model.hyperparameters_ if found.name == name)
+
+
+def test_hyperparameters_are_in_the_units_of_the_data(tmp_path):
+    X, y = simulated(kernels.Matern32(0.8), 250, 0.1)
+    plain = daskgp.ExactGP(kernels.Matern32(ard=True)).fit(X, y)
+    other = daskgp.ExactGP(kernels.Matern32(ard=True)).fit(X * [1e3, 10.0], 7.0 * y)
+    for name, factor in {"lengthscale[0]": 1e3, "lengthscale[1]": 10.0, "variance": 49.0}.items():
+        here, there = row(plain, name), row(other, name)
+        assert there.value == pytest.approx(factor * here.value, rel=0.05)
+        assert there.standard_error == pytest.approx(factor * here.standard_error, rel=0.2)
+    assert row(plain, "lengthscale[1]").unit == "x1"
+    assert row(plain, "noise_variance").unit == "y^2"
+    assert "standard error" in str(plain.hyperparameters_)
+    plain.save(tmp_path / "model.zarr")
+    back = daskgp.load(tmp_path / "model.zarr")
+    assert str(back.hyperparameters_) == str(plain.hyperparameters_)
+
+
+def test_standard_errors_are_those_of_the_evidence():
+    X, y = simulated(kernels.Matern32(0.8), 250, 0.1)
+    model = daskgp.ExactGP(kernels.Matern32(), standardize=False, mean="zero").fit(X, y)
+    theta = Theta(model.kernel_, model.noise_variance_)
+    evaluate = subset.evidence(Block(X, y[:, None]), theta)
+    x, step = theta.to_vector(False), 1e-4
+    H = np.array(
+        [(evaluate(x - step * e)[1] - evaluate(x + step * e)[1]) / (2 * step) for e in np.eye(3)]
+    )
+    errors = np.sqrt(np.diag(np.linalg.inv(H)))
+    found = [r.standard_error / r.value for r in model.hyperparameters_]
+    np.testing.assert_allclose(found, errors, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "units"),
+    [
+        (kernels.RBF(1.0) + kernels.Linear(), ["y^2", "x0, x1", "y^2 (x0, x1)^-2", "y^2"]),
+        (kernels.Periodic(active_dims=(1,)), ["y^2", "", "x1", "y^2"]),
+        (2.0 * kernels.RBF((1.0, 2.0)), ["y^2", "", "x0", "x1", "y^2"]),
+    ],
+)
+def test_units_of_kernels(kernel, units):
+    X, y = simulated(kernels.RBF(0.8), 60, 0.1)
+    model = daskgp.ExactGP(kernel, optimizer=None, standardize=False).fit(X, y)
+    assert [found.unit for found in model.hyperparameters_] == units
+    assert all(np.isnan(found.standard_error) for found in model.hyperparameters_)
+
+
+def test_a_ridge_is_an_axis_of_the_coordinates():
+    for of, power in ((kernels.Matern12, 1), (kernels.Matern32, 3), (kernels.Matern52, 5)):
+        T = of(1.0).coordinates()
+        along = np.array([power * 0.3, 0.3])  # log v and log l on v / l^(2 nu) constant
+        np.testing.assert_allclose(T @ along, [0.0, 0.3])
