@@ -30,7 +30,13 @@ from tests import oracle
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
 FIXED = {"kernel": GIVEN, "n_actions": 12, "optimizer": None}
-QUICK = {"n_actions": 8, "max_iter": 3, "tol": 1e-12}
+QUICK = {
+    "n_actions": 8,
+    "kernel": daskgp.kernels.Matern32((1.0, 1.0)),
+    "optimizer": "l-bfgs",
+    "max_iter": 3,
+    "tol": 1e-12,
+}
 N = 90
 CHOSEN = np.random.default_rng(3).standard_normal((N, 12))
 ACTIONS = {
@@ -367,7 +373,7 @@ def test_an_action_whose_rows_are_all_missing_is_dropped(table, T, caplog):
 def test_one_column_and_single_precision(kind):
     X, y = rows(N, d=1)
     T = rows(20, d=1, seed=1)[0]
-    settings = {**QUICK, **ACTIONS[kind]}
+    settings = {**QUICK, "kernel": kernels.Matern32(1.0), **ACTIONS[kind]}
     wanted = CaGP(**settings).fit(X, y)
     agrees(wanted, X, y, T)
     narrow = CaGP(**settings).fit(X.astype(np.float32), y.astype(np.float32))
@@ -455,14 +461,13 @@ def test_actions_that_say_nothing_are_dropped_with_one_warning(optimizer, table,
     many = np.hstack([few[:, :3], zero, few[:, 3:], mixed, 5 * few[:, [2]]])
     settings = {"optimizer": optimizer, "max_iter": 3}
     model = CaGP(GIVEN, actions=many, **settings).fit(*table)
-    assert warnings_in(caplog) == [
-        "3 of 9 actions are zero or combinations of others and were dropped"
-    ]
+    of_actions = [said for said in warnings_in(caplog) if "actions" in said]
+    assert of_actions == ["3 of 9 actions are zero or combinations of others and were dropped"]
     assert model.n_actions_ == 6
     assert model.actions_.shape == (N, 9)
     caplog.clear()
     wanted = CaGP(GIVEN, actions=few, **settings).fit(*table)
-    assert warnings_in(caplog) == []
+    assert not any("actions" in said for said in warnings_in(caplog))
     assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-6)
     equal(model.predict(T, True), wanted.predict(T, True), rtol=1e-5, atol=1e-6)
 
@@ -573,7 +578,7 @@ def test_adam_stops_where_steps_bring_no_more(noisy):
         free = np.tile([-np.inf, np.inf], (3, 1))
         return train.maximise(bowl, np.zeros(3), free, 1.0, settings, lambda x: {})
 
-    best, history = run(20)
+    best, history, _ = run(20)
     assert 40 <= len(history) < 200
     np.testing.assert_allclose(best, 1.0, atol=0.05)
     assert len(run(20, 39)[1]) == 39  # too few to judge by
@@ -949,7 +954,7 @@ def test_the_command_fits_predicts_scores_and_describes(
     text = shown("info", model)
     assert "model cagp" in text
     of = "cg" if "actions=cg" in settings else "sparse"
-    assert f"actions 20 {of} points {points} of 90 rows" in text
+    assert re.search(rf"actions \d+ {of}[^s]* points {points} of 90 rows", text)
     assert f"rows {N}" in shown("plan", data, *options(*settings))
     assert succeed("plan", data, *options(*settings), "--json")["fits"] is True
 
@@ -1016,7 +1021,7 @@ REFUSED = {
     "support of given": ({"support": 2, "actions": CHOSEN}, "support=2 is for actions='sparse'"),
     "batch": ({"batch_rows": 91, "support": 2, **ADAM}, "batch_rows=91 for 90 usable rows: choose"),
     "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number from 1 is needed"),
-    "batch of l-bfgs": ({"batch_rows": 20}, "batch_rows=20 estimates the bound from mini-batches: "
+    "batch of l-bfgs": ({"batch_rows": 20, "optimizer": "l-bfgs"}, "batch_rows=20 estimates the bound from mini-batches: "
                         "choose actions='sparse', loss='elbo' and optimizer='adam'"),
     "batch of all rows": ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing where all rows"),
     "batch of cg": ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 estimates"),

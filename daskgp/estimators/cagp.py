@@ -311,6 +311,9 @@ progress
             )
         return found
 
+    def _trains_more(self) -> bool:
+        return self._sparse
+
     def _n_inputs(self) -> int:
         given = self._given
         return whole("n_actions", self.n_actions, 1) if given is None else given.shape[1]
@@ -329,7 +332,7 @@ progress
                 )
         if self.batch_rows is not None:
             whole("batch_rows", self.batch_rows, 1)
-            if not sparse or self.loss != "elbo" or self.optimizer == "l-bfgs":
+            if not sparse or self.loss != "elbo" or self.optimizer not in ("adam", None):
                 raise SettingError(
                     f"batch_rows={self.batch_rows} estimates the bound from mini-batches: choose "
                     "actions='sparse', loss='elbo' and optimizer='adam', or leave it out"

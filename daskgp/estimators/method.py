@@ -90,6 +90,10 @@ class Method(RegressorMixin, NestedKernel):
     def _trains_inputs(self) -> bool:
         return False
 
+    def _trains_more(self) -> bool:
+        """Whether training moves more than hyper-parameters."""
+        return self._trains_inputs()
+
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> rounds.Rounds:

@@ -62,6 +62,11 @@ def check_settings(estimator: Method) -> None:
     whole("max_iter", estimator.max_iter, 1)
     if estimator.random_state is not None:
         whole("random_state", estimator.random_state, 0)
+    if estimator.optimizer == "trust-region" and estimator._trains_more():
+        raise SettingError(
+            "optimizer='trust-region' trains hyper-parameters alone, no inputs or actions: choose "
+            "'auto' or 'l-bfgs'"
+        )
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
     if estimator.train_blocks not in (None, "auto"):

@@ -89,14 +89,9 @@ class Training:
         if self.optimizer not in get_args(OptimizerName):
             known = ", ".join(map(repr, get_args(OptimizerName)))
             raise SettingError(f"unknown optimizer {self.optimizer!r}: choose {known} or None")
-        few = size <= FEW and size == (self.hyperparameters or size)
         if self.optimizer == "auto":
+            few = size <= FEW and size == (self.hyperparameters or size)
             return "trust-region" if few else "l-bfgs"
-        if self.optimizer == "trust-region" and not few:
-            raise SettingError(
-                f"optimizer='trust-region' trains up to {FEW} hyper-parameters and no inputs or "
-                f"actions; here are {size} numbers: choose 'l-bfgs' or 'adam'"
-            )
         return self.optimizer
 
 
