@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -210,14 +211,22 @@ def apart(
     """Run one measurement in a process of its own: its result, its seconds and its memory."""
     words = [sys.executable, script, f"--here={json.dumps(key)}", f"--threads={threads}", *options]
     limits = {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "OPENBLAS", "MKL")}
+    before = processor_seconds()
     try:
         ran = run(words, environment=os.environ | limits, limit=limit)
     except RuntimeError as error:
         return {"failed": str(error)}
     except subprocess.TimeoutExpired:
-        return {"ended_after_s": limit}
+        return {"ended_after_s": limit, "processor_s": processor_seconds() - before}
     sizes = {"peak_mib": ran.peak_mib, "largest_mib": ran.largest_mib}
-    return {**ran.result, "seconds": ran.seconds, **sizes}
+    spent = {"seconds": ran.seconds, "processor_s": processor_seconds() - before}
+    return {**ran.result, **spent, **sizes}
+
+
+def processor_seconds() -> float:
+    """Return the processor time of all children that have ended, which other work beside hardly changes."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

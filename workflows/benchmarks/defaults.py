@@ -1,4 +1,4 @@
-"""Which method on which data, with default settings alone?
+"""Show which method to take on which data, with default settings alone.
 
     DASKGP_DATA=folder python workflows/benchmarks/defaults.py --out results.jsonl [--methods a,b]
     python workflows/benchmarks/defaults.py --out results.jsonl --table
@@ -19,7 +19,8 @@ as they are.  The peers are given standardised inputs and targets, without const
   points by k-means++.
 - ``gpytorch``: GPyTorch's SVGP, 1,024 inducing inputs that start at centres of k-means and are
   trained, whitened, Matérn-3/2 with a lengthscale per feature, float32, batches of 1,024, Adam at
-  0.01 and a tenth of that after half and three quarters of 100 epochs or 3,000 steps, which is more.
+  0.01 and a tenth of that after half, and again after three quarters, of 100 epochs or of 3,000
+  steps, whichever are more.
 - ``trees``: scikit-learn's HistGradientBoostingRegressor, learning rate 0.05, at most 3,000 trees,
   stopped when a tenth of the rows has not improved for 50; it has no variance.
 """
@@ -180,6 +181,7 @@ COLUMNS = {
     "NLPD": ("nlpd", ".2f"),
     "coverage of 95 %": ("coverage", ".3f"),
     "seconds": ("seconds", ",.0f"),
+    "processor seconds": ("processor_s", ",.0f"),
     "peak MiB": ("peak_mib", ",.0f"),
 }
 

@@ -96,7 +96,7 @@ def svgp(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, threads: int) -> Outc
     rate = torch.optim.lr_scheduler.MultiStepLR(adam, [steps // 2, 3 * steps // 4])
     model.train(), likelihood.train()
     order = torch.randperm(len(y))
-    for step in range(steps):
+    for _ in range(steps):
         if len(order) < min(BATCH_ROWS, len(y)):
             order = torch.randperm(len(y))
         batch, order = order[:BATCH_ROWS], order[BATCH_ROWS:]
