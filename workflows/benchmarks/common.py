@@ -224,7 +224,7 @@ def apart(
 
 
 def processor_seconds() -> float:
-    """Return the processor time of all children that have ended, which other work beside hardly changes."""
+    """Return the processor time of all children that have ended; other work hardly changes it."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
