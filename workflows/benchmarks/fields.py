@@ -76,7 +76,7 @@ def grid(shape: tuple[int, int], cell: float) -> Draw:
         cells = tuple(n // 10 for n in shape) if tiny else shape
         side = 10 * cell if tiny else cell
         f = torus(rng, cells, truth._replace(lengthscale=truth.lengthscale / side)).ravel()
-        clouds = torus(rng, cells, Truth("rbf", 0.3 / side, 1.0, 0.0)).ravel()
+        clouds = torus(rng, cells, Truth("rbf", 0.15 / side, 1.0, 0.0)).ravel()
         places = np.stack(np.meshgrid(*map(np.arange, cells), indexing="ij"), axis=-1)
         X = side * places.reshape(-1, 2)[:, ::-1].astype(float)
         order = np.argsort(clouds)

@@ -114,7 +114,7 @@ def svgp(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, threads: int) -> Outc
             means.append(found.mean.double().numpy())
             variances.append(found.variance.double().numpy())
     done = time.perf_counter()
-    remarks = {"steps": steps, "bound": -float(loss)}
+    remarks = {"steps": steps, "bound": -loss.item()}
     return Outcome(
         fitted - began, done - fitted, np.concatenate(means), np.concatenate(variances), remarks
     )
