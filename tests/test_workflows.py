@@ -362,3 +362,76 @@ def test_decoupled_benchmark_measures_steps(tmp_path):
     assert read[2] == read[3]
     assert "floor" in printed
     assert "slope" in printed
+
+
+def test_fields_have_the_covariance_of_their_process(monkeypatch):
+    monkeypatch.syspath_prepend(WORKFLOWS / "benchmarks")
+    import fields
+
+    truth = fields.Truth("matern32", 2.0, 3.0, 0.0)
+    rng = np.random.default_rng(0)
+    drawn = np.array([fields.torus(rng, (8, 12), truth) for _ in range(4_000)])
+    places = np.stack(np.meshgrid(range(8), range(12), indexing="ij"), -1).reshape(-1, 2)
+    expected = truth.kernel(places.astype(float), np.array([[2.0, 3.0]]))
+    seen = np.einsum("sij,s->ij", drawn, drawn[:, 2, 3]).ravel() / len(drawn)
+    np.testing.assert_allclose(seen, expected.ravel(), atol=0.25)  # 3.5 standard errors
+
+
+@pytest.mark.parametrize("case", ["exponential", "survey", "lines", "cluster", "bursts"])
+def test_fields_are_drawn_alike_for_a_seed(case, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(WORKFLOWS / "benchmarks")
+    import fields
+
+    drawn, again = (fields.stored(tmp_path / name, case, 0, True) for name in "ab")
+    for part, other in zip(drawn, again, strict=True):
+        np.testing.assert_array_equal(part, other)
+    noise = drawn.y_test - drawn.f_test
+    assert noise.var() == pytest.approx(fields.CASES[case].truth.noise, rel=0.3)
+    rows = {tuple(row) for row in drawn.X}
+    assert not rows & {tuple(place) for place in drawn.X_test}
+
+
+def test_shapes_benchmark_goes_on_where_it_was(tmp_path):
+    sizes = ("--out", "found.jsonl", "--tiny", "--cases", "log-normal", "--threads", 1)
+    run(tmp_path, "benchmarks/shapes.py", *sizes, "--methods", "true")
+    printed = run(tmp_path, "benchmarks/shapes.py", *sizes, "--methods", "true,exact-true")
+    lines = (tmp_path / "found.jsonl").read_text().splitlines()
+    true, exact = (json.loads(line) for line in lines)
+    assert json.loads(printed.splitlines()[0]) == exact  # alone
+    assert exact["rmse"] <= 1.02 * true["rmse"]
+    assert true["coverage"] == pytest.approx(0.95, abs=0.05)
+    table = run(tmp_path, "benchmarks/shapes.py", "--out", "found.jsonl", "--table")
+    assert f"| {true['rmse']:.4f} |" in table
+
+
+def test_defaults_benchmark_measures_and_stops_at_its_limit(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    sizes = ("--out", "found.jsonl", "--rows", 400, "--sets", "friedman", "--threads", 1)
+    run(tmp_path, "benchmarks/defaults.py", *sizes, "--methods", "trees")
+    printed = run(tmp_path, "benchmarks/defaults.py", *sizes, "--methods", "lma", "--limit", 0.005)
+    trees, ended = map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())
+    assert 0.2 < trees["rmse"] < 0.8
+    assert ended["ended_after_s"] == pytest.approx(0.3)
+    assert "| lma | > 0 min |" in printed
+
+
+@pytest.mark.slow
+def test_training_benchmark_compares_with_all_rows(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    sizes = ("--out", "found.jsonl", "--tiny", "--cases", "bursts", "--threads", 1)
+    printed = run(tmp_path, "benchmarks/training.py", *sizes)
+    runs = [json.loads(s) for s in (tmp_path / "found.jsonl").read_text().splitlines()]
+    default, *others = (found["evidence"] for found in runs)
+    assert max(others) - min(others) < 0.1  # one optimum from three starts
+    assert default < max(others) + 1e-6
+    assert "lacks nats" in printed
+
+
+@pytest.mark.slow
+def test_survey_benchmark_measures(tmp_path, monkeypatch):
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+    sizes = ("--out", "found.jsonl", "--rows", 600, "--repeats", 1, "--methods", "lma-defaults")
+    run(tmp_path, "benchmarks/survey.py", *sizes, "--threads", 1)
+    found = json.loads((tmp_path / "found.jsonl").read_text())
+    assert 50 < found["largest_mib"] < found["peak_mib"]
+    assert found["mae"] < found["rmse"]

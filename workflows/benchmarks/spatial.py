@@ -13,7 +13,8 @@ start of that process to its end, with imports, and for daskgp with the conversi
 start of a cluster; fit and predict are also given alone.  Memory is the largest sum of resident
 memory over the process and all its children, sampled every 0.1 s.
 
-- ``lma``, ``pic``, ``sgpr``: daskgp's command line, convert, fit and predict, as a user would.
+- ``lma``, ``pic``, ``sgpr``: daskgp's command line, convert, fit and predict, as a user would;
+  ``lma-defaults`` without a setting, ``lma-kernel`` with the name of the kernel alone.
 - ``gpboost``: the Vecchia approximation of GPBoost, 20 neighbours to learn and 50 to predict.
 - ``local``: an exact GP a block of about 300 rows, each predicting the places inside its block
   alone, on one thread.
@@ -52,6 +53,8 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
             "max_iter": 20,
         },
     ),
+    "lma-defaults": ("lma", {}),
+    "lma-kernel": ("lma", {"kernel": "matern12()"}),
     "pic": (
         "pic",
         {
@@ -328,6 +331,8 @@ def with_fvgp(field: Field, threads: int) -> Outcome:
 
 METHODS: dict[str, Callable[[Field, int], Outcome]] = {
     "lma": lambda field, threads: with_daskgp("lma", field, threads),
+    "lma-defaults": lambda field, threads: with_daskgp("lma-defaults", field, threads),
+    "lma-kernel": lambda field, threads: with_daskgp("lma-kernel", field, threads),
     "pic": lambda field, threads: with_daskgp("pic", field, threads),
     "sgpr": lambda field, threads: with_daskgp("sgpr", field, threads),
     "gpboost": with_gpboost,
