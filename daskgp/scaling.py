@@ -25,6 +25,10 @@ LARGEST = 1e100
 """The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
 LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """The same of rows in the model's units, by their type; sums of them are squared again."""
+DISPARATE = 100.0
+"""Standard deviations of columns that share a scale that are further apart are remarked on."""
+Ties = Sequence[Sequence[int]]
+"""Groups of columns that share a scale, as `Kernel.tied_columns` gives them."""
 
 
 class Sums(NamedTuple):
@@ -91,6 +95,8 @@ class Scaling:
     """Affine maps between the user's units and the model's.
 
     x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale.
+    A column that is left out, because it is constant, has an infinite scale: all its values are
+    0 in the model's units.
     """
 
     x_shift: np.ndarray
@@ -102,8 +108,18 @@ class Scaling:
     def inputs(self, X: Array) -> Array:
         """Scaled inputs (n, d)."""
         xp = namespace(X)
-        with np.errstate(over="ignore"):  # such rows are not usable
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows are not usable
             return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
+
+    def places(self, scaled: np.ndarray) -> np.ndarray:
+        """Inputs (n, d) in the user's units; columns that are left out hold their constants."""
+        unit = np.where(self.uses, self.x_scale, 0.0)
+        return np.asarray(scaled * unit + self.x_shift)
+
+    @property
+    def uses(self) -> np.ndarray:
+        """Mask (d,) of the columns that are not left out."""
+        return np.isfinite(self.x_scale)
 
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
         """Scaled rows without missing values, centred in float64 before any narrowing."""
@@ -141,14 +157,21 @@ def identity(n_features: int, n_targets: int) -> Scaling:
     return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.zeros((d, p)), np.ones(p))
 
 
-def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Scaling:
-    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y."""
+def solve(
+    sums: Sums, n_features: int, mean: MeanName, standardize: bool, tied: Ties = ()
+) -> Scaling:
+    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y.
+
+    Columns that are ``tied`` have a scale in common; constant ones are left out.
+    """
     d, p = n_features, len(sums.mean) - n_features
-    shift, scale = np.zeros(d), np.ones(d)
+    flat = constant(sums, d)
+    shift, scale = np.zeros(d), np.where(flat, np.inf, 1.0)
     if standardize:
-        shift, scale = sums.mean[:d], _deviations(sums)[:d]
+        shift, scale = sums.mean[:d], scales(sums, d, tied)
+    shift = np.where(flat, sums.low[:d], shift)
     slope, spread = _trend(sums, d, mean)
-    slope = slope * scale[:, None]
+    slope = slope * np.where(flat, 0.0, scale)[:, None]
     intercept = np.zeros(p)
     if mean != "zero":
         intercept = sums.mean[d:] - (sums.mean[:d] - shift) / scale @ slope
@@ -159,6 +182,26 @@ def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
     """Variance of the scaled targets about their mean function, averaged; 1 if standardised."""
     _, spread = _trend(sums, len(scaling.x_scale), mean)
     return float(np.mean((spread / scaling.y_scale) ** 2))
+
+
+def constant(sums: Sums, n_features: int) -> np.ndarray:
+    """Mask (d,) of the features of two or more rows that all have the same value."""
+    # differences whose squares underflow have no scale either
+    flat = (sums.low == sums.high) | (np.diag(sums.scatter) == 0.0)
+    return np.asarray(flat[:n_features] & (sums.rows > 1))
+
+
+def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
+    """What features are divided by (d,): standard deviations, infinite for constant ones.
+
+    Tied ones share the root of the mean of their variances, which no rotation changes.
+    """
+    flat, found = constant(sums, n_features), _deviations(sums)[:n_features]
+    for group in tied:
+        varying = [j for j in group if not flat[j]]
+        if len(varying) > 1:
+            found[varying] = np.sqrt(np.mean(found[varying] ** 2))
+    return np.where(flat, np.inf, found)
 
 
 def _deviations(sums: Sums) -> np.ndarray:
@@ -183,7 +226,7 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
     if mean == "linear":
         # in units of standard deviations, or lstsq would take columns of small units for noise
-        unit = _deviations(sums)[:d]
+        unit = scales(sums, d)  # infinite ones leave no slope
         cross = sums.scatter[:d, d:] / unit[:, None]
         slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(unit, unit), cross)[0]
         residual, rounding = total - (slope * cross).sum(axis=0), np.sqrt(1e-15 * total / n)
@@ -202,16 +245,46 @@ def warn_of_missing(rows: float) -> None:
         logger.warning("%d rows with missing values are left out", rows)
 
 
+def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:
+    """Say which features are left out, and which share a scale that does not suit them."""
+    flat = constant(sums, len(feature_names))
+    if flat.any():
+        logger.warning(
+            "%s: left out of the fit, and predictions do not depend on %s",
+            _constants(sums, feature_names),
+            "it" if flat.sum() == 1 else "them",
+        )
+    found = _deviations(sums)
+    uneven = []
+    for group in tied:
+        ranked = sorted((found[j], feature_names[j]) for j in group if not flat[j])
+        if ranked and ranked[-1][0] > DISPARATE * ranked[0][0]:
+            uneven.append(", ".join(f"{name!r} ({size:.3g})" for size, name in ranked))
+    if uneven:
+        logger.warning(
+            "one lengthscale or variance of the kernel serves features of very different standard "
+            "deviation, %s: give it one for each (ard=True), or the features in other units",
+            "; ".join(uneven),
+        )
+
+
+def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
+    """The features that are constant, with their values."""
+    flat = np.flatnonzero(constant(sums, len(feature_names)))
+    said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in flat]
+    if len(said) == 1:
+        return f"feature {said[0]}"
+    listed = ", ".join(f"{feature_names[j]!r} ({sums.low[j]:g})" for j in flat)
+    return f"features are constant, with the same value in every row, {listed}"
+
+
 def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
     """Raise InputError for rows that no model can be fitted to."""
     check_values(sums, feature_names, target_names)
-    for j, name in enumerate(feature_names):
-        # differences whose squares underflow have no scale either
-        flat = sums.low[j] == sums.high[j] or sums.scatter[j, j] == 0.0
-        if flat and sums.rows > 1:
-            raise InputError(
-                f"feature {name!r} is constant ({sums.low[j]:g} in every row): leave it out"
-            )
+    if constant(sums, len(feature_names)).all():
+        raise InputError(
+            f"{_constants(sums, feature_names)}: give at least one feature that varies"
+        )
 
 
 def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:

@@ -234,6 +234,7 @@ def _lengthscale_table(estimator: GaussianProcess) -> Table:
         for dim, scale, length in zip(dims, scales, lengths, strict=True):
             own = f"{length * solved.scaling.x_scale[dim]:.4g}"
             own += " (period)" if hasattr(kernel, "period") else ""
+            own = own if solved.scaling.uses[dim] else "left out"
             table.add_row(kernel.name, solved.feature_names[dim], f"{scale:.4g}", own)
     return table
 

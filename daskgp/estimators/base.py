@@ -129,6 +129,7 @@ class GaussianProcess(Planned, Predicting):
         scaling.check(sums, rows.feature_names, rows.target_names)
         self._refuse_few_rows(int(sums.rows))
         scaling.warn_of_missing(sums.dropped)
+        scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
         scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         windows = partition.alone(spans)
@@ -140,7 +141,12 @@ class GaussianProcess(Planned, Predicting):
 
     def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
         """Units that the method works in, and the mean function."""
-        return scaling.solve(sums, rows.n_features, self.mean, self.standardize)
+        tied = self._tied(rows)
+        return scaling.solve(sums, rows.n_features, self.mean, self.standardize, tied)
+
+    def _tied(self, rows: io.Rows) -> scaling.Ties:
+        """Columns that share a scale."""
+        return self._kernel().tied_columns(rows.n_features)
 
     def _learn(
         self,

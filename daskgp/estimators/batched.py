@@ -159,7 +159,8 @@ class Batched(GaussianProcess):
     def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
         if not self._likelihood().discrete:
             return super()._scaling(sums, rows)
-        found = scaling.solve(sums, rows.n_features, "zero", self.standardize)
+        tied = self._tied(rows)
+        found = scaling.solve(sums, rows.n_features, "zero", self.standardize, tied)
         p = rows.n_targets
         return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
 

@@ -40,8 +40,9 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
         stage.rows, stage.spans, stage.scaling, number, estimator._seed(), stage.executor
     )
     median = selection.median_distances(sample.X)
-    # a distance over d columns is about sqrt(d) times that over one
-    per_column = median.per_column * np.sqrt(len(median.per_column))
+    # a distance over d columns is about sqrt(d) times that over one; one left out has none
+    uses = stage.scaling.uses
+    per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     kernel = estimator._kernel().resolve(per_column, median.euclidean)
     inputs = estimator._placed_inputs(stage, sums)
     if inputs is None:
@@ -54,7 +55,7 @@ def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarra
     """Correlation lengths (d,) of the kernel in the units of X; None where all are infinite."""
     d, scale = stage.rows.n_features, stage.scaling.x_scale
     spread = (sums.high[:d] - sums.low[:d]) / scale
-    found = selection.correlation_lengths(theta.kernel, spread) * scale
+    found = selection.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
     return found if np.isfinite(found).any() else None
 
 

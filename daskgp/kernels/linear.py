@@ -14,6 +14,7 @@ from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
+    all_tied,
     check_cotangent,
     check_dims,
     check_inputs,
@@ -140,6 +141,10 @@ class Linear(Kernel):
     def resolve(self, median: np.ndarray, distance: float) -> Linear:
         self._check_dims(len(median))
         return self
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        tied = all_tied(self.active_dims, d, "Linear")
+        return () if isinstance(self.variance, tuple) else tied
 
     def to_dict(self) -> dict[str, Any]:
         many = isinstance(self.variance, tuple)

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp.backend import namespace
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS
-from daskgp.kernels.checks import check_dims, column_sums, dimensions, positive
+from daskgp.kernels.checks import all_tied, check_dims, column_sums, dimensions, positive
 from daskgp.kernels.radial import Radial
 from daskgp.typing import Array
 
@@ -88,6 +88,9 @@ class Periodic(Radial):
     def resolve(self, median: np.ndarray, distance: float) -> Periodic:
         check_dims(self.active_dims, len(median), "Periodic")
         return self
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        return all_tied(self.active_dims, d, "Periodic")
 
     def to_dict(self) -> dict[str, Any]:
         return {

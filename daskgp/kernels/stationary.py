@@ -14,6 +14,7 @@ from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS
 from daskgp.kernels.checks import (
+    all_tied,
     check_dims,
     column_sums,
     dimensions,
@@ -107,6 +108,10 @@ class Stationary(Radial):
         if self.ard:
             scale = tuple(map(float, np.broadcast_to(scale, here.shape)))
         return replaced(self, lengthscale=scale)
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        tied = all_tied(self.active_dims, d, type(self).__name__)
+        return () if self.ard else tied
 
     def to_dict(self) -> dict[str, Any]:
         scale = self.lengthscale
