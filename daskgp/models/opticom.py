@@ -103,7 +103,7 @@ class OptiCom(Collapsed):
 
     def _grid(self, Z: Array) -> SparseGrid:
         # a column in which no point differs is none of the grid's; one point alone has level 1
-        d = max(1, int((Z != Z[:1]).any(axis=0).sum()))
+        d = max(1, int((Z[1:] != Z[:-1]).any(axis=0).sum()))
         grid = sparsegrid.build(d, self.level)
         if len(grid.points) != len(Z):
             raise InputError(
