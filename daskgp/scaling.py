@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskgp import repeats
 from daskgp.backend import namespace
 from daskgp.errors import InputError
 from daskgp.model import Block, Moments
@@ -27,6 +28,8 @@ LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """The same of rows in the model's units, by their type; sums of them are squared again."""
 DISPARATE = 100.0
 """Standard deviations of columns that share a scale that are further apart are remarked on."""
+FEW_VALUES, ROWS_A_VALUE = 20, 10
+"""Distinct values of a target up to which it is remarked on, and rows for each at least."""
 Ties = Sequence[Sequence[int]]
 """Groups of columns that share a scale, as `Kernel.tied_columns` gives them."""
 
@@ -44,6 +47,10 @@ class Sums(NamedTuple):
     """Sum of (w - mean)(w - mean)' (k, k)."""
     low: Array
     high: Array
+    inputs: Array
+    """Sketch of the distinct x, as `daskgp.repeats` makes it."""
+    targets: Array
+    """The same of the distinct y."""
 
 
 def complete_rows(X: Array, y: Array) -> Array:
@@ -65,12 +72,13 @@ def local(X: Array, y: Array) -> Sums:
     complete = np.asarray(~np.isnan(W).any(axis=1))
     W = W[complete & ~infinite.any(axis=1)]
     k, dropped = W.shape[1], float(len(complete) - complete.sum())
+    seen = tuple(repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
     if len(W) == 0:
         zero, inf = np.zeros(k), np.full(k, np.inf)
-        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf)
+        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf, *seen)
     mean, low, high = W.mean(axis=0), W.min(axis=0), W.max(axis=0)
     W -= mean
-    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high)
+    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high, *seen)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -87,6 +95,8 @@ def combine(a: Sums, b: Sums) -> Sums:
         a.scatter + b.scatter + (a.rows * share) * np.outer(step, step),
         np.minimum(a.low, b.low),
         np.maximum(a.high, b.high),
+        repeats.combine(a.inputs, b.inputs),
+        repeats.combine(a.targets, b.targets),
     )
 
 
@@ -268,9 +278,42 @@ def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> Non
         )
 
 
+def remark_on_repeats(sums: Sums, sample: Array) -> None:
+    """Say that many rows have the same inputs, of which a sample (N, d) is at hand."""
+    if repeats.telling(sums.inputs, sums.rows, sample):
+        share, per_place = repeats.of_sketch(sums.inputs)
+        logger.info(
+            "about %.0f %% of the rows repeat the inputs of another row, %.3g rows a place on "
+            "average: what differs between them is noise, and copies of a row among those held "
+            "out make their scores too good",
+            100 * share,
+            per_place,
+        )
+
+
+def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
+    """Say that the targets take few values, as classes and counts do."""
+    number = repeats.exact_count(sums.targets)
+    if number is None or number > FEW_VALUES or sums.rows < ROWS_A_VALUE * number:
+        return
+    p = len(target_names)
+    what = f"target {target_names[0]!r} takes" if p == 1 else f"the {p} targets take together"
+    if number == 1:
+        what = what.replace(" takes", " is").replace(" take together", " are")
+        logger.warning("%s the same in all %d rows: there is nothing to learn", what, sums.rows)
+    else:
+        logger.warning(
+            "%s only %d distinct values in %d rows: for classes or counts choose SVGP or "
+            "DecoupledGP with a likelihood",
+            what,
+            number,
+            sums.rows,
+        )
+
+
 def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
     """The features that are constant, with their values."""
-    flat = np.flatnonzero(constant(sums, len(feature_names)))
+    flat = np.flatnonzero(constant(sums, len(feature_names))).tolist()
     said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in flat]
     if len(said) == 1:
         return f"feature {said[0]}"

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import daskgp
-from daskgp import kernels, scaling
+from daskgp import kernels, scaling, testing
 from daskgp.estimators import ESTIMATORS
+from daskgp.estimators.base import GaussianProcess
 from tests.logs import warnings_in
 
 N, M = 240, 24
@@ -221,3 +222,47 @@ def test_ties_share_the_root_of_the_mean_of_variances():
     spread = X.std(axis=0)
     shared = np.sqrt((spread[0] ** 2 + spread[2] ** 2) / 2)
     np.testing.assert_allclose(found, [shared, spread[1], shared], rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", TIES)
+def test_the_shipped_check_agrees_with_what_kernels_tie(case):
+    rng = np.random.default_rng(3)
+    A, B = rng.uniform(0.2, 1.5, (6, 4)), rng.uniform(0.2, 1.5, (5, 4))
+    testing.check_kernel(TIES[case][0].resolve(np.ones(4), 2.0), A, B)
+
+
+class Silent(kernels.RBF):
+    def tied_columns(self, d):
+        return ()
+
+
+class Overlapping(kernels.RBF):
+    def tied_columns(self, d):
+        return ((0, 1), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [(Silent(0.7), "columns 0 and 1 share a hyper-parameter"), (Overlapping(0.7), "overlap")],
+)
+def test_the_shipped_check_notices_ties_that_are_wrong(kernel, says):
+    rng = np.random.default_rng(3)
+    with pytest.raises(AssertionError, match=says):
+        testing.check_kernel(kernel, rng.uniform(size=(6, 3)), rng.uniform(size=(5, 3)))
+
+
+# -- stores of before ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma", "exact experts", "cagp", "svgp"])
+def test_a_store_with_a_scale_a_column_predicts_as_before(name, tmp_path, monkeypatch):
+    kernel = kernels.Matern32(0.6)
+    with monkeypatch.context() as patched:
+        patched.setattr(GaussianProcess, "_tied", lambda self, rows: ())
+        model = SAME[name](**{**FIXED, "kernel": kernel}).fit(turned(X, np.eye(2)), y)
+        model.save(tmp_path / "m.zarr")
+    at = turned(T, np.eye(2))
+    loaded = daskgp.load(tmp_path / "m.zarr")
+    np.testing.assert_allclose(loaded.solved_.scaling.x_scale, X.std(axis=0), rtol=1e-12)
+    found, wanted = (np.stack(one.predict(at, return_std=True)) for one in (loaded, model))
+    np.testing.assert_array_equal(found, wanted)

@@ -40,7 +40,8 @@ class SGPR(GaussianProcess):
     mean : {"zero", "constant", "linear"}
         Mean function, fitted by least squares before the GP.
     standardize : bool
-        Whether inputs and outputs are scaled to unit standard deviation, undone in predictions.
+        Whether inputs and outputs are scaled to unit standard deviation, undone in predictions;
+        inputs that share a lengthscale are scaled by one in common and keep their proportions.
     optimizer : {"l-bfgs", "adam"} or None
         None keeps the hyper-parameters as they are.
     max_iter : int

@@ -39,6 +39,7 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> Theta:
     sample = rounds.gather_sample(
         stage.rows, stage.spans, stage.scaling, number, estimator._seed(), stage.executor
     )
+    scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
     median = selection.median_distances(sample.X)
     # a distance over d columns is about sqrt(d) times that over one; one left out has none
     uses = stage.scaling.uses

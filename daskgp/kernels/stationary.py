@@ -35,7 +35,8 @@ class Stationary(Radial):
     Parameters
     ----------
     lengthscale : float or sequence of float, optional
-        One for all dimensions or one a dimension (ARD).  None is 1 when the kernel is called
+        One for all dimensions, which then share a scale where data are standardised, or one a
+        dimension (ARD).  None is 1 when the kernel is called
         and is chosen from the median distance of the data by ``fit``.
     variance : float, default 1.0
         k(x, x).
