@@ -95,6 +95,21 @@ def test_mean_functions_and_units_leave_it_out_too(name, mean, standardize):
     np.testing.assert_allclose(found, predicted(wanted, T), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("sgpr", {"train_inducing": True}),
+        ("lma", {"train_support": True}),
+        ("cagp", {"support": 4}),
+        ("decoupled", {"basis": "generalized"}),
+    ],
+)
+def test_inputs_that_are_trained_leave_it_out_too(name, settings):
+    model = made(name, **settings).fit(beside(X), y)
+    wanted = made(name, **settings).fit(X, y).predict(T)
+    np.testing.assert_allclose(model.predict(beside(T, ODD)), wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_its_own_lengthscale_stays_as_it_is_given():
     kernel = kernels.RBF((0.5, 3.25, 0.7))
     model = made("sgpr", kernel=kernel).fit(beside(X), y)
