@@ -239,8 +239,8 @@ def test_a_grid_search_goes_over_kernels_their_parameters_and_settings(data):
     assert search.best_params_ == best
     assert search.best_estimator_[-1].kernel_ == kernels.RBF(1.0)
     assert search.score(X, y) > 0.95
-    kinds = GridSearchCV(model, {"kernel": ["rbf", kernels.Linear()]}, cv=3).fit(X, y)
-    assert kinds.best_params_ == {"kernel": "rbf"}
+    kinds = GridSearchCV(pipe, {"sgpr__kernel": ["rbf", kernels.Linear()]}, cv=3).fit(X, y)
+    assert kinds.best_params_ == {"sgpr__kernel": "rbf"}
 
 
 def test_cross_validation_takes_rows_and_frames(data):
