@@ -245,7 +245,7 @@ def test_a_grid_search_goes_over_kernels_their_parameters_and_settings(data):
 
 def test_cross_validation_takes_rows_and_frames(data):
     X, y = data
-    model = ExactGP("rbf", max_iter=10, progress=False)
+    model = ExactGP("rbf(ard=true)", max_iter=10, progress=False)
     scores = cross_val_score(model, X, y, cv=3)
     assert scores.min() > 0.95
     frame = pd.DataFrame(X, columns=["lon", "lat"])
