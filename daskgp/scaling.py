@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskgp import repeats
 from daskgp.backend import namespace
 from daskgp.errors import InputError
 from daskgp.model import Block, Moments
@@ -25,6 +26,12 @@ LARGEST = 1e100
 """The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
 LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """The same of rows in the model's units, by their type; sums of them are squared again."""
+DISPARATE = 100.0
+"""Standard deviations of columns that share a scale that are further apart are remarked on."""
+FEW_VALUES, ROWS_A_VALUE = 20, 10
+"""Distinct values of a target up to which it is remarked on, and rows for each at least."""
+Ties = Sequence[Sequence[int]]
+"""Groups of columns that share a scale, as `Kernel.tied_columns` gives them."""
 
 
 class Sums(NamedTuple):
@@ -40,6 +47,10 @@ class Sums(NamedTuple):
     """Sum of (w - mean)(w - mean)' (k, k)."""
     low: Array
     high: Array
+    inputs: Array
+    """Sketch of the distinct x, as `daskgp.repeats` makes it."""
+    targets: Array
+    """The same of the distinct y."""
 
 
 def complete_rows(X: Array, y: Array) -> Array:
@@ -61,12 +72,13 @@ def local(X: Array, y: Array) -> Sums:
     complete = np.asarray(~np.isnan(W).any(axis=1))
     W = W[complete & ~infinite.any(axis=1)]
     k, dropped = W.shape[1], float(len(complete) - complete.sum())
+    seen = tuple(repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
     if len(W) == 0:
         zero, inf = np.zeros(k), np.full(k, np.inf)
-        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf)
+        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf, *seen)
     mean, low, high = W.mean(axis=0), W.min(axis=0), W.max(axis=0)
     W -= mean
-    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high)
+    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high, *seen)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -83,6 +95,8 @@ def combine(a: Sums, b: Sums) -> Sums:
         a.scatter + b.scatter + (a.rows * share) * np.outer(step, step),
         np.minimum(a.low, b.low),
         np.maximum(a.high, b.high),
+        repeats.combine(a.inputs, b.inputs),
+        repeats.combine(a.targets, b.targets),
     )
 
 
@@ -91,6 +105,8 @@ class Scaling:
     """Affine maps between the user's units and the model's.
 
     x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale.
+    A column that is left out, because it is constant, has an infinite scale: all its values are
+    0 in the model's units.
     """
 
     x_shift: np.ndarray
@@ -102,8 +118,18 @@ class Scaling:
     def inputs(self, X: Array) -> Array:
         """Scaled inputs (n, d)."""
         xp = namespace(X)
-        with np.errstate(over="ignore"):  # such rows are not usable
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows are not usable
             return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
+
+    def places(self, scaled: np.ndarray) -> np.ndarray:
+        """Inputs (n, d) in the user's units; columns that are left out hold their constants."""
+        unit = np.where(self.uses, self.x_scale, 0.0)
+        return np.asarray(scaled * unit + self.x_shift)
+
+    @property
+    def uses(self) -> np.ndarray:
+        """Mask (d,) of the columns that are not left out."""
+        return np.isfinite(self.x_scale)
 
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
         """Scaled rows without missing values, centred in float64 before any narrowing."""
@@ -141,14 +167,21 @@ def identity(n_features: int, n_targets: int) -> Scaling:
     return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.zeros((d, p)), np.ones(p))
 
 
-def solve(sums: Sums, n_features: int, mean: MeanName, standardize: bool) -> Scaling:
-    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y."""
+def solve(
+    sums: Sums, n_features: int, mean: MeanName, standardize: bool, tied: Ties = ()
+) -> Scaling:
+    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y.
+
+    Columns that are ``tied`` have a scale in common; constant ones are left out.
+    """
     d, p = n_features, len(sums.mean) - n_features
-    shift, scale = np.zeros(d), np.ones(d)
+    flat = constant(sums, d)
+    shift, scale = np.zeros(d), np.where(flat, np.inf, 1.0)
     if standardize:
-        shift, scale = sums.mean[:d], _deviations(sums)[:d]
+        shift, scale = sums.mean[:d], scales(sums, d, tied)
+    shift = np.where(flat, sums.low[:d], shift)
     slope, spread = _trend(sums, d, mean)
-    slope = slope * scale[:, None]
+    slope = slope * np.where(flat, 0.0, scale)[:, None]
     intercept = np.zeros(p)
     if mean != "zero":
         intercept = sums.mean[d:] - (sums.mean[:d] - shift) / scale @ slope
@@ -159,6 +192,26 @@ def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
     """Variance of the scaled targets about their mean function, averaged; 1 if standardised."""
     _, spread = _trend(sums, len(scaling.x_scale), mean)
     return float(np.mean((spread / scaling.y_scale) ** 2))
+
+
+def constant(sums: Sums, n_features: int) -> np.ndarray:
+    """Mask (d,) of the features of two or more rows that all have the same value."""
+    # differences whose squares underflow have no scale either
+    flat = (sums.low == sums.high) | (np.diag(sums.scatter) == 0.0)
+    return np.asarray(flat[:n_features] & (sums.rows > 1))
+
+
+def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
+    """What features are divided by (d,): standard deviations, infinite for constant ones.
+
+    Tied ones share the root of the mean of their variances, which no rotation changes.
+    """
+    flat, found = constant(sums, n_features), _deviations(sums)[:n_features]
+    for group in tied:
+        varying = [j for j in group if not flat[j]]
+        if len(varying) > 1:
+            found[varying] = np.sqrt(np.mean(found[varying] ** 2))
+    return np.where(flat, np.inf, found)
 
 
 def _deviations(sums: Sums) -> np.ndarray:
@@ -183,7 +236,7 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
     if mean == "linear":
         # in units of standard deviations, or lstsq would take columns of small units for noise
-        unit = _deviations(sums)[:d]
+        unit = scales(sums, d)  # infinite ones leave no slope
         cross = sums.scatter[:d, d:] / unit[:, None]
         slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(unit, unit), cross)[0]
         residual, rounding = total - (slope * cross).sum(axis=0), np.sqrt(1e-15 * total / n)
@@ -202,16 +255,79 @@ def warn_of_missing(rows: float) -> None:
         logger.warning("%d rows with missing values are left out", rows)
 
 
+def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:
+    """Say which features are left out, and which share a scale that does not suit them."""
+    flat = constant(sums, len(feature_names))
+    if flat.any():
+        logger.warning(
+            "%s: left out of the fit, and predictions do not depend on %s",
+            _constants(sums, feature_names),
+            "it" if flat.sum() == 1 else "them",
+        )
+    found = _deviations(sums)
+    uneven = []
+    for group in tied:
+        ranked = sorted((found[j], feature_names[j]) for j in group if not flat[j])
+        if ranked and ranked[-1][0] > DISPARATE * ranked[0][0]:
+            uneven.append(", ".join(f"{name!r} ({size:.3g})" for size, name in ranked))
+    if uneven:
+        logger.warning(
+            "one lengthscale or variance of the kernel serves features of very different standard "
+            "deviation, %s: give it one for each (ard=True), or the features in other units",
+            "; ".join(uneven),
+        )
+
+
+def remark_on_repeats(sums: Sums, sample: Array) -> None:
+    """Say that many rows have the same inputs, of which a sample (N, d) is at hand."""
+    if repeats.telling(sums.inputs, sums.rows, sample):
+        share, per_place = repeats.of_sketch(sums.inputs)
+        logger.info(
+            "about %.0f %% of the rows repeat the inputs of another row, %.3g rows a place on "
+            "average: what differs between them is noise, and copies of a row among those held "
+            "out make their scores too good",
+            100 * share,
+            per_place,
+        )
+
+
+def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
+    """Say that the targets take few values, as classes and counts do."""
+    number = repeats.exact_count(sums.targets)
+    if number is None or number > FEW_VALUES or sums.rows < ROWS_A_VALUE * number:
+        return
+    p = len(target_names)
+    what = f"target {target_names[0]!r} takes" if p == 1 else f"the {p} targets take together"
+    if number == 1:
+        what = what.replace(" takes", " is").replace(" take together", " are")
+        logger.warning("%s the same in all %d rows: there is nothing to learn", what, sums.rows)
+    else:
+        logger.warning(
+            "%s only %d distinct values in %d rows: for classes or counts choose SVGP or "
+            "DecoupledGP with a likelihood",
+            what,
+            number,
+            sums.rows,
+        )
+
+
+def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
+    """The features that are constant, with their values."""
+    flat = np.flatnonzero(constant(sums, len(feature_names))).tolist()
+    said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in flat]
+    if len(said) == 1:
+        return f"feature {said[0]}"
+    listed = ", ".join(f"{feature_names[j]!r} ({sums.low[j]:g})" for j in flat)
+    return f"features are constant, with the same value in every row, {listed}"
+
+
 def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
     """Raise InputError for rows that no model can be fitted to."""
     check_values(sums, feature_names, target_names)
-    for j, name in enumerate(feature_names):
-        # differences whose squares underflow have no scale either
-        flat = sums.low[j] == sums.high[j] or sums.scatter[j, j] == 0.0
-        if flat and sums.rows > 1:
-            raise InputError(
-                f"feature {name!r} is constant ({sums.low[j]:g} in every row): leave it out"
-            )
+    if constant(sums, len(feature_names)).all():
+        raise InputError(
+            f"{_constants(sums, feature_names)}: give at least one feature that varies"
+        )
 
 
 def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:

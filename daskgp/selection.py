@@ -43,9 +43,12 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
 
     That is half-way from one to its lowest value within ten times the ranges ``spread`` (d,), so
     that a constant part does not count; infinite for a column that the kernel does not see.  So
-    distances can be measured alike for every kernel.
+    distances can be measured alike for every kernel.  Columns that the kernel ties are looked at
+    over the widest of their ranges, so that their lengths have the proportions of the kernel.
     """
-    spread = np.asarray(spread, np.float64)
+    spread = np.array(spread, np.float64)
+    for group in map(list, kernel.tied_columns(len(spread))):
+        spread[group] = np.where(spread[group] > 0, spread[group].max(), 0.0)
     steps, origin = np.geomspace(1e-5, 10.0, 241), np.zeros((1, len(spread)))
     found = np.full(len(spread), np.inf)
     for j, width in enumerate(spread):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import combinations
 from typing import Any, cast
 from unittest import mock
 
@@ -65,8 +66,9 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
     """Check a kernel's laws at X (n, d) and Z (m, d), two sets of distinct rows.
 
     Symmetric with the stated diagonal, positive semi-definite, equal to its pullback's value, and
-    all gradients those of central differences.
+    all gradients those of central differences.  Columns that it treats alike are tied.
     """
+    _check_ties(kernel, X, Z)
     K = kernel(X)
     np.testing.assert_array_equal(K, K.T)
     np.testing.assert_allclose(np.diag(K), kernel.diag(X), rtol=1e-12)
@@ -98,6 +100,28 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
             rtol=rtol,
             atol=scale,
             err_msg=f"gradient with respect to {what}",
+        )
+
+
+def _check_ties(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> None:
+    """Check that groups of tied columns are disjoint, and hold those that may change places."""
+    d = X.shape[1]
+    groups = kernel.tied_columns(d)
+    listed = [j for group in groups for j in group]
+    assert len(set(listed)) == len(listed), f"groups {groups} of tied columns overlap"
+    assert set(listed) <= set(range(d)), f"groups {groups} of tied columns have none of {d}"
+    # where all hyper-parameters differ, what is alike by itself has one in common
+    given = kernel.resolve(np.ones(d), 1.0)
+    moved = 0.3 * np.random.default_rng(1).standard_normal(len(given.parameter_names))
+    odd = given.with_log_parameters(given.log_parameters + moved)
+    K = odd(X, Z)
+    seen = [j for j in range(d) if not np.allclose(odd(X, Z + 0.1 * np.eye(d)[j]), K)]
+    for i, j in combinations(seen, 2):
+        line = list(range(d))
+        line[i], line[j] = j, i
+        tied = any({i, j} <= set(group) for group in groups)
+        assert tied or not np.allclose(odd(X[:, line], Z[:, line]), K), (
+            f"columns {i} and {j} share a hyper-parameter: tied_columns must have them in a group"
         )
 
 

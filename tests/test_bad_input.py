@@ -123,7 +123,7 @@ VALUES = {
     "NaN targets": (changed(2, np.nan), "all 300 rows have a missing value (NaN)"),
     "an infinite feature": (changed(1, np.inf, 7), "feature 'lat' has 1 infinite values"),
     "infinite targets": (changed(2, -np.inf), "target 'y' has 300 infinite values"),
-    "a constant column": (changed(0, 5.0), "feature 'lon' is constant (5 in every row)"),
+    "constant columns": (changed(slice(2), 5.0), "in every row, 'lon' (5), 'lat' (5)"),
     "few rows": (changed(0, np.nan, slice(15, None)), "20 inducing inputs for 15 usable rows"),
 }
 
@@ -418,7 +418,10 @@ ARRAYS = {
     "infinite": (changed(1, np.inf, 7), "feature 'x1' has 1 infinite values"),
     "too large to square": (changed(0, -1e308, 7), "feature 'x0' has values of up to 1e+308 in"),
     "few rows": ((X[:9], Y[:9]), "20 inducing inputs for 9 usable rows: choose at most 9"),
-    "constant": (changed(1, 2.5), "feature 'x1' is constant (2.5 in every row): leave it out"),
+    "one column, constant": (
+        (X[:, :1] * 0 + 2.5, Y),
+        "feature 'x0' is constant (2.5 in every row): give at least one feature that varies",
+    ),
 }
 
 

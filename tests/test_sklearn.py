@@ -239,13 +239,13 @@ def test_a_grid_search_goes_over_kernels_their_parameters_and_settings(data):
     assert search.best_params_ == best
     assert search.best_estimator_[-1].kernel_ == kernels.RBF(1.0)
     assert search.score(X, y) > 0.95
-    kinds = GridSearchCV(model, {"kernel": ["rbf", kernels.Linear()]}, cv=3).fit(X, y)
-    assert kinds.best_params_ == {"kernel": "rbf"}
+    kinds = GridSearchCV(pipe, {"sgpr__kernel": ["rbf", kernels.Linear()]}, cv=3).fit(X, y)
+    assert kinds.best_params_ == {"sgpr__kernel": "rbf"}
 
 
 def test_cross_validation_takes_rows_and_frames(data):
     X, y = data
-    model = ExactGP("rbf", max_iter=10, progress=False)
+    model = ExactGP("rbf(ard=true)", max_iter=10, progress=False)
     scores = cross_val_score(model, X, y, cv=3)
     assert scores.min() > 0.95
     frame = pd.DataFrame(X, columns=["lon", "lat"])

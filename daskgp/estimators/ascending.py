@@ -54,6 +54,8 @@ class Ascending(Batched):
     """Beside the run, what another call of ``partial_fit`` goes on from."""
     _streamed: bool = False
     """Whether ``partial_fit`` has begun the model."""
+    _said_left_out: bool = False
+    """Whether a column that the model leaves out was seen to vary, and said to."""
 
     # -- what is learned -------------------------------------------------------------------------
 
@@ -70,8 +72,7 @@ class Ascending(Batched):
         return str(self.likelihood if fitted is None else fitted.model.likelihood)
 
     def _in_units(self, inputs: np.ndarray) -> np.ndarray:
-        scale = self.solved_.scaling
-        return np.asarray(inputs * scale.x_scale + scale.x_shift)
+        return self.solved_.scaling.places(inputs)
 
     # -- parts of a fit --------------------------------------------------------------------------
 

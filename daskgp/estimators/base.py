@@ -32,8 +32,9 @@ class GaussianProcess(Planned, Predicting):
 
     Constructor parameters are settings and are never changed; what is learned ends in an
     underscore.  With ``standardize=True`` kernel, noise variance and objective are those of the
-    standardised data: inputs with mean 0 and standard deviation 1, outputs divided by the
-    standard deviation of what the mean function leaves.
+    standardised data: inputs with mean 0, divided by their standard deviation, those that share a
+    lengthscale by one in common; outputs divided by the standard deviation of what the mean
+    function leaves.  Constant inputs are left out.
     """
 
     def fit(
@@ -130,6 +131,9 @@ class GaussianProcess(Planned, Predicting):
         scaling.check(sums, rows.feature_names, rows.target_names)
         self._refuse_few_rows(int(sums.rows))
         scaling.warn_of_missing(sums.dropped)
+        scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
+        if not self._codes_targets():
+            scaling.warn_of_discrete(sums, rows.target_names)
         scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         windows = partition.alone(spans)
@@ -141,7 +145,16 @@ class GaussianProcess(Planned, Predicting):
 
     def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
         """Units that the method works in, and the mean function."""
-        return scaling.solve(sums, rows.n_features, self.mean, self.standardize)
+        tied = self._tied(rows)
+        return scaling.solve(sums, rows.n_features, self.mean, self.standardize, tied)
+
+    def _codes_targets(self) -> bool:
+        """True if y holds codes or counts, for which the method has a likelihood."""
+        return False
+
+    def _tied(self, rows: io.Rows) -> scaling.Ties:
+        """Columns that share a scale."""
+        return self._kernel().tied_columns(rows.n_features)
 
     def _learn(
         self,

@@ -157,10 +157,14 @@ class Batched(GaussianProcess):
     ) -> np.ndarray | None:
         return None if self._chosen is None else self._chosen.choose(stage, sample, kernel)
 
+    def _codes_targets(self) -> bool:
+        return self._likelihood().discrete
+
     def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
-        if not self._likelihood().discrete:
+        if not self._codes_targets():
             return super()._scaling(sums, rows)
-        found = scaling.solve(sums, rows.n_features, "zero", self.standardize)
+        tied = self._tied(rows)
+        found = scaling.solve(sums, rows.n_features, "zero", self.standardize, tied)
         p = rows.n_targets
         return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
 

@@ -460,10 +460,11 @@ random_state, progress
             line = line[scaling.complete_rows(rows.X[line], _columns(rows.y[line]))]
             return dataclasses.replace(rows, X=rows.X[line], y=rows.y[line], chunks=None)
         order = ordering.RANDOM if self.partition == "random" else self.order
-        source = str(dask.base.tokenize(*map(np.asarray, sums), order, self.random_state))
+        units = scaling.scales(sums, rows.n_features, self._tied(rows))
+        source = str(dask.base.tokenize(*map(np.asarray, sums), units, order, self.random_state))
         if not nearby.made_from(keep, source):  # else those of the run that is resumed
             io.remove(keep)
-            settings = order, None, None, self._seed(), stage.executor, sums
+            settings = order, None, units, self._seed(), stage.executor, sums
             arrange(stage.rows, keep, *settings, SHARED)
             nearby.mark(keep, source)
         found, _ = nearby.open_blocks(keep)

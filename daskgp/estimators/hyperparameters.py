@@ -57,9 +57,11 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
     values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
     units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
     known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
+    uses = solved.scaling.uses
     return Table(
         Hyperparameter(name, *_in_units(solved, unit, float(value), float(value * error)))
         for name, value, error, unit in zip(names, values, known, units, strict=True)
+        if not unit.columns or uses[list(unit.columns)].any()  # else of a column left out
     )
 
 
@@ -75,7 +77,7 @@ def _scale(solved: Solved, unit: Unit) -> float | None:
     """The size of a unit, or None where columns or targets have units of different size."""
     factors = [1.0]
     for scales, power in (
-        (solved.scaling.x_scale[list(unit.columns)], unit.of_inputs),
+        (_used(solved, unit), unit.of_inputs),
         (solved.scaling.y_scale, unit.of_target),
     ):
         if power and not np.allclose(scales, scales[0], rtol=1e-12, atol=0.0):
@@ -84,8 +86,16 @@ def _scale(solved: Solved, unit: Unit) -> float | None:
     return float(np.prod(factors))
 
 
+def _used(solved: Solved, unit: Unit) -> np.ndarray:
+    """Scales of the columns of a unit that are not left out."""
+    columns = list(unit.columns)
+    scales: np.ndarray = solved.scaling.x_scale[columns][solved.scaling.uses[columns]]
+    return scales
+
+
 def _name(solved: Solved, unit: Unit) -> str:
-    columns = ", ".join(solved.feature_names[j] for j in unit.columns)
+    uses = solved.scaling.uses
+    columns = ", ".join(solved.feature_names[j] for j in unit.columns if uses[j])
     target = solved.target_names[0] if len(solved.target_names) == 1 else "y"
     parts = [(target, unit.of_target), (columns, unit.of_inputs)]
     return " ".join(_power(name, power) for name, power in parts if power)

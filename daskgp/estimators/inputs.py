@@ -79,5 +79,4 @@ def in_users_units(solved: Solved) -> np.ndarray:
     """The inducing or support inputs (m, d) of a fit, in the units of X."""
     Z = solved.theta.inputs
     assert Z is not None
-    found: np.ndarray = Z * solved.scaling.x_scale + solved.scaling.x_shift
-    return found
+    return solved.scaling.places(Z)

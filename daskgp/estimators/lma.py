@@ -426,7 +426,8 @@ def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
     """Correlation lengths (d,) of the kernel in scaled units."""
     centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
     spread = np.ptp(centroids, axis=0)
-    return selection.correlation_lengths(theta.kernel, np.where(spread > 0, spread, 1.0))
+    least = np.where(stage.scaling.uses, 1.0, 0.0)
+    return selection.correlation_lengths(theta.kernel, np.where(spread > 0, spread, least))
 
 
 def _number(count: int) -> str:

@@ -137,10 +137,13 @@ progress
 
     @property
     def levels_(self) -> np.ndarray:
-        """Multi-indices (g, d) of the partial grids."""
-        model = self.solved_.model
+        """Multi-indices (g, d) of the partial grids; 1 for a column that is left out."""
+        model, uses = self.solved_.model, self.solved_.scaling.uses
         assert isinstance(model, OptiCom)
-        return sparsegrid.multi_indices(self.solved_.n_features, model.level)
+        found = sparsegrid.multi_indices(int(uses.sum()), model.level)
+        levels = np.ones((len(found), len(uses)), found.dtype)
+        levels[:, uses] = found
+        return levels
 
     @property
     def weights_(self) -> np.ndarray:
@@ -192,9 +195,12 @@ progress
         return box
 
     def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray:
-        d, names = stage.rows.n_features, stage.rows.feature_names
-        box, low, high = self._box(d), sums.low[:d], sums.high[:d]
-        if box is None:
+        d, uses = stage.rows.n_features, stage.scaling.uses
+        names = [name for name, used in zip(stage.rows.feature_names, uses, strict=True) if used]
+        box, low, high = self._box(d), sums.low[:d][uses], sums.high[:d][uses]
+        if box is not None:
+            box = box[uses]
+        else:
             box = np.stack([low, high], axis=1)
             for name, (least, most) in zip(names, box.tolist(), strict=True):
                 if least == most:
@@ -223,5 +229,7 @@ progress
                 "rows lie outside bounds, in %s: the grid has no points there",
                 ", ".join(map(repr, outside)),
             )
-        points = sparsegrid.build(d, self.level).points
-        return np.asarray(stage.scaling.inputs(box[:, 0] + points * (box[:, 1] - box[:, 0])))
+        points = sparsegrid.build(len(names), self.level).points
+        places = np.tile(stage.scaling.x_shift, (len(points), 1))
+        places[:, uses] = box[:, 0] + points * (box[:, 1] - box[:, 0])
+        return np.asarray(stage.scaling.inputs(places))

@@ -160,7 +160,10 @@ def _check_scaling(solved: Solved) -> None:
     shapes = {"x_shift": (d,), "x_scale": (d,), "intercept": (p,), "slope": (d, p), "y_scale": (p,)}
     for name, shape in shapes.items():
         values = getattr(solved.scaling, name)
-        if values.shape != shape or not np.isfinite(values).all():
+        usable = np.isfinite(values)
+        if name == "x_scale":  # infinite where a constant column is left out
+            usable |= np.isposinf(values)
+        if values.shape != shape or not usable.all():
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 

@@ -42,7 +42,8 @@ class SGPR(GaussianProcess):
     mean : {"zero", "constant", "linear"}
         Mean function, fitted by least squares before the GP.
     standardize : bool
-        Whether inputs and outputs are scaled to unit standard deviation, undone in predictions.
+        Whether inputs and outputs are scaled to unit standard deviation, undone in predictions;
+        inputs that share a lengthscale are scaled by one in common and keep their proportions.
     optimizer : {"auto", "trust-region", "l-bfgs", "adam"} or None
         "trust-region" uses curvature and takes few evaluations; "auto" is that one, or L-BFGS
         where inputs are trained or there are more than 64 hyper-parameters.  None keeps the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -133,3 +133,6 @@ class SparseSpectrumGP(GaussianProcess):
     ) -> np.ndarray:
         rng = np.random.default_rng(self.random_state)
         return sample_spectrum(kernel, self._n_inputs(), sample.shape[1], rng)
+
+    def _warn_of_inputs(self, *args: Any) -> None:
+        """Nothing: spectral points are no places among the data."""

@@ -62,9 +62,11 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
     sample = rounds.draw(*rows, number, (seed, 1), stage.executor)
+    scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
     median = selection.median_distances(sample.X)
-    # a distance over d columns is about sqrt(d) times that over one
-    per_column = median.per_column * np.sqrt(len(median.per_column))
+    # a distance over d columns is about sqrt(d) times that over one; one left out has none
+    uses = stage.scaling.uses
+    per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = selection.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     theta = begun.theta
@@ -103,7 +105,7 @@ def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarra
     """Correlation lengths (d,) of the kernel in the units of X; None where all are infinite."""
     d, scale = stage.rows.n_features, stage.scaling.x_scale
     spread = (sums.high[:d] - sums.low[:d]) / scale
-    found = selection.correlation_lengths(theta.kernel, spread) * scale
+    found = selection.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
     return found if np.isfinite(found).any() else None
 
 

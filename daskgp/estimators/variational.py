@@ -224,13 +224,28 @@ class VariationalGP(Ascending):
         if hasattr(self, "solved_"):
             _check_more(self.solved_, rows, sums)
             scale = self.solved_.scaling
+            self._warn_of_left_out(sums, rows)
         else:
             scaling.check(sums, rows.feature_names, rows.target_names)
+            scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
             scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         scaling.warn_of_missing(sums.dropped)
         windows, model = partition.alone(spans), self._model()
         return rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device), sums
+
+    def _warn_of_left_out(self, sums: scaling.Sums, rows: io.Rows) -> None:
+        """Say once of columns without a scale that they vary in rows of later calls."""
+        scale, d = self.solved_.scaling, rows.n_features
+        moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
+        names = [repr(rows.feature_names[j]) for j in np.flatnonzero(moved & ~scale.uses)]
+        if names and not self._said_left_out:
+            logger.warning(
+                "%s: left out because the first rows held one value of it, but now it varies: "
+                "begin anew with rows in which it does",
+                ", ".join(names),
+            )
+            self._said_left_out = True
 
     def _opened(self, stage: rounds.Rounds, sums: scaling.Sums) -> tuple[Fit, Run]:
         """The fit and run that the first rows of a stream begin."""

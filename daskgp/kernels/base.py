@@ -209,6 +209,26 @@ class Kernel(ABC):
         """
         return np.eye(len(self.parameter_names))
 
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        """Groups of the d columns that have to keep their proportions.
+
+        Columns are tied where one hyper-parameter, such as a lengthscale, serves them all: inputs
+        are then standardised by one scale for the group, so that the kernel of the scaled inputs
+        is one of the distances in the user's units.  A column of no group has a scale of its own.
+        Kernels that do not override this tie none.
+
+        Returns
+        -------
+        tuple of tuples of int
+            Disjoint groups of two or more columns, each in rising order.
+
+        Raises
+        ------
+        InputError
+            If the kernel's dimensions do not fit d.
+        """
+        return ()
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """A description that JSON can hold; ``from_dict`` reads it."""

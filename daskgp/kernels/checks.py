@@ -99,6 +99,13 @@ def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
         )
 
 
+def all_tied(active_dims: tuple[int, ...] | None, d: int, name: str) -> tuple[tuple[int, ...], ...]:
+    """The one group of the columns that a kernel acts on, none if it is a single column."""
+    check_dims(active_dims, d, name)
+    dims = range(d) if active_dims is None else sorted(active_dims)
+    return (tuple(dims),) if len(dims) > 1 else ()
+
+
 def scatter_columns(gradient: Array, active_dims: tuple[int, ...] | None, d: int) -> Array:
     """The gradient of all d columns from that of the active ones."""
     if active_dims is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -87,6 +87,9 @@ class Composite(Kernel):
     def coordinates(self) -> np.ndarray:
         return np.asarray(block_diag(*(part.coordinates() for part in self.parts)))
 
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        return _united(group for part in self.parts for group in part.tied_columns(d))
+
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
 
@@ -165,6 +168,16 @@ class Composite(Kernel):
             if Z_bar is not None:
                 Z_bar += gradient.Z
         return KernelGradient(by_log, X_bar, Z_bar)
+
+
+def _united(groups: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Disjoint groups: those that have a column in common become one."""
+    found: list[set[int]] = []
+    for group in groups:
+        near = [other for other in found if not other.isdisjoint(group)]
+        found = [other for other in found if other not in near]
+        found.append(set(group).union(*near))
+    return tuple(sorted(tuple(sorted(group)) for group in found))
 
 
 @dataclass(frozen=True)

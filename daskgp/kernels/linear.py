@@ -14,6 +14,7 @@ from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
+    all_tied,
     check_cotangent,
     check_dims,
     check_inputs,
@@ -147,6 +148,10 @@ class Linear(Kernel):
         return tuple(
             Unit(columns, -2, 2) for columns in ([(j,) for j in active] if many else [active])
         )
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        tied = all_tied(self.active_dims, d, "Linear")
+        return () if isinstance(self.variance, tuple) else tied
 
     def to_dict(self) -> dict[str, Any]:
         many = isinstance(self.variance, tuple)

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp.backend import namespace
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
-from daskgp.kernels.checks import check_dims, column_sums, dimensions, positive
+from daskgp.kernels.checks import all_tied, check_dims, column_sums, dimensions, positive
 from daskgp.kernels.radial import Radial
 from daskgp.typing import Array
 
@@ -92,6 +92,9 @@ class Periodic(Radial):
     def units(self, n_features: int) -> tuple[Unit, ...]:
         active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
         return (Unit((), 0, 2), Unit(), Unit(active, 1, 0))
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        return all_tied(self.active_dims, d, "Periodic")
 
     def to_dict(self) -> dict[str, Any]:
         return {

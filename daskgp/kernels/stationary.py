@@ -14,6 +14,7 @@ from daskgp.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
+    all_tied,
     check_dims,
     column_sums,
     dimensions,
@@ -34,7 +35,8 @@ class Stationary(Radial):
     Parameters
     ----------
     lengthscale : float or sequence of float, optional
-        One for all dimensions or one a dimension (ARD).  None is 1 when the kernel is called
+        One for all dimensions, which then share a scale where data are standardised, or one a
+        dimension (ARD).  None is 1 when the kernel is called
         and is chosen from the median distance of the data by ``fit``.
     variance : float, default 1.0
         k(x, x).
@@ -126,6 +128,10 @@ class Stationary(Radial):
         number = len(self.lengthscale) if isinstance(self.lengthscale, tuple) else 1
         found[0, 1 : 1 + number] = -2.0 * self._smoothness / number
         return found
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        tied = all_tied(self.active_dims, d, type(self).__name__)
+        return () if self.ard else tied
 
     def to_dict(self) -> dict[str, Any]:
         scale = self.lengthscale

@@ -102,12 +102,13 @@ class OptiCom(Collapsed):
         return State(L, weights, _linear_spread(S, G, s), c)
 
     def _grid(self, Z: Array) -> SparseGrid:
-        grid = sparsegrid.build(Z.shape[1], self.level)
+        # a column in which no point differs is none of the grid's; one point alone has level 1
+        d = max(1, int((Z[1:] != Z[:-1]).any(axis=0).sum()))
+        grid = sparsegrid.build(d, self.level)
         if len(grid.points) != len(Z):
             raise InputError(
                 f"{len(Z)} inducing inputs are no sparse grid of level {self.level}: the "
-                f"{len(grid.points)} points of sparsegrid.build({Z.shape[1]}, {self.level}) are "
-                "needed"
+                f"{len(grid.points)} points of sparsegrid.build({d}, {self.level}) are needed"
             )
         return grid
 

@@ -203,7 +203,7 @@ def test_blocks_lose_rows_with_missing_values_and_narrow_after_centring():
     [
         (lambda X, y: (X, y * np.nan), "all 50 rows have a missing value"),
         (lambda X, y: (X[:0], y[:0]), "training data has length 0"),
-        (lambda X, y: (X * [1, 0, 1] + 0.1, y), "feature 'b' is constant"),
+        (lambda X, y: (X * 0 + [1, 2, 3], y), "features are constant, .* 'a' .1., 'b' .2., 'c'"),
         (lambda X, y: (X, np.where(y == y[4], np.inf, y)), "target 'y' has 1 infinite"),
         (lambda X, y: (X - np.array([0, 0, 1e308]), y), "feature 'c' has values of up to 1e.308"),
         (lambda X, y: (X, np.where(y == y[4], -1e200, y)), "target 'y' has values of up to 1e.200"),
