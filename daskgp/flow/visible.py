@@ -54,8 +54,11 @@ def _try_to_look(array: Any) -> tuple[str, str]:
 
 
 def look(array: Any) -> str:
-    """Description and last row of a Zarr array as they are on disk, seen from here."""
-    found = io.reopened(array)
-    rows = int(found.shape[0])
+    """Description of a Zarr array and its last row as they are on disk, seen from here.
+
+    The last row is that of the array as it was opened: its owner may add rows meanwhile.
+    """
+    found, rows = io.reopened(array), int(array.shape[0])
     last = np.ascontiguousarray(reading.read(found, slice(max(rows - 1, 0), rows)))
-    return f"{found.metadata.to_dict()} {zlib.crc32(last.tobytes())}"
+    described = found.metadata.to_dict() | {"shape": found.shape[1:]}
+    return f"{described} {int(found.shape[0]) >= rows} {zlib.crc32(last.tobytes())}"
