@@ -38,6 +38,14 @@ JOINT = {
 """Settings of methods, and as what they give a joint distribution."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The model store that a fitted method lies in, and the checksum of what is there."""
+
+    url: str
+    checksum: str
+
+
 @dataclass(frozen=True, eq=False)
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
@@ -52,6 +60,8 @@ class Solved:
     dtype: str = "float64"
     device: Device = "cpu"
     kept: Nearby | Members | Supports | None = None
+    target_units: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token

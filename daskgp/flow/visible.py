@@ -14,7 +14,7 @@ import numpy as np
 from daskgp.errors import InputError, RunError
 from daskgp.flow import io
 from daskgp.flow.cluster import Executor
-from daskgp.flow.io import reading
+from daskgp.flow.io import models, reading
 
 HERE = "a folder or URL that the client and all workers share"
 
@@ -43,6 +43,19 @@ def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
             raise InputError(
                 f"worker {worker} does not see {what} {io.address(array)} ({reason}): {remedy}"
             )
+
+
+def check_model(executor: Executor, url: str, checksum: str, remedy: str) -> None:
+    """Raise InputError unless every worker sees the model store at a URL, as it is here."""
+    for worker, (seen, reason) in executor.everywhere(_try_to_find, url).items():
+        if seen != checksum:
+            raise InputError(f"worker {worker} does not see the model {url} ({reason}): {remedy}")
+
+
+def _try_to_find(url: str) -> tuple[str | None, str]:
+    """What is seen of a model store, and why it is not what the client sees where it is not."""
+    found = models.checksum_at(url)
+    return found, "no complete model store is there" if found is None else "another model"
 
 
 def _try_to_look(array: Any) -> tuple[str, str]:

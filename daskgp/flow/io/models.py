@@ -213,6 +213,16 @@ def read(url: str) -> Stored:
     return Stored(arrays, model, digest, notes if isinstance(notes, dict) else {})
 
 
+def checksum_at(url: str) -> str | None:
+    """Return the checksum that a complete model store states; None where there is none."""
+    try:
+        attributes = groups.open_group(url, "model store").attrs.asdict()
+    except StoreError:
+        return None
+    whole = attributes.get("format") == FORMAT and attributes.get("complete") is True
+    return str(attributes.get("checksum")) if whole else None
+
+
 def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
     """All arrays of a model store but its rows, each described and read once."""
     names = sorted(groups.names_in(url) - {ROWS, CHECKPOINT})

@@ -69,6 +69,11 @@ def location(url: str) -> str:
     return path if isinstance(fs, LocalFileSystem) else str(url)
 
 
+def is_of_process(place: str) -> bool:
+    """Return whether a place is in the memory of this process, where no other sees it."""
+    return _protocol(place) == "memory"
+
+
 def local_folder(url: str) -> Path | None:
     """The folder of this machine that a URL is in, the nearest that exists; None elsewhere."""
     fs, path = filesystem(url)
