@@ -12,6 +12,7 @@ from daskgp.flow.io.datasets import (
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened, vacant
 from daskgp.flow.io.lazy import behind
 from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
+from daskgp.flow.io.reading import all_of
 from daskgp.flow.io.remote import address, local_folder
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
@@ -21,6 +22,7 @@ __all__ = [
     "DatasetWriter",
     "Rows",
     "address",
+    "all_of",
     "behind",
     "checksum",
     "column_names",

@@ -95,6 +95,11 @@ def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
     return _read(array, rows, rows)
 
 
+def all_of(array: Any) -> np.ndarray:
+    """All rows of a NumPy or Zarr array; errors as of ``read``."""
+    return read(array, slice(0, int(array.shape[0])))
+
+
 def read_part(array: zarr.Array, key: Any) -> np.ndarray:
     """Any part of a Zarr array, as tasks of a lazy array ask for it; errors as of ``read``."""
     return _read(array, key, _rows_in(key, array.shape[0]))
