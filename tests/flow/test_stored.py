@@ -143,7 +143,9 @@ def test_a_model_whose_store_is_gone_sends_its_state(tmp_path):
 def test_a_store_that_is_gone_when_it_is_read_is_one_plain_line(tmp_path):
     far = cloudpickle.loads(cloudpickle.dumps(saved(tmp_path / "m.zarr").predict(places())))
     shutil.rmtree(tmp_path / "m.zarr")
-    with pytest.raises(StoreError, match=r"cannot read the model .*m\.zarr.*all workers share") as e:
+    with pytest.raises(
+        StoreError, match=r"cannot read the model .*m\.zarr.*all workers share"
+    ) as e:
         far.compute()
     assert "\n" not in str(e.value)
 

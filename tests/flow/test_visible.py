@@ -111,9 +111,7 @@ def test_a_look_is_at_the_rows_there_were(tmp_path):
     assert visible.look(X) != before
 
 
-def test_a_prediction_beside_an_append_takes_the_rows_there_were(
-    scheduler, tmp_path, monkeypatch
-):
+def test_a_prediction_beside_an_append_takes_the_rows_there_were(scheduler, tmp_path, monkeypatch):
     X, y = arrays(tmp_path, n=50)
     source, output = str(tmp_path / "t.zarr"), str(tmp_path / "p.zarr")
     model = daskgp.SGPR(n_inducing=5, optimizer=None).fit(X[:], y[:])

@@ -93,7 +93,8 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
         return _opened(url, mode)
     except (FileNotFoundError, KeyError) as error:
         if not exists(url):
-            raise StoreError(f"no {what} at {url}: the path does not exist") from error
+            hint = remote.pattern_hint(url)
+            raise StoreError(f"no {what} at {url}: the path does not exist{hint}") from error
         raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
     except StoreError:
         raise
