@@ -171,6 +171,7 @@ class GaussianProcess(Planned, Predicting):
                 stage.dtype,
                 stage.device,
                 kept,
+                rows.target_units,
             )
         )
 

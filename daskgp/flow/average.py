@@ -106,7 +106,10 @@ def _of_grid(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple
     found = lazy_average(solved, rows, w, include_noise, grid.lazy)
     if not grid.lazy:
         found = _computed(found)
-    mean, std = (grids.of_nothing(a, solved.target_names, solved.vector_target) for a in found)
+    mean, std = (
+        solved.labelled(a, grids.NOWHERE, what, include_noise)
+        for a, what in zip(found, ("mean", "std"), strict=True)
+    )
     return mean, std
 
 

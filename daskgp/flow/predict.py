@@ -102,8 +102,8 @@ def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
         with single_blas_thread():
             parts = dask.compute(*parts, scheduler="threads")
     first, second = (
-        None if a is None else grid.wrap(a, solved.target_names, solved.vector_target)
-        for a in parts
+        None if a is None else solved.labelled(a, grid, what, include_noise)
+        for a, what in zip(parts, ("mean", spread), strict=True)
     )
     return first, second
 

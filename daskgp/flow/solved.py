@@ -87,6 +87,12 @@ class Solved:
             settings["rows"] = self.kept.token
         return io.checksum(arrays, settings)
 
+    def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
+        """``what`` ("mean", "std", "variance") as a DataArray on a grid."""
+        targets = self.target_names
+        said = io.moments.describe(what, targets, self.target_units, include_noise)
+        return grid.wrap(data, targets, self.vector_target, what, said)
+
     @property
     def n_features(self) -> int:
         """Columns that X must have."""

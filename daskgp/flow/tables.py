@@ -23,7 +23,8 @@ import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.errors import InputError
-from daskgp.flow.io import grids, groups, reading, remote
+from daskgp.flow.io import grids, groups, remote
+from daskgp.flow.io.reading import refuse_column
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -49,6 +50,7 @@ class Table:
     ``defaults`` are the features if none are named (less the targets). ``gridded`` says that
     points without a target are to be left out; ``matrices`` are the columns of arrays that may be
     named as a whole, and ``listing`` says what is there where that is more than the columns.
+    ``units`` are those of the targets, empty where they are not known.
     """
 
     columns: Names
@@ -58,6 +60,7 @@ class Table:
     gridded: bool = False
     matrices: Mapping[str, Names] = field(default_factory=dict)
     listing: str = ""
+    units: Names = ()
 
     def read(self, names: Names, rows: int, source: str) -> Iterator[np.ndarray]:
         """Blocks of the columns; errors of reading, not those of the consumer, are explained."""
@@ -113,7 +116,7 @@ def _check_grid(grid: xr.Dataset, name: str, source: str) -> None:
     if kind.kind == "O":  # says of which calendar dates are
         few = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
         what = f"column {name!r} of {source}"
-        reading.refuse_column(what, kind, lambda: few.values, REMEDY)
+        refuse_column(what, kind, lambda: few.values, REMEDY)
     _check_numeric(name, kind.kind in "fiubM", kind, source)
 
 
@@ -300,7 +303,9 @@ def _grid(source: str, targets: Names) -> Iterator[Table]:
             for tile in _tiles(sizes, chunks, max(rows, TILE_ROWS)):
                 yield _points(grid, names, tile)
 
-        yield Table(columns, targets, defaults, blocks, gridded=True, listing=listing)
+        units = tuple(str(grid[name].attrs.get("units", "")) for name in targets)
+        known = units if any(units) else ()
+        yield Table(columns, targets, defaults, blocks, True, listing=listing, units=known)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The only door to zarr and xarray: datasets, labelled grids, model and prediction stores."""
 
+from daskgp.flow.io import moments
 from daskgp.flow.io.datasets import (
     Rows,
     column_names,
@@ -32,6 +33,7 @@ __all__ = [
     "first_line",
     "is_zarr",
     "local_folder",
+    "moments",
     "open_dataset",
     "open_inputs",
     "remove",

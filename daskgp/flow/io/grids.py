@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from daskgp.errors import InputError
-from daskgp.flow.io import reading
+from daskgp.flow.io import moments, reading
 
 Names = tuple[str, ...]
 
@@ -79,12 +79,18 @@ class Grid:
             name="grid-" + dask.base.tokenize(self.dims, self.parts, self.chunks, function, shared),
         )
 
-    def wrap(self, data: Any, targets: Names, vector: bool) -> xr.DataArray:
-        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector."""
+    def wrap(
+        self, data: Any, targets: Names, vector: bool, what: str, said: dict[str, Any]
+    ) -> xr.DataArray:
+        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector.
+
+        ``what`` ("mean", "std", "variance") is part of its name, and ``said`` are its attributes.
+        """
         if vector:
-            return xr.DataArray(data, dims=self.dims, coords=self.coords, name=targets[0])
+            name = moments.name_of(what, targets[0])
+            return xr.DataArray(data, self.coords, self.dims, name, said)
         coords = {**self.coords, "target": list(targets)}
-        return xr.DataArray(data, dims=(*self.dims, "target"), coords=coords)
+        return xr.DataArray(data, coords, (*self.dims, "target"), what, said)
 
 
 def _grid_block(
@@ -291,9 +297,8 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
     return _ravelled(features, len(grid.parts)), _ravelled(values[..., None], 1)[:, 0]
 
 
-def of_nothing(data: Any, targets: Names, vector: bool) -> xr.DataArray:
-    """A DataArray without dimensions, or with that of the targets unless the target is a vector."""
-    return Grid((), (), True, (), {}).wrap(data, targets, vector)
+NOWHERE = Grid((), (), True, (), {})
+"""A grid without dimensions."""
 
 
 def _shape(grid: Grid) -> tuple[int, ...]:
