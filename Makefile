@@ -10,7 +10,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: install demo test test-slow lint format bench docs clean
+LOWEST := .venv-lowest
+# Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.
+QUICK := tests/maths tests/models tests/flow/test_io.py tests/flow/test_convert.py \
+  tests/flow/test_plain_lines.py tests/flow/test_labelled_stores.py tests/test_estimators.py
+PYTHONS := 3.11 3.12 3.13 3.14
+
+.PHONY: install demo test test-slow test-lowest test-pythons lint format bench docs clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +43,29 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow $(ARGS)
+
+# The lowest versions that pyproject.toml allows of what the package itself names.
+$(LOWEST)/.installed: pyproject.toml
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python \
+	  --extra io --extra plot --extra test --output-file $(LOWEST)/requirements.txt pyproject.toml
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python \
+	  --requirement $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps --editable .
+	@touch $@
+
+test-lowest: $(LOWEST)/.installed
+	$(ONE_THREAD) $(LOWEST)/bin/python -m pytest -n 2 --dist loadfile $(QUICK) $(ARGS)
+
+# Every Python that this machine has, each in an environment of its own.
+test-pythons:
+	@for version in $(PYTHONS); do \
+	  python$$version -c '' 2>/dev/null || { echo "no python$$version here"; continue; }; \
+	  $(MAKE) .venv-$$version/.installed PYTHON=python$$version VENV=.venv-$$version || exit 1; \
+	  $(ONE_THREAD) .venv-$$version/bin/python -m pytest -n 2 --dist loadfile $(QUICK) $(ARGS) \
+	    || exit 1; \
+	done
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

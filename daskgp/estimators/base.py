@@ -185,6 +185,7 @@ class GaussianProcess(Planned, Predicting):
                 stage.dtype,
                 stage.device,
                 kept,
+                rows.target_units,
             )
         )
 

@@ -24,16 +24,15 @@ from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.variational import VariationalGP
+from daskgp.flow import stored
 from daskgp.flow.io import models as stores
 from daskgp.flow.io import remove
-from daskgp.flow.members import Members, open_rows
-from daskgp.flow.nearby import Nearby, open_nearby
+from daskgp.flow.members import Members
+from daskgp.flow.nearby import Nearby
 from daskgp.flow.solved import Solved
-from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
-from daskgp.model import Theta, Want
-from daskgp.models import by_name, cggp
-from daskgp.scaling import Scaling
+from daskgp.model import Want
+from daskgp.models import cggp
 from daskgp.typing import Device
 
 if TYPE_CHECKING:
@@ -57,14 +56,17 @@ ESTIMATORS: dict[str, type[GaussianProcess]] = {
         ExactGP,
     )
 }
-SETTING, NEAR = "setting_", "near_"
+SETTING = "setting_"
 
 
 def save(estimator: GaussianProcess, url: str) -> None:
     """Write a fitted estimator to a new model store."""
     kept = estimator.solved_.kept
     write_rows = None if kept is None else kept.write
-    stores.write(str(url), _stored(estimator), _notes(estimator), write_rows)
+    found = _stored(estimator)
+    stores.write(str(url), found, _notes(estimator), write_rows)
+    origin = stored.origin_of(str(url), found.checksum)
+    estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
 
 
 def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
@@ -167,12 +169,6 @@ def _check_scaling(solved: Solved) -> None:
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
-def _names(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise StoreError(f"names of columns are no list of text: {found!r:.60}")
-    return tuple(found)
-
-
 def _stored(estimator: GaussianProcess) -> stores.Stored:
     solved = estimator.solved_
     arrays: dict[str, np.ndarray] = {
@@ -182,7 +178,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     if solved.theta.inputs is not None:
         arrays["inputs"] = solved.theta.inputs
     if solved.kept is not None:
-        arrays |= {NEAR + name: values for name, values in solved.kept.arrays().items()}
+        arrays |= {stored.NEAR + name: values for name, values in solved.kept.arrays().items()}
     settings: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         value = value.item() if isinstance(value, np.generic) else value
@@ -208,6 +204,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
+    if any(solved.target_units):
+        attributes["target_units"] = list(solved.target_units)
     if solved.kept is not None:
         attributes["blocks"] = solved.kept.token
     # what JSON makes of it is what a reader will check
@@ -231,37 +229,14 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         raise SettingError(
             f"unknown model {attributes['model']!r}: known are {', '.join(ESTIMATORS)}"
         )
-    model_type = by_name(attributes.get("method", attributes["model"]))
     settings = dict(attributes["settings"])
     for name, value in settings.items():
         if isinstance(value, dict):
             settings[name] = kernels.from_dict(value["kernel"])
-    settings |= _part(arrays, SETTING)
+    settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
-    theta = Theta(
-        kernels.from_dict(attributes["kernel"]),
-        float(attributes["noise_variance"]),
-        arrays.get("inputs"),
-    )
-    state_type, kept = model_type.state_type, None
-    if model_type.keeps_rows:
-        kept = open_kept(stores.rows_url(url), _part(arrays, NEAR))
-        if kept.token != attributes["blocks"]:
-            raise StoreError("its rows are not those of the fit: fit again")
-    solved = Solved(
-        model_type(**attributes["model_settings"]),
-        theta,
-        state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
-        Scaling(**{f.name: arrays[f"scaling_{f.name}"] for f in dataclasses.fields(Scaling)}),
-        _names(attributes["feature_names"]),
-        _names(attributes["target_names"]),
-        bool(attributes["vector_target"]),
-        str(attributes["dtype"]),
-        settings["device"],
-        kept,
-    )
-    estimator._set_solved(solved)
+    estimator._set_solved(stored.restored(found, settings["device"], url))
     objective = attributes["objective"]
     estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])
@@ -275,18 +250,3 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
         estimator.n_iter_ = int(found.notes["steps"])
         estimator.residual_ = float(found.notes["residual"])
     return estimator
-
-
-def open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members | Supports:
-    """Training rows that a model store keeps, as its arrays describe them."""
-    if "edges" in arrays:
-        return Supports(open_rows(url), arrays["edges"])
-    if "starts" in arrays:
-        return Members(open_rows(url), arrays["starts"])
-    return open_nearby(url, arrays)
-
-
-def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays whose names begin so, by the rest of their names."""
-    found = arrays.items()
-    return {name.removeprefix(prefix): a for name, a in found if name.startswith(prefix)}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from daskgp.flow import io
+from daskgp.flow.io import remote
 
 
 @contextmanager
@@ -43,8 +44,20 @@ def scratch_rows(store: str | os.PathLike[str] | None) -> Iterator[str]:
         io.remove(url)
 
 
+_temporary: set[str] = set()
+
+
 def _temporary_folder() -> str:
     """A folder that goes with the process: copies and lazy results may outlive an estimator."""
     folder = tempfile.mkdtemp(prefix="daskgp-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _temporary.add(remote.location(folder))
     return folder
+
+
+def goes_with_the_process(rows: io.Rows) -> bool:
+    """Return whether rows lie in a temporary folder, or in the memory, of this process."""
+    if not io.is_zarr(rows.X):
+        return False
+    place = remote.location(io.address(rows.X))
+    return remote.is_of_process(place) or any(place.startswith(f"{f}/") for f in _temporary)

@@ -13,6 +13,7 @@ from daskgp import linalg, metrics
 from daskgp.errors import SettingError
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.method import Method
+from daskgp.estimators.pickling import Pickled
 from daskgp.flow import average as averaging
 from daskgp.flow import predict as prediction
 from daskgp.flow import scheduled
@@ -22,7 +23,7 @@ from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
 
 
-class Predicting(Method):
+class Predicting(Pickled, Method):
     """An estimator that may have been fitted."""
 
     solved_ = Learned[Solved]()

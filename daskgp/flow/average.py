@@ -15,6 +15,7 @@ from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.io import grids, lazy, reading
 from daskgp.flow.predict import solved_node
 from daskgp.flow.solved import Solved, check_columns
+from daskgp.flow.stored import Node, opened
 
 TILE_ROWS = 1_000
 """Places of a tile; a task holds the joint covariance of two tiles."""
@@ -54,12 +55,12 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
     if order is not None:
         X, w = X[order], w[order]
     rows = da.from_array(X, chunks=(TILE_ROWS, -1))
-    mean, std = _computed(lazy_average(solved, rows, w, include_noise))
+    mean, std = _computed(lazy_average(solved, rows, w, include_noise, travels=False))
     return mean[()], std[()]
 
 
 def lazy_average(
-    solved: Solved, X: da.Array, w: da.Array, include_noise: bool
+    solved: Solved, X: da.Array, w: da.Array, include_noise: bool, travels: bool = True
 ) -> tuple[da.Array, da.Array]:
     """Dask arrays () or (p,): mean and standard deviation for rows X (n, d) with weights w (n,).
 
@@ -67,7 +68,7 @@ def lazy_average(
     depend on the workers.  The mean needs the tiles alone.
     """
     X, w = lazy.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
-    node, count = solved_node(solved), X.numblocks[0]
+    node, count = solved_node(solved, travels), X.numblocks[0]
     token = dask.base.tokenize(solved, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
     places = [((X.name, i, 0), (w.name, i)) for i in range(count)]
@@ -102,10 +103,13 @@ def _of_grid(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple
     grid = grids.grid_of(X, solved.feature_names)
     _refuse_sizes(grid.size)
     rows, w = grids.rows_and_weights(grid, weights)
-    found = lazy_average(solved, rows, w, include_noise)
+    found = lazy_average(solved, rows, w, include_noise, grid.lazy)
     if not grid.lazy:
         found = _computed(found)
-    mean, std = (grids.of_nothing(a, solved.target_names, solved.vector_target) for a in found)
+    mean, std = (
+        solved.labelled(a, grids.NOWHERE, what, include_noise)
+        for a, what in zip(found, ("mean", "std"), strict=True)
+    )
     return mean, std
 
 
@@ -166,7 +170,8 @@ def _used(solved: Solved, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.
     return X[keep], w[keep]
 
 
-def _tile(solved: Solved, X: np.ndarray, w: np.ndarray) -> _Tile:
+def _tile(node: Node, X: np.ndarray, w: np.ndarray) -> _Tile:
+    solved = opened(node)
     X, w = _used(solved, X, w)
     with single_blas_thread():
         mean = solved.moments(X, "mean").mean
@@ -174,9 +179,10 @@ def _tile(solved: Solved, X: np.ndarray, w: np.ndarray) -> _Tile:
 
 
 def _pair(
-    solved: Solved, X: np.ndarray, w: np.ndarray, Z: np.ndarray, v: np.ndarray, same: bool
+    node: Node, X: np.ndarray, w: np.ndarray, Z: np.ndarray, v: np.ndarray, same: bool
 ) -> np.ndarray:
     """W' C v of two tiles (p,), twice for a pair that stands for its mirror image."""
+    solved = opened(node)
     X, w = _used(solved, X, w)
     Z, v = _used(solved, Z, v)
     if not (len(w) and len(v)):
@@ -198,8 +204,9 @@ def _mean(tiles: list[_Tile]) -> np.ndarray:
 
 
 def _variance(
-    solved: Solved, tiles: list[_Tile], parts: list[np.ndarray], include_noise: bool
+    node: Node, tiles: list[_Tile], parts: list[np.ndarray], include_noise: bool
 ) -> np.ndarray:
+    solved = opened(node)
     unit = solved.scaling.y_scale**2
     found = _added(parts)
     if include_noise:

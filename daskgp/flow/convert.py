@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp.errors import InputError
 from daskgp.flow import io
-from daskgp.flow.io import groups
+from daskgp.flow.io import datasets, groups
 from daskgp.flow.tables import Names, Table, check_known, open_table
 
 __all__ = ["Conversion", "convert"]
@@ -75,7 +75,8 @@ def convert(
     groups.refuse_existing(destination, "dataset")
     with open_table(source, targets) as table:
         chosen = _features(table, features, source)
-        with io.dataset_writer(destination, chosen, table.targets, step) as writer:
+        said = {datasets.UNITS: list(table.units)} if table.units else {}
+        with io.dataset_writer(destination, chosen, table.targets, step, attributes=said) as writer:
             rows = skipped = 0
             for block in table.read((*chosen, *table.targets), step, source):
                 X, y = block[:, : len(chosen)], block[:, len(chosen) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -11,7 +12,7 @@ from typing import Any, Self
 import dask
 import numpy as np
 import zict
-from distributed import get_worker, warn
+from distributed import get_worker
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import backend
@@ -122,11 +123,17 @@ class _Gathered:
 
 @cache
 def _say_far(token: str) -> None:
-    """Once a model and process; a worker's warning reaches the client."""
-    warn(
+    """Once per model and process; a worker leaves it to the client to show."""
+    message = (
         "some rows lie far from all training rows: the prediction there is the mean function "
         "with the prior's variance"
     )
+    try:
+        worker = get_worker()
+    except ValueError:  # not in a worker
+        warnings.warn(message, stacklevel=2)
+    else:  # distributed.warn would show it on the worker's stderr as well, often the client's
+        worker.log_event("warn", message)
 
 
 def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any], device: str) -> Any:

@@ -15,6 +15,7 @@ from daskgp.flow.cluster import single_blas_thread
 from daskgp.flow.io import grids, reading
 from daskgp.flow.io.lazy import from_zarr, plainly
 from daskgp.flow.solved import Solved, check_columns
+from daskgp.flow.stored import Node, opened, sendable
 from daskgp.model import TILE_ROWS
 
 Spread: TypeAlias = Literal["none", "variance", "std"]
@@ -66,15 +67,20 @@ def in_memory(solved: Solved, X: Any) -> np.ndarray:
     return X
 
 
-def lazy(solved: Solved, X: da.Array, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
-    """Mean and spread with the row chunks of X; both come from one task a chunk."""
+def lazy(
+    solved: Solved, X: da.Array, spread: Spread, include_noise: bool, travels: bool = True
+) -> tuple[Any, Any]:
+    """Mean and spread with the row chunks of X; both come from one task per chunk.
+
+    ``travels`` says whether tasks may run in other processes.
+    """
     X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     width = solved.n_targets * (1 if spread == "none" else 2)
     predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
         predict,
-        solved_node(solved),
+        solved_node(solved, travels),
         spread,
         include_noise,
         chunks=(X.chunks[0], (width,)),
@@ -89,14 +95,15 @@ def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     """Mean and spread as DataArrays on the grid of an xarray object, lazy where it is chunked."""
     grid = grids.grid_of(X, solved.feature_names)
     width = solved.n_targets * (1 if spread == "none" else 2)
-    both = grid.map(_predict_block, width, solved_node(solved), spread, include_noise)
+    node = solved_node(solved, grid.lazy)
+    both = grid.map(_predict_block, width, node, spread, include_noise)
     parts = _split(both, solved, spread)
     if not grid.lazy:
         with single_blas_thread():
             parts = dask.compute(*parts, scheduler="threads")
     first, second = (
-        None if a is None else grid.wrap(a, solved.target_names, solved.vector_target)
-        for a in parts
+        None if a is None else solved.labelled(a, grid, what, include_noise)
+        for a, what in zip(parts, ("mean", spread), strict=True)
     )
     return first, second
 
@@ -108,19 +115,25 @@ def _in_memory(
     order = solved.grouped(X)
     rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
     with single_blas_thread():
-        mean, second = dask.compute(*lazy(solved, rows, spread, include_noise), scheduler="threads")
+        parts = lazy(solved, rows, spread, include_noise, travels=False)
+        mean, second = dask.compute(*parts, scheduler="threads")
     if order is None:
         return mean, second
     back = np.argsort(order)
     return mean[back], None if second is None else second[back]
 
 
-def solved_node(solved: Solved) -> Any:
-    """The solved state as one node of a graph, by name the same for any chunk."""
-    return delayed(solved, name="solved-" + solved.token, traverse=False)
+def solved_node(solved: Solved, travels: bool = True) -> Any:
+    """The solved state as one node of a graph, by name the same for any chunk.
+
+    It is the address of a store where the state lies in one and the graph ``travels``.
+    """
+    node = sendable(solved) if travels else solved
+    return delayed(node, name="solved-" + solved.token, traverse=False)
 
 
-def _predict_block(X: Any, solved: Solved, spread: Spread, include_noise: bool) -> np.ndarray:
+def _predict_block(X: Any, node: Node, spread: Spread, include_noise: bool) -> np.ndarray:
+    solved = opened(node)
     with single_blas_thread():
         found = solved.moments(X, "mean" if spread == "none" else "variance", include_noise)
     if found.variance is None:

@@ -20,6 +20,7 @@ from daskgp.flow.cluster import Executor, single_blas_thread
 from daskgp.flow.io import locks, predictions, reading
 from daskgp.flow.predict import solved_node
 from daskgp.flow.solved import Solved, check_columns
+from daskgp.flow.stored import Node, check_visible, opened
 
 logger = logging.getLogger("daskgp")
 
@@ -109,8 +110,7 @@ def write_held(
     X = check_source(solved, job.source)
     remedy = f"put it in {visible.HERE}"
     visible.check(executor, io.behind(X), "the input", remedy)
-    if solved.kept is not None:
-        visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
+    check_visible(executor, solved, remedy)
     inputs = predictions.inputs_of(job.source, X)
     notes = {"model": job.model, "input": inputs.url}
     new = io.vacant(job.output)
@@ -237,12 +237,12 @@ def _write_missing(
     # a task reads its own rows, so that raw rows never are the output of one
     predict = delayed(partial(_predict_part, io.behind(X)), pure=False, traverse=False)
     put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
-    nodes = []
+    nodes, node = [], solved_node(solved)
     for i in todo:
         rows = slice(int(starts[i]), int(starts[i + 1]))
         count = 1 if solved.kept is None else -(-(rows.stop - rows.start) // PART_ROWS)
         parts = [
-            predict(solved_node(solved), rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
+            predict(node, rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
             for p in range(count)
         ]
         chunk = _Chunk(int(i), rows, int(inputs.marks[i]))
@@ -270,8 +270,9 @@ class _Part(NamedTuple):
     checksum: int
 
 
-def _predict_part(source: Any, solved: Solved, rows: slice, part: int, parts: int) -> _Part:
+def _predict_part(source: Any, node: Node, rows: slice, part: int, parts: int) -> _Part:
     """One of so many parts of a chunk; a local method finds rows near one another in a part."""
+    solved = opened(node)
     X = reading.read(source, rows)
     with single_blas_thread():
         order = solved.grouped(X)

@@ -17,6 +17,7 @@ from daskgp.flow import io, predict, visible
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import grids, reading
 from daskgp.flow.solved import Solved, check_columns
+from daskgp.flow.stored import check_visible
 from daskgp.likelihoods import Bernoulli
 
 logger = logging.getLogger("daskgp")
@@ -95,8 +96,7 @@ def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
     remedy = f"put it in {visible.HERE}"
     for array in (X, y):
         visible.check(executor, io.behind(array), "the test data", remedy)
-    if solved.kept is not None:
-        visible.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
+    check_visible(executor, solved, remedy)
 
 
 def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:

@@ -38,6 +38,14 @@ JOINT = {
 """Settings of methods, and as what they give a joint distribution."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The model store that a fitted method lies in, and the checksum of what is there."""
+
+    url: str
+    checksum: str
+
+
 @dataclass(frozen=True, eq=False)
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
@@ -52,6 +60,8 @@ class Solved:
     dtype: str = "float64"
     device: Device = "cpu"
     kept: Nearby | Members | Supports | None = None
+    target_units: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -76,6 +86,12 @@ class Solved:
         if self.kept is not None:
             settings["rows"] = self.kept.token
         return io.checksum(arrays, settings)
+
+    def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
+        """``what`` ("mean", "std", "variance") as a DataArray on a grid."""
+        targets = self.target_names
+        said = io.moments.describe(what, targets, self.target_units, include_noise)
+        return grid.wrap(data, targets, self.vector_target, what, said)
 
     @property
     def n_features(self) -> int:

@@ -4,6 +4,8 @@ The only door to pandas and pyarrow. Each reader is a context manager that opens
 that the targets are there and gives a `Table`; what is open is closed on leaving.
 """
 
+import csv
+import io
 import itertools
 import math
 import warnings
@@ -21,12 +23,18 @@ import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.errors import InputError
-from daskgp.flow.io import grids, groups
+from daskgp.flow.io import grids, groups, remote
+from daskgp.flow.io.reading import refuse_column
 
 Names: TypeAlias = tuple[str, ...]
 
 TILE_ROWS = 2**20
 """Points of a grid read at one go, so that a chunk of the source is seldom decoded twice."""
+
+EARLIER = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+"""Whether this is a pandas that rounds numbers of a csv and, where a chunk begins, passes over
+fields beyond the last of the header."""
+EXACTLY: dict[str, Any] = {"float_precision": "round_trip"} if EARLIER else {}
 
 REMEDY = "leave it out by naming the features to use"
 
@@ -42,6 +50,7 @@ class Table:
     ``defaults`` are the features if none are named (less the targets). ``gridded`` says that
     points without a target are to be left out; ``matrices`` are the columns of arrays that may be
     named as a whole, and ``listing`` says what is there where that is more than the columns.
+    ``units`` are those of the targets, empty where they are not known.
     """
 
     columns: Names
@@ -51,6 +60,7 @@ class Table:
     gridded: bool = False
     matrices: Mapping[str, Names] = field(default_factory=dict)
     listing: str = ""
+    units: Names = ()
 
     def read(self, names: Names, rows: int, source: str) -> Iterator[np.ndarray]:
         """Blocks of the columns; errors of reading, not those of the consumer, are explained."""
@@ -100,6 +110,16 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
             raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
 
 
+def _check_grid(grid: xr.Dataset, name: str, source: str) -> None:
+    """Raise InputError for a variable of a grid that holds neither numbers nor times."""
+    kind = grid[name].dtype
+    if kind.kind == "O":  # says of which calendar dates are
+        few = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
+        what = f"column {name!r} of {source}"
+        refuse_column(what, kind, lambda: few.values, REMEDY)
+    _check_numeric(name, kind.kind in "fiubM", kind, source)
+
+
 def _check_numeric(name: str, numeric: bool, kind: Any, source: str) -> None:
     if not numeric:
         raise InputError(f"column {name!r} of {source} has type {kind}, not numbers: {REMEDY}")
@@ -108,7 +128,8 @@ def _check_numeric(name: str, numeric: bool, kind: Any, source: str) -> None:
 def _reader(source: str) -> Callable[[str, Names], AbstractContextManager[Table]]:
     fs, path = fsspec.core.url_to_fs(source)
     if not fs.exists(path):
-        raise InputError(f"source {source} does not exist: check the path")
+        hint = remote.pattern_hint(source)
+        raise InputError(f"source {source} does not exist: check the path{hint}")
     path = path.lower().rstrip("/")
     for suffix, reader in READERS.items():
         if path.endswith(suffix):
@@ -129,10 +150,13 @@ def _csv(source: str, targets: Names) -> Iterator[Table]:
     check_known("target", targets, columns, source)
 
     def blocks(names: Sequence[str], rows: int) -> Iterator[np.ndarray]:
+        if EARLIER:
+            with opened() as file:
+                _refuse_wide(file, len(columns), source)
         with opened() as file:
             # All columns are read: with usecols, pandas lets rows with too many fields pass.
             # low_memory would guess the type of a column piece by piece.
-            for frame in pd.read_csv(file, chunksize=rows, low_memory=False):
+            for frame in pd.read_csv(file, chunksize=rows, low_memory=False, **EXACTLY):
                 if not isinstance(frame.index, pd.RangeIndex):
                     raise InputError(
                         f"rows of {source} have more fields than its header has names: mend it"
@@ -140,6 +164,15 @@ def _csv(source: str, targets: Names) -> Iterator[Table]:
                 yield np.stack([_parsed(frame[name], source) for name in names], axis=1)
 
     yield Table(columns, targets, columns, blocks)
+
+
+def _refuse_wide(file: Any, width: int, source: str) -> None:
+    rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
+    if any(len(row) > width for row in rows):
+        raise InputError(
+            f"rows of {source} have more fields than its header has names, the first in line "
+            f"{rows.line_num}: mend it"
+        )
 
 
 def _parsed(column: Any, source: str) -> np.ndarray:
@@ -257,11 +290,12 @@ def _grid(source: str, targets: Names) -> Iterator[Table]:
                 )
         columns = tuple(str(name) for name, v in grid.variables.items() if set(v.dims) <= set(dims))
         defaults = tuple(str(dim) for dim in dims if dim in grid.coords)
+        twisted = () if defaults else grids.curvilinear(grid)
+        listing = f"{', '.join(twisted)}, coordinates of two or more dimensions" if twisted else ""
 
         def blocks(names: Sequence[str], rows: int) -> Iterator[np.ndarray]:
             for name in names:
-                kind = grid[name].dtype
-                _check_numeric(name, kind.kind in "fiubM", kind, source)
+                _check_grid(grid, name, source)
             own = {dim for name in (*targets, *names) for dim in grid[name].dims}
             sizes = {dim: grid.sizes[dim] for dim in dims if dim in own}
             widest = grid[max((*targets, *names), key=lambda name: grid[name].ndim)]
@@ -269,7 +303,9 @@ def _grid(source: str, targets: Names) -> Iterator[Table]:
             for tile in _tiles(sizes, chunks, max(rows, TILE_ROWS)):
                 yield _points(grid, names, tile)
 
-        yield Table(columns, targets, defaults, blocks, gridded=True)
+        units = tuple(str(grid[name].attrs.get("units", "")) for name in targets)
+        known = units if any(units) else ()
+        yield Table(columns, targets, defaults, blocks, True, listing=listing, units=known)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 from daskgp.errors import InputError, RunError
 from daskgp.flow import io
 from daskgp.flow.cluster import Executor
-from daskgp.flow.io import reading
+from daskgp.flow.io import models, reading
 
 HERE = "a folder or URL that the client and all workers share"
 
@@ -45,6 +45,19 @@ def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
             )
 
 
+def check_model(executor: Executor, url: str, checksum: str, remedy: str) -> None:
+    """Raise InputError unless every worker sees the model store at a URL, as it is here."""
+    for worker, (seen, reason) in executor.everywhere(_try_to_find, url).items():
+        if seen != checksum:
+            raise InputError(f"worker {worker} does not see the model {url} ({reason}): {remedy}")
+
+
+def _try_to_find(url: str) -> tuple[str | None, str]:
+    """What is seen of a model store, and why it is not what the client sees where it is not."""
+    found = models.checksum_at(url)
+    return found, "no complete model store is there" if found is None else "another model"
+
+
 def _try_to_look(array: Any) -> tuple[str, str]:
     """What is seen, and why it is not what the client sees where it is not."""
     try:
@@ -54,8 +67,11 @@ def _try_to_look(array: Any) -> tuple[str, str]:
 
 
 def look(array: Any) -> str:
-    """Description and last row of a Zarr array as they are on disk, seen from here."""
-    found = io.reopened(array)
-    rows = int(found.shape[0])
+    """Description of a Zarr array and its last row as they are on disk, seen from here.
+
+    The last row is that of the array as it was opened: its owner may add rows meanwhile.
+    """
+    found, rows = io.reopened(array), int(array.shape[0])
     last = np.ascontiguousarray(reading.read(found, slice(max(rows - 1, 0), rows)))
-    return f"{found.metadata.to_dict()} {zlib.crc32(last.tobytes())}"
+    described = found.metadata.to_dict() | {"shape": found.shape[1:]}
+    return f"{described} {int(found.shape[0]) >= rows} {zlib.crc32(last.tobytes())}"

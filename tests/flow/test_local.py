@@ -1,5 +1,8 @@
 """Local methods on real clusters: the same bits wherever they run."""
 
+import subprocess
+import sys
+
 import dask
 import numpy as np
 import pytest
@@ -87,3 +90,24 @@ def test_workers_say_that_rows_are_far(make_store, tmp_path):
     model = LMA("rbf(lengthscale=0.2)", **SETTINGS).fit(*data(seed=4))
     with pytest.warns(UserWarning, match="lie far from all training rows"):
         model.predict(daskgp.open_dataset(inputs)[0]).compute()
+
+
+FAR_RUN = """
+import dask.array as da, daskgp, numpy as np
+if __name__ == "__main__":
+    X = np.random.default_rng(0).uniform(0, 3, (200, 2))
+    with daskgp.connect(n_workers=2):
+        model = daskgp.LMA("rbf(lengthscale=0.2)", n_support=10, block_rows=40, optimizer=None)
+        model.fit(X, X[:, 0])
+        places = np.full((40, 2), 1e6)
+        model.predict(da.from_array(places, chunks=(1, 2))).compute()
+"""
+
+
+def test_a_warning_of_workers_is_shown_once(tmp_path):
+    """By the client; workers of a local cluster write to the same terminal."""
+    (tmp_path / "run.py").write_text(FAR_RUN)
+    done = subprocess.run(
+        [sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("lie far from all training rows") == 1

@@ -355,7 +355,7 @@ def test_a_grid_comes_back_as_the_same_grid(model):
             np.testing.assert_array_equal(found[name], data[name])
         np.testing.assert_allclose(found.values.reshape(want.shape), want, rtol=1e-10)
     if model.solved_.vector_target:
-        assert mean.name == "y"
+        assert mean.name == "y_mean"
     else:
         assert list(mean.target) == list(model.solved_.target_names)
 
@@ -440,7 +440,7 @@ def test_a_time_coordinate_of_a_fit_is_understood_at_prediction():
     assert list(model.feature_names_in_) == ["time", "x"]
     finer = xr.Dataset(coords={"time": time[:5] + pd.Timedelta("12h"), "x": [0.25, 0.75]})
     mean = model.predict(finer)
-    assert mean.name == "level"
+    assert mean.name == "level_mean"
     assert mean.time.dtype.kind == "M"
     wanted = np.sin((np.arange(5) + 0.5) / 5)[:, None] + [0.25, 0.75]
     np.testing.assert_allclose(mean.transpose("time", "x").values, wanted, atol=0.02)

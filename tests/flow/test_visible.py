@@ -90,3 +90,42 @@ def test_a_look_notices_what_is_removed_in_between(tmp_path):
     shutil.rmtree(tmp_path / "t.zarr")
     with pytest.raises(FileNotFoundError):
         visible.look(X)
+
+
+def append(url, n):
+    """More rows at the end of a store, as its owner adds them."""
+    group = zarr.open_group(url, mode="r+")
+    for name in ("X", "y"):
+        array, before = group[name], group[name].shape[0]
+        array.resize((before + n, *array.shape[1:]))
+        array[before:] = np.ones((n, *array.shape[1:]))
+
+
+def test_a_look_is_at_the_rows_there_were(tmp_path):
+    X, _ = arrays(tmp_path, n=50)
+    before = visible.look(X)
+    append(tmp_path / "t.zarr", 25)
+    assert visible.look(X) == before
+    shorter = zarr.open_group(tmp_path / "t.zarr", mode="r+")["X"]
+    shorter.resize((40, 2))
+    assert visible.look(X) != before
+
+
+def test_a_prediction_beside_an_append_takes_the_rows_there_were(scheduler, tmp_path, monkeypatch):
+    X, y = arrays(tmp_path, n=50)
+    source, output = str(tmp_path / "t.zarr"), str(tmp_path / "p.zarr")
+    model = daskgp.SGPR(n_inducing=5, optimizer=None).fit(X[:], y[:])
+    check, grown = visible.check, []
+
+    def grows(executor, array, what, remedy):
+        if what == "the input" and not grown:
+            append(source, 25)
+            grown.append(what)
+        check(executor, array, what, remedy)
+
+    monkeypatch.setattr(visible, "check", grows)
+    with Client(scheduler):
+        assert model.predict_store(source, output) == (50, 0)
+        assert model.predict_store(source, output, resume=True) == (35, 40)  # a ragged last chunk
+    found = zarr.open_group(output, mode="r")["mean"][...]
+    np.testing.assert_allclose(found, model.predict(zarr.open_group(source)["X"][...]), rtol=1e-9)

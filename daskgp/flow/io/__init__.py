@@ -1,5 +1,6 @@
 """The only door to zarr and xarray: datasets, labelled grids, model and prediction stores."""
 
+from daskgp.flow.io import moments
 from daskgp.flow.io.datasets import (
     Rows,
     column_names,
@@ -12,6 +13,7 @@ from daskgp.flow.io.datasets import (
 from daskgp.flow.io.groups import checksum, exists, first_line, remove, reopened, vacant
 from daskgp.flow.io.lazy import behind
 from daskgp.flow.io.marks import UNKNOWN as UNKNOWN_MARK
+from daskgp.flow.io.reading import all_of
 from daskgp.flow.io.remote import address, local_folder
 from daskgp.flow.io.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
@@ -21,6 +23,7 @@ __all__ = [
     "DatasetWriter",
     "Rows",
     "address",
+    "all_of",
     "behind",
     "checksum",
     "column_names",
@@ -30,6 +33,7 @@ __all__ = [
     "first_line",
     "is_zarr",
     "local_folder",
+    "moments",
     "open_dataset",
     "open_inputs",
     "remove",

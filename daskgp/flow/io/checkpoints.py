@@ -72,6 +72,7 @@ class Checkpoint:
             shape=(0, width),
             chunks=(1, width),
             dtype="f8",
+            dimension_names=groups.own_dims(ROWS, 2),
             fill_value=np.nan,
             overwrite=True,
         )

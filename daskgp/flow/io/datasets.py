@@ -23,6 +23,9 @@ from daskgp.flow.partition import default_block_rows
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Ends of the names of files that ``daskgp convert`` reads."""
 
+UNITS = "target_units"
+"""Attribute of a dataset store."""
+
 MOST_CHUNKS = 1_000_000
 """Most chunks of a dataset, which are tasks of a graph."""
 
@@ -37,7 +40,8 @@ class Rows:
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
     whole, in order; None where any cut will do.  With an ``identity``, that of a store which
     does not change any more, chunks that were decoded are held for the slices that follow.
-    ``passing`` rows are in a store that goes with the fit that wrote it.
+    ``passing`` rows are in a store that goes with the fit that wrote it.  ``target_units`` are
+    empty where they are not known.
     """
 
     X: Any
@@ -47,6 +51,7 @@ class Rows:
     target_names: tuple[str, ...]
     identity: str | None = None
     passing: bool = False
+    target_units: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -60,6 +65,11 @@ class Rows:
     def n_targets(self) -> int:
         """Columns of y, 1 for a vector."""
         return 1 if self.y.ndim == 1 else int(self.y.shape[1])
+
+    def said(self) -> dict[str, list[str]]:
+        """What a store says of its columns."""
+        names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
+        return names | ({UNITS: [*self.target_units]} if self.target_units else {})
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows start to stop, as X (r, d) and y (r, p)."""
@@ -229,6 +239,14 @@ def rows_of(
     block_rows : int, optional
         Most rows of a chunk that is written; default from the number of rows.
     """
+    found = _rows_of(X, y, spill, shared_memory, block_rows)
+    units = target_units(y)
+    return replace(found, target_units=units if len(units) == found.n_targets else ())
+
+
+def _rows_of(
+    X: Any, y: Any, spill: str | None, shared_memory: bool, block_rows: int | None
+) -> Rows:
     if grids.is_xarray(X) or grids.is_xarray(y):
         X, y, names = grids.training_arrays(X, y)
     else:
@@ -269,6 +287,20 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         found = None if group is None else group.attrs.get(str(key))
         return tuple(str(name) for name in found) if isinstance(found, list) else None
     return None
+
+
+def target_units(y: Any) -> tuple[str, ...]:
+    """Units that targets carry themselves: those of a DataArray or of a store; else none."""
+    if grids.is_xarray(y):
+        units = y.attrs.get("units")
+        return (units,) if isinstance(units, str) else ()
+    array = lazy.behind(y)
+    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
+        return ()
+    group = groups.parent_of(array)
+    found = None if group is None else group.attrs.get(UNITS)
+    whole = isinstance(found, list) and all(isinstance(unit, str) for unit in found)
+    return tuple(str(unit) for unit in found) if isinstance(found, list) and whole else ()
 
 
 def _rows(X: Any, y: Any, chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from daskgp.errors import InputError
+from daskgp.flow.io import moments, reading
 
 Names = tuple[str, ...]
 
@@ -78,12 +79,18 @@ class Grid:
             name="grid-" + dask.base.tokenize(self.dims, self.parts, self.chunks, function, shared),
         )
 
-    def wrap(self, data: Any, targets: Names, vector: bool) -> xr.DataArray:
-        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector."""
+    def wrap(
+        self, data: Any, targets: Names, vector: bool, what: str, said: dict[str, Any]
+    ) -> xr.DataArray:
+        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector.
+
+        ``what`` ("mean", "std", "variance") is part of its name, and ``said`` are its attributes.
+        """
         if vector:
-            return xr.DataArray(data, dims=self.dims, coords=self.coords, name=targets[0])
+            name = moments.name_of(what, targets[0])
+            return xr.DataArray(data, self.coords, self.dims, name, said)
         coords = {**self.coords, "target": list(targets)}
-        return xr.DataArray(data, dims=(*self.dims, "target"), coords=coords)
+        return xr.DataArray(data, coords, (*self.dims, "target"), what, said)
 
 
 def _grid_block(
@@ -141,11 +148,32 @@ def dims_of(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
     return tuple(ordered + [dim for dim in X.sizes if dim not in ordered])
 
 
+def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
+    """Return names of coordinates along two or more dimensions that have none of their own."""
+    return tuple(
+        str(name)
+        for name, values in X.coords.items()
+        if values.ndim > 1 and not any(dim in X.coords for dim in values.dims)
+    )
+
+
+def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
+    """Raise InputError for a curvilinear grid: which coordinates are features is not known."""
+    found = curvilinear(X)
+    if found:
+        raise InputError(
+            f"coordinates {', '.join(found)} have two or more dimensions (a curvilinear grid), "
+            "only those of one are features by themselves: give them as variables, "
+            f"X = y.coords.to_dataset()[{[*found]}].reset_coords(), or drop them with drop_vars"
+        )
+
+
 def is_table(X: Any) -> TypeGuard[xr.DataArray]:
     """Whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
     return (
         isinstance(X, xr.DataArray)
         and X.ndim == 2
+        and not curvilinear(X)
         and (X.dims[0] not in X.coords or X[X.dims[1]].dtype.kind in "OUT")
     )
 
@@ -176,6 +204,7 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
                 f"feature {name!r} is not in the xarray object, which has "
                 f"{', '.join(sorted(map(str, there)))}: rename or add it"
             )
+        _check_kind(X, name)
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
         parts.append((variable.data, variable.dims))
     dims = tuple(d for d in dims if any(d in own for _, own in parts))
@@ -184,6 +213,14 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
     chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
     coords = {k: v for k, v in X.coords.items() if set(v.dims) <= set(dims)}
     return Grid(dims, chunks, lazy, tuple(parts), coords)
+
+
+def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
+    """Raise InputError where a feature holds neither numbers nor times that are understood."""
+    dtype = X[name].dtype
+    if dtype.kind != "M":
+        few = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
+        reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: few.values)
 
 
 def _table(X: xr.DataArray, names: Names) -> Grid:
@@ -219,6 +256,7 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if is_table(X):
         return X.data, y.data, (labels(X), target)
     names = default_features(X)
+    _refuse_curvilinear(X)
     grid = grid_of(X, names)
     if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
         raise InputError(f"y has dimensions {dict(y.sizes)} but X {dict(X.sizes)}: align them")
@@ -259,9 +297,8 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
     return _ravelled(features, len(grid.parts)), _ravelled(values[..., None], 1)[:, 0]
 
 
-def of_nothing(data: Any, targets: Names, vector: bool) -> xr.DataArray:
-    """A DataArray without dimensions, or with that of the targets unless the target is a vector."""
-    return Grid((), (), True, (), {}).wrap(data, targets, vector)
+NOWHERE = Grid((), (), True, (), {})
+"""A grid without dimensions."""
 
 
 def _shape(grid: Grid) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -39,6 +39,9 @@ CHECKED = ZstdCodec(level=0, checksum=True)
 
 NUMERIC = "fiub"
 """Kinds of types that are read as numbers."""
+
+ROW, FEATURE, TARGET = "row", "feature", "target"
+"""Names of dimensions that arrays of a store share."""
 
 UNFINISHED = r"zarr\.[0-9a-f]{32}\.partial"
 """The description of a group while zarr writes it, under the name that it has until it is whole."""
@@ -93,7 +96,8 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
         return _opened(url, mode)
     except (FileNotFoundError, KeyError) as error:
         if not exists(url):
-            raise StoreError(f"no {what} at {url}: the path does not exist") from error
+            hint = remote.pattern_hint(url)
+            raise StoreError(f"no {what} at {url}: the path does not exist{hint}") from error
         raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
     except StoreError:
         raise
@@ -307,13 +311,33 @@ def reopened(array: zarr.Array) -> zarr.Array:
         )
 
 
-def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:
-    """An array as one chunk; three axes, of which the first counts experts, as one an expert."""
+def write_array(
+    group: zarr.Group, name: str, values: np.ndarray, dims: Sequence[str] | None = None
+) -> None:
+    """An array as one chunk; three axes, of which the first counts experts, as one an expert.
+
+    Dimensions without names are called after the array, so that no two of a group need agree.
+    """
     values = np.asarray(values)
     array = group.create_array(
-        name, shape=values.shape, chunks=_chunks(values), dtype=values.dtype, overwrite=True
+        name,
+        shape=values.shape,
+        chunks=_chunks(values),
+        dtype=values.dtype,
+        dimension_names=own_dims(name, values.ndim) if dims is None else tuple(dims),
+        overwrite=True,
     )
     array[...] = values
+
+
+def own_dims(name: str, ndim: int) -> tuple[str, ...]:
+    """Names of the dimensions of an array that shares none with another."""
+    return tuple(f"{name}_{axis}" for axis in range(ndim))
+
+
+def dims_of_rows(name: str, ndim: int) -> tuple[str, ...]:
+    """Names of the dimensions of ``X``, ``y`` and what is made of them row by row."""
+    return (ROW, FEATURE if name == "X" else TARGET)[:ndim]
 
 
 def _chunks(values: np.ndarray) -> tuple[int, ...]:

@@ -16,6 +16,14 @@ FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
 CHECKPOINT = "checkpoint"
 """Where a model store that is being made keeps the evaluations of its training."""
+DIMS = {
+    "scaling_x_shift": (groups.FEATURE,),
+    "scaling_x_scale": (groups.FEATURE,),
+    "scaling_intercept": (groups.TARGET,),
+    "scaling_slope": (groups.FEATURE, groups.TARGET),
+    "scaling_y_scale": (groups.TARGET,),
+}
+"""Dimensions that arrays of every model share."""
 GOES_ON = "the same command with --resume goes on from here"
 NOTHING = "nothing was kept"
 
@@ -150,7 +158,7 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     url = remote.address(group)
     with groups.writing(url, "model store"):
         for name, values in stored.arrays.items():
-            groups.write_array(group, name, values)
+            groups.write_array(group, name, values, DIMS.get(name))
         for name in list(group.keys()):
             if name not in (*stored.arrays, ROWS, CHECKPOINT):
                 del group[name]
@@ -211,6 +219,16 @@ def read(url: str) -> Stored:
         raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
     notes = attributes.get("notes")
     return Stored(arrays, model, digest, notes if isinstance(notes, dict) else {})
+
+
+def checksum_at(url: str) -> str | None:
+    """Return the checksum that a complete model store states; None where there is none."""
+    try:
+        attributes = groups.open_group(url, "model store").attrs.asdict()
+    except StoreError:
+        return None
+    whole = attributes.get("format") == FORMAT and attributes.get("complete") is True
+    return str(attributes.get("checksum")) if whole else None
 
 
 def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:

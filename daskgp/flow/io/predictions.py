@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 from daskgp.errors import StoreError
-from daskgp.flow.io import datasets, groups, marks
+from daskgp.flow.io import datasets, groups, marks, moments
 from daskgp.flow.io.lazy import behind
 
 FORMAT, VERSION = "daskgp-predictions", 2
@@ -27,6 +27,8 @@ class _Shape(Protocol):
     def vector_target(self) -> bool: ...
     @property
     def target_names(self) -> tuple[str, ...]: ...
+    @property
+    def target_units(self) -> tuple[str, ...]: ...
 
 
 class Inputs(NamedTuple):
@@ -162,6 +164,7 @@ def open_or_create(
         "model_checksum": model_checksum,
         "input_layout": inputs.layout,
         "target_names": list(shape.target_names),
+        **({datasets.UNITS: list(shape.target_units)} if shape.target_units else {}),
         "complete": False,
     }
     with groups.creating(url, "predictions", attributes) as group:
@@ -202,6 +205,7 @@ def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
     n, step = inputs.rows, inputs.chunk_rows
     tail = () if shape.vector_target else (shape.n_targets,)
     for name in ("mean", "variance"):
+        said = moments.describe(name, shape.target_names, shape.target_units, observed=True)
         group.create_array(
             name,
             shape=(n, *tail),
@@ -209,11 +213,14 @@ def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
             dtype="f8",
             fill_value=np.nan,
             compressors=groups.CHECKED,
+            dimension_names=groups.dims_of_rows(name, 1 + len(tail)),
+            attributes=said,
             overwrite=True,
         )
     for name, dtype in (("input_checksum", "u4"), ("input_mark", "u8"), ("done", "bool")):
         shape_of_chunks = (-(-n // step),)
-        group.create_array(name, shape=shape_of_chunks, chunks=(1,), dtype=dtype, overwrite=True)
+        how: dict[str, Any] = {"chunks": (1,), "dimension_names": ("chunk",), "overwrite": True}
+        group.create_array(name, shape=shape_of_chunks, dtype=dtype, **how)
 
 
 def _existing(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target:

@@ -71,8 +71,7 @@ class Target:
         self, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
     ) -> None:
         """Write what blocks there are and forget the runs."""
-        groups.write_array(self.group, CUTS, cuts)
-        groups.write_array(self.group, CENTROIDS, centroids)
+        _write_blocks(self.group, cuts, centroids)
         del self.group[RUNS]
         self.group.attrs[BLOCKS] = {"version": VERSION, **attributes}
 
@@ -96,11 +95,7 @@ def creating(
     part : int
         Rows of a run that are read at one go.
     """
-    names = {
-        "feature_names": list(rows.feature_names),
-        "target_names": list(rows.target_names),
-    }
-    with groups.creating(url, "dataset", {**names, **writers.marks()}) as group:
+    with groups.creating(url, "dataset", {**rows.said(), **writers.marks()}) as group:
         X, y = (
             writers.create_rows(group, name, (n, *a.shape[1:]), step, stored_dtype(a))
             for name, a in (("X", rows.X), ("y", rows.y))
@@ -122,9 +117,15 @@ def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int
         shards=(1, most, record.itemsize),
         chunks=(1, part, record.itemsize),
         dtype=np.uint8,
+        dimension_names=groups.own_dims(RUNS, 3),
         compressors=None,
     )
     return Runs(array, record)
+
+
+def _write_blocks(group: zarr.Group, cuts: np.ndarray, centroids: np.ndarray) -> None:
+    groups.write_array(group, CUTS, cuts)
+    groups.write_array(group, CENTROIDS, centroids, ("block", groups.FEATURE))
 
 
 def identity_behind(X: Any) -> str | None:
@@ -212,11 +213,7 @@ def copy(
 
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """
-    attributes = {
-        "feature_names": list(rows.feature_names),
-        "target_names": list(rows.target_names),
-        **writers.marks(),
-    }
+    attributes = {**rows.said(), **writers.marks()}
     with groups.creating(url, "dataset", attributes) as group:
         stored = [a for a in (rows.X, rows.y) if isinstance(a, zarr.Array)]
         step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
@@ -226,7 +223,6 @@ def copy(
             for start in range(0, len(rows), step):
                 target[start : start + step] = source[start : start + step]
         if blocks is not None:
-            groups.write_array(group, CUTS, blocks.cuts)
-            groups.write_array(group, CENTROIDS, blocks.centroids)
+            _write_blocks(group, blocks.cuts, blocks.centroids)
             group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}
         group.attrs["complete"] = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
+import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -47,14 +49,66 @@ def _fetch_few() -> Callable[[], None]:
 _few_at_a_time = Held(_fetch_few)
 
 
+SHOWN = 20
+"""Characters of a text that an error shows."""
+
+
 def unmasked(values: Any) -> np.ndarray:
     """A NumPy array; what a masked array masks is missing, NaN."""
     if issparse(values):
         raise InputError("a sparse matrix is not supported: give a dense array, X.toarray()")
+    if isinstance(values, str | os.PathLike):
+        raise InputError(
+            f"{str(values)!r} is an address, rows are needed: X, y = daskgp.open_dataset(...)"
+        )
+    if hasattr(values, "iloc") and hasattr(values, "to_numpy"):
+        return _of_frame(values)
     if isinstance(values, np.ma.MaskedArray):
         dtype = np.result_type(values.dtype, np.float32)
         return np.where(np.ma.getmaskarray(values), np.nan, values.data).astype(dtype)
     return np.asarray(values)
+
+
+ENCODE = "leave the column out or encode it as numbers"
+DAYS = "turn them into numbers, such as days since the first"
+
+
+def _of_frame(values: Any) -> np.ndarray:
+    """Values of a data frame or a series of numbers; InputError names a column that has none."""
+    columns = values.items() if hasattr(values, "columns") else [(values.name, values)]
+    for name, column in columns:
+        refuse_column(f"column {str(name)!r}", column.dtype, column.to_numpy)
+    found = np.asarray(values)
+    if found.dtype.kind != "O":
+        return found
+    converted: np.ndarray = values.to_numpy(np.float64, na_value=np.nan)  # of nullable types
+    return converted
+
+
+def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str = ENCODE) -> None:
+    """Raise InputError unless a type is one of numbers, saying what is there instead."""
+    kind = getattr(dtype, "kind", "O")
+    if kind in "fiubc":
+        return
+    first = _first(values()) if kind not in "mM" else datetime.date.min
+    calendar = getattr(first, "calendar", None)
+    if isinstance(calendar, str):
+        raise InputError(
+            f"{what} holds dates of the calendar {calendar!r} (cftime), which are not read as "
+            "times: convert_calendar('standard', use_cftime=False), or give days as numbers"
+        )
+    if isinstance(first, datetime.date):
+        raise InputError(f"{what} holds dates or times, numbers are needed: {DAYS}")
+    if isinstance(first, str):
+        shown = first if len(first) <= SHOWN else f"{first[:SHOWN]}..."
+        raise InputError(f"{what} holds text such as {shown!r}, numbers are needed: {remedy}")
+    raise InputError(f"{what} has type {dtype}, numbers are needed: {remedy}")
+
+
+def _first(values: Any) -> Any:
+    """The first value that is not missing."""
+    there = (v for v in np.asarray(values, object).ravel() if isinstance(v, str) or v == v)
+    return next((v for v in there if v is not None), None)
 
 
 def check_kind(name: str, array: Any) -> None:
@@ -93,6 +147,11 @@ def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
         If what is there cannot be decoded.
     """
     return _read(array, rows, rows)
+
+
+def all_of(array: Any) -> np.ndarray:
+    """All rows of a NumPy or Zarr array; errors as of ``read``."""
+    return read(array, slice(0, int(array.shape[0])))
 
 
 def read_part(array: zarr.Array, key: Any) -> np.ndarray:

@@ -27,6 +27,7 @@ ANSWER_SECONDS = 20.0
 """Longest wait for the first answer of an object store; later ones are left to its library."""
 
 S3 = ("s3", "s3a")
+WEB = ("http", "https")
 S3_OPTIONS = {"use_listings_cache": False, "max_concurrency": 1}
 """Listings are never remembered; an object is read without asking for its size first."""
 
@@ -44,6 +45,11 @@ def filesystem(url: str) -> tuple[Any, str]:
     """The file system of a local path or fsspec URL, and the path in it."""
     if not str(url).strip():  # it would be the folder that the process is in
         raise StoreError(f"the address {str(url)!r} is blank: give a path or a URL")
+    if _protocol(url) in WEB:
+        raise StoreError(
+            f"no store can be at {url}, a web server does not list what it holds: download it, or "
+            "use a local path or an object store (s3://bucket/name.zarr)"
+        )
     try:
         return fsspec.core.url_to_fs(str(url), **(options(url) or {}))
     except ImportError as error:
@@ -69,6 +75,11 @@ def location(url: str) -> str:
     return path if isinstance(fs, LocalFileSystem) else str(url)
 
 
+def is_of_process(place: str) -> bool:
+    """Return whether a place is in the memory of this process, where no other sees it."""
+    return _protocol(place) == "memory"
+
+
 def local_folder(url: str) -> Path | None:
     """The folder of this machine that a URL is in, the nearest that exists; None elsewhere."""
     fs, path = filesystem(url)
@@ -85,6 +96,13 @@ def address(member: zarr.Group | zarr.Array) -> str:
         return str(member.store_path)
     parts = [store.fs.unstrip_protocol(store.path), member.path]
     return "/".join(part for part in parts if part)
+
+
+def pattern_hint(url: str) -> str:
+    """Return what is to be said of an address where nothing is, if it looks like a pattern."""
+    if not any(sign in str(url) for sign in "*?["):
+        return ""
+    return "; a pattern is not expanded: give one path or address at a time"
 
 
 def exists(url: str) -> bool:

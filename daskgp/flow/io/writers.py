@@ -160,6 +160,7 @@ def create_rows(
         shape=shape,
         chunks=(step, *(max(1, size) for size in shape[1:])),
         dtype=dtype,
+        dimension_names=groups.dims_of_rows(name, len(shape)),
         fill_value=np.nan,
         compressors=groups.CHECKED,
     )

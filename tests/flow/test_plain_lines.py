@@ -1,0 +1,148 @@
+"""What cannot be used is named in one line: a column, a coordinate, a calendar, an address."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import daskgp
+from daskgp.errors import InputError, StoreError
+from daskgp.flow import tables
+
+MODEL = {"n_inducing": 5, "optimizer": None, "progress": False}
+
+
+def refused(call, *arguments):
+    with pytest.raises(InputError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+FRAME = pd.DataFrame({"a": np.arange(9.0), "b": np.arange(9.0) ** 2})
+COLUMNS = {
+    "text": (["Oslo"] * 9, "column 'city' holds text such as 'Oslo'.*encode it as numbers"),
+    "long text": (["x" * 90] * 9, r"such as 'x{20}\.\.\.'"),
+    "gaps": ([None, np.nan, *["Rome"] * 7], "column 'city' holds text such as 'Rome'"),
+    "categories": (pd.Categorical(list("uvwuvwuvw")), "column 'city' holds text such as 'u'"),
+    "dates": (pd.date_range("2001", periods=9), "column 'city' holds dates or times.*days since"),
+    "zones": (pd.date_range("2001", periods=9, tz="UTC"), "column 'city' holds dates or times"),
+    "spans": (pd.to_timedelta(np.arange(9), "h"), "column 'city' holds dates or times"),
+    "days": ([datetime.date(2001, 1, 2)] * 9, "column 'city' holds dates or times"),
+    "objects": (pd.Series([1.0] * 9, dtype=object), "column 'city' has type object, numbers"),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_a_column_of_text_or_dates_is_named(case):
+    values, says = COLUMNS[case]
+    frame, y = FRAME.assign(city=values), np.arange(9.0)
+    fitted = daskgp.SGPR(**MODEL).fit(FRAME.assign(city=1.0 * y), y)
+    lines = [
+        refused(daskgp.SGPR(**MODEL).fit, frame, y),
+        refused(daskgp.SGPR(**MODEL).fit, FRAME, frame["city"]),
+        refused(fitted.predict, frame),
+    ]
+    for line in lines:
+        assert pd.Series([line]).str.contains(says, regex=True).all(), line
+
+
+def test_numbers_that_may_be_missing_are_numbers():
+    nullable = FRAME.assign(c=pd.array([1, None, *range(7)], "Int64"))
+    plain = FRAME.assign(c=[1.0, np.nan, *np.arange(7.0)])
+    y = pd.Series(np.sin(np.arange(9.0)), dtype="Float64")
+    found, wanted = (
+        daskgp.SGPR(**MODEL).fit(X, t).predict(X) for X, t in ((nullable, y), (plain, y.to_numpy()))
+    )
+    np.testing.assert_array_equal(found, wanted)
+    assert np.isnan(found[1])
+
+
+# -- coordinates ---------------------------------------------------------------------------------
+
+
+def curvilinear():
+    a, b = np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 2, 6))
+    lat, lon = b + 0.1 * a, a + 0.05 * b
+    coords = {"lat": (("j", "i"), lat), "lon": (("j", "i"), lon)}
+    return xr.DataArray(np.sin(3 * lat) + lon, coords, ("j", "i"), "t")
+
+
+def test_a_curvilinear_grid_says_how_its_coordinates_are_given():
+    y = curvilinear()
+    for X in (y, y.to_dataset()):
+        line = refused(daskgp.SGPR(**MODEL).fit, X, y)
+        assert "coordinates lat, lon have two or more dimensions (a curvilinear grid)" in line
+    assert "X = y.coords.to_dataset()[['lat', 'lon']].reset_coords(), or drop" in line
+    X = y.coords.to_dataset()[["lat", "lon"]].reset_coords()
+    model = daskgp.SGPR(**MODEL).fit(X, y)
+    assert list(model.feature_names_in_) == ["lat", "lon"]
+    mean = model.predict(X)
+    assert mean.dims == ("j", "i")
+    xr.testing.assert_allclose(model.predict(y).drop_vars(["lat", "lon"]), mean)
+
+
+def test_a_curvilinear_file_names_its_coordinates(tmp_path):
+    curvilinear().to_dataset().to_netcdf(tmp_path / "g.nc")
+    line = refused(daskgp.convert, tmp_path / "g.nc", tmp_path / "o.zarr", "t")
+    assert "name some of lat, lon, coordinates of two or more dimensions" in line
+    found = daskgp.convert(tmp_path / "g.nc", tmp_path / "o.zarr", "t", ["lat", "lon"])
+    assert found.rows == 42
+
+
+class DatetimeNoLeap:
+    """What cftime gives for a calendar without leap years."""
+
+    calendar = "noleap"
+
+
+def test_a_calendar_that_is_not_that_of_numpy_is_named():
+    times = np.array([DatetimeNoLeap() for _ in range(8)])
+    y = xr.DataArray(np.arange(8.0), {"time": ("time", times)}, ("time",), "t")
+    for line in (
+        refused(daskgp.SGPR(**MODEL).fit, y, y),
+        refused(tables._check_grid, y.to_dataset(), "time", "g.nc"),
+    ):
+        assert "'time'" in line
+        assert "dates of the calendar 'noleap' (cftime)" in line
+        assert "convert_calendar" in line
+
+
+# -- addresses -----------------------------------------------------------------------------------
+
+WEB = "https://example.invalid/data.zarr"
+
+
+@pytest.mark.parametrize("call", [daskgp.open_dataset, daskgp.load])
+def test_a_store_on_a_web_server_is_refused_without_asking_it(call):
+    line = refused(call, WEB)
+    assert line.startswith(f"no store can be at {WEB}")
+    assert "s3://bucket/name.zarr" in line
+
+
+def test_nothing_is_converted_to_a_web_server(tmp_path):
+    FRAME.to_csv(tmp_path / "t.csv", index=False)
+    assert "no store can be at" in refused(daskgp.convert, tmp_path / "t.csv", WEB, "a")
+
+
+def test_a_pattern_says_that_it_is_not_expanded(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        FRAME.to_csv(tmp_path / name, index=False)
+    says = "a pattern is not expanded: give one path or address at a time"
+    assert says in refused(daskgp.convert, tmp_path / "*.csv", tmp_path / "o.zarr", "a")
+    with pytest.raises(StoreError, match=says):
+        daskgp.open_dataset(tmp_path / "part-?.zarr")
+    odd = tmp_path / "t[1].zarr"  # a name like any other where it is there
+    assert daskgp.convert(tmp_path / "a.csv", odd, "a").rows == 9
+    assert len(daskgp.open_dataset(odd)[1]) == 9
+
+
+def test_an_address_is_not_rows():
+    line = refused(daskgp.SGPR(**MODEL).fit, "data/*.zarr", np.ones(3))
+    assert "'data/*.zarr' is an address" in line
+    assert "daskgp.open_dataset" in line
