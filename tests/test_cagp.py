@@ -1021,7 +1021,7 @@ REFUSED = {
     "support of given": ({"support": 2, "actions": CHOSEN}, "support=2 is for actions='sparse'"),
     "batch": ({"batch_rows": 91, "support": 2, **ADAM}, "batch_rows=91 for 90 usable rows: choose"),
     "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number from 1 is needed"),
-    "batch of l-bfgs": ({"batch_rows": 20, "optimizer": "l-bfgs"}, "batch_rows=20 estimates the bound"),
+    "batch of l-bfgs": ({"batch_rows": 20, "optimizer": "l-bfgs"}, "batch_rows=20 est"),
     "batch of all rows": ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing where all rows"),
     "batch of cg": ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 estimates"),
     "batch of projected": ({"batch_rows": 20, "loss": "projected", **ADAM}, "batch_rows=20 est"),

@@ -242,7 +242,7 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     estimator.n_rows_ = int(attributes["n_rows"])
     estimator.history_ = list(found.notes.get("history", []))
     errors = found.notes.get("standard_errors")
-    if isinstance(errors, list) and len(errors) == len(theta.to_vector(False)):
+    if isinstance(errors, list) and len(errors) == 1 + len(estimator.kernel_.parameter_names):
         estimator._errors = np.array(errors, np.float64)
     if isinstance(estimator, VariationalGP):
         estimator._streamed = found.notes.get("streamed") is True
