@@ -207,9 +207,8 @@ class LMA(GaussianProcess):
         return n if self._reach() + 1 >= blocks else min(DEFAULT_ROWS, n)
 
     def _refuse_both(self) -> None:
-        given = {
-            name for name in ("predict_order", "predict_rows") if getattr(self, name) is not None
-        }
+        names = ("predict_order", "predict_rows")
+        given = [name for name in names if getattr(self, name) is not None]
         if given and self._neighbours() == "order":
             name = given[0]
             raise SettingError(
