@@ -52,7 +52,7 @@ def test_the_cell_of_a_place_holds_it_and_depends_on_it_alone(kind, d, number, s
     assert len(cells.of(places[:0])) == 0
 
 
-@given(kind=KINDS, d=st.integers(1, 3), number=st.integers(20, 320), seed=st.integers(0, 99))
+@given(kind=KINDS, d=st.integers(1, 3), number=st.integers(60, 320), seed=st.integers(0, 99))
 def test_a_place_is_served_by_the_rows_nearest_to_it(kind, d, number, seed):
     """All rows nearer to its cell than those that serve it, itself among them if it is one."""
     rng = np.random.default_rng(seed)
