@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import cKDTree
 
-VOLUME = 0.25
+VOLUME = 0.125
 """Most that a cell may have of the volume of a ball that holds the rows."""
 DIAGONAL = 1.8
 """Most that the diagonal of a cell may be in radii of that ball: it covers the cell."""
