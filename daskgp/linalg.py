@@ -135,7 +135,7 @@ def _clear_upper(A: np.ndarray) -> None:
         stop = min(i + _BLOCK, len(A))
         A[i:stop, stop:] = 0
         corner = A[i:stop, i:stop]
-        corner[...] = np.tril(corner)
+        np.copyto(corner, 0, where=_above(stop - i))
 
 
 def _mirror(A: np.ndarray) -> None:
@@ -247,7 +247,8 @@ def diagonal_inverses(L: Array) -> list[Array]:
         inverse, info = trtri(L[j : j + _BLOCK, j : j + _BLOCK], lower=1)
         if info:
             raise NumericalError(f"the factor has a zero at diagonal entry {j + info - 1}")
-        found.append(np.ascontiguousarray(np.tril(inverse).T))
+        np.copyto(inverse, 0, where=_above(len(inverse)))
+        found.append(np.ascontiguousarray(inverse.T))
     return found
 
 
@@ -446,7 +447,7 @@ def lower_of_columns(A: Array, B: Array) -> Array:
         stop = min(i + _WIDE, m)
         np.matmul(A[:, i:stop].T, B[:, :stop], out=found[i:stop, :stop])
         corner = found[i:stop, i:stop]
-        corner[...] = np.tril(corner)
+        np.copyto(corner, 0, where=_above(stop - i))
     return found
 
 

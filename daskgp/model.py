@@ -229,8 +229,17 @@ class LocalModel(Model[Prepared, Stats, State], Protocol):
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
         """Bytes of what ``local_and_windows`` keeps of a block with those near it."""
 
-    def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Any:
-        """What predictions need of a block and those around it; its ``nbytes`` are known."""
+    def features(self, theta: Theta, state: State, X: Array) -> Array:
+        """What ``condition`` wants of rows X (n, d) and need not make again for each group."""
+
+    def condition(
+        self,
+        theta: Theta,
+        state: State,
+        blocks: Sequence[Block],
+        features: Sequence[Array] | None = None,
+    ) -> Any:
+        """What predictions need of some rows, whose features may be known; it has ``nbytes``."""
 
 
 class Experts(Protocol):

@@ -78,12 +78,14 @@ def markov_completion(R, blocks, order, rows=None):
 def sequential_completion(R, groups, near):
     """The covariance of groups of rows drawn one after another.
 
-    Each is drawn from its exact conditional R given the groups ``near`` it, which come before it.
+    Each is drawn from its exact conditional R given the groups ``near`` it, which come before it,
+    or given an array of rows of theirs.
     """
     size = len(R)
     found, seen = np.zeros((size, size)), np.zeros(0, int)
     for own, given in zip(groups, near, strict=True):
-        c = np.concatenate([np.zeros(0, int), *(groups[j] for j in given)])
+        rows = (given,) if isinstance(given, np.ndarray) else (groups[j] for j in given)
+        c = np.concatenate([np.zeros(0, int), *rows])
         P = np.linalg.solve(R[np.ix_(c, c)], R[np.ix_(c, own)]).T
         C = R[np.ix_(own, own)] - P @ R[np.ix_(c, own)]
         across = P @ found[np.ix_(c, seen)]

@@ -68,6 +68,15 @@ def blocks_near(model):
     ]
 
 
+def rows_serving(nearby, key):
+    """Places, in the order of the layout, of the training rows that serve a group."""
+    found = []
+    for block, chosen in nearby.parts(key):
+        own = np.arange(*nearby.layout.spans[block])
+        found.append(own if chosen is None else own[chosen])
+    return np.concatenate(found)
+
+
 def dense(model, T):
     """Evidence, and mean and covariance at T, of the joint Gaussian in the units of y."""
     solved = model.solved_
@@ -80,14 +89,15 @@ def dense(model, T):
     R = oracle.residual(theta.kernel, both, theta.inputs, noise)
     own = [np.arange(*span) for span in layout.spans]
     near, groups = blocks_near(model), list(own)
-    for blocks, members in solved.kept.groups(T):
+    for key, members in solved.kept.groups(T):
         groups.append(n + members)
-        near.append(blocks)
+        near.append(rows_serving(solved.kept, key))
     line = list(range(len(groups)))
     if model.neighbours == "order":  # the last block is drawn first
         line = line[: len(own)][::-1] + line[len(own) :]
         place = {b: i for i, b in enumerate(line)}
-        groups, near = [groups[b] for b in line], [tuple(place[j] for j in near[b]) for b in line]
+        groups = [groups[b] for b in line]
+        near = [near[b] if b >= len(own) else tuple(place[j] for j in near[b]) for b in line]
     S = oracle.sequential_completion(R, groups, near)
     S += oracle.nystrom(theta.kernel, both, theta.inputs, 1e-8)
     evidence = oracle.evidence(S[:n, :n], block.y, 0.0)
@@ -102,11 +112,11 @@ def dense(model, T):
     "settings",
     [
         {"neighbours": "order", "markov_order": 1, "mean": "linear"},
-        {"neighbours": "nearest", "markov_order": 2},
+        {"neighbours": "nearest", "markov_order": 2, "predict_rows": 50},
         {"neighbours": "nearest", "markov_order": 3, "predict_order": 1},
         {"neighbours": "nearest", "markov_order": 0},
     ],
-    ids=["order", "nearest", "fewer to predict", "pic"],
+    ids=["order", "nearest", "nearest blocks", "pic"],
 )
 def test_a_fit_is_the_dense_definition(kind, p, settings, table, tmp_path):
     X, y = table
@@ -416,6 +426,7 @@ def test_pic_has_no_settings_that_mean_nothing():
         "markov_order",
         "neighbours",
         "predict_order",
+        "predict_rows",
         "prediction",
     }
 
@@ -774,6 +785,9 @@ def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler
         ({"markov_order": -1}, "markov_order=-1: a whole number from 0"),
         ({"markov_order": 1.5}, "markov_order=1.5: a whole number from 0"),
         ({"predict_order": -1}, "predict_order=-1: a whole number from 0"),
+        ({"predict_rows": 0}, "predict_rows=0: a whole number from 1"),
+        ({"predict_rows": 9, "predict_order": 1}, "leave one of them out"),
+        ({"predict_rows": 9, "neighbours": "order"}, "predict_rows is for neighbours='nearest'"),
         ({"prediction": "paper"}, "prediction='paper' .* choose neighbours='order'"),
         ({"neighbours": "next"}, "neighbours='next': choose one of 'nearest', 'order'"),
         ({"prediction": "exact"}, "prediction='exact': choose one of 'consistent', 'paper'"),
@@ -813,6 +827,7 @@ def test_settings_that_cannot_be_met_are_one_line(settings, says, table, tempora
         {"order": "random"},
         {"n_support": 301},
         {"predict_order": -1},
+        {"predict_rows": 0},
         {"neighbours": "next"},
         {"train_blocks": 0},
     ],
@@ -957,7 +972,6 @@ def test_a_plan_needs_no_work(table, tmp_path):
     ("settings", "wide"),
     [
         ({"markov_order": 2, "neighbours": "order"}, {3, 4, 5}),
-        ({"markov_order": 2}, {5}),
         ({"markov_order": 2, "predict_order": 3}, {4}),
         ({"markov_order": 2, "predict_order": 0}, {1}),
         ({"markov_order": 2, "predict_order": 99}, {8}),
@@ -971,3 +985,23 @@ def test_predictions_are_conditioned_on_as_many_blocks_as_the_settings_say(setti
     found = [blocks for blocks, _ in model.solved_.kept.groups(table[0])]
     assert {len(blocks) for blocks in found} == wide
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"),
+    [
+        ({"markov_order": 2, "predict_rows": 1}, 1),
+        ({"markov_order": 0, "predict_rows": 70}, 70),
+        ({"markov_order": 2, "predict_rows": 299}, 299),
+        ({"markov_order": 2, "predict_rows": 999}, 300),
+        ({"markov_order": 2}, 300),
+        ({"markov_order": 7}, 300),
+    ],
+    ids=str,
+)
+def test_predictions_are_conditioned_on_as_many_rows_as_the_settings_say(settings, number, table):
+    model = LMA(**FIXED, **settings).fit(*table)
+    kept = model.solved_.kept
+    for key, _ in kept.groups(table[0]):
+        found = rows_serving(kept, key)
+        assert len(np.unique(found)) == len(found) == number

@@ -19,6 +19,7 @@ from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
 from daskgp.flow import io, local, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
+from daskgp.flow.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io.checkpoints import Place
 from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
@@ -32,6 +33,8 @@ from daskgp.models.lma import LMA as LowRankMarkov
 from daskgp.typing import Device, MeanName, OptimizerName
 
 DEFAULT_ORDER = 3
+DEFAULT_ROWS = 512
+"""Nearest rows that a prediction is conditioned on."""
 
 
 class LMA(GaussianProcess):
@@ -60,11 +63,14 @@ class LMA(GaussianProcess):
     neighbours : {"nearest", "order"}
         Whether those are the nearest blocks before it, in units of the kernel's lengthscales, or
         the B blocks after it in the order, as in the paper.  Predictions are conditioned on the
-        blocks nearest to the cell of space that holds the place, or on the place's own block
-        with B on either side.
+        training rows nearest to the place, or on the place's own block with B on either side.
+    predict_rows : int, optional
+        Where ``neighbours="nearest"``, the number of training rows nearest to a place that a
+        prediction is conditioned on.  Default 512; a place's own block where ``markov_order=0``,
+        all rows where ``markov_order`` spans all blocks.
     predict_order : int, optional
-        Where ``neighbours="nearest"``, predictions are conditioned on one block more than this;
-        default twice ``markov_order``.
+        Condition predictions on whole blocks instead: the one that holds the place and so many
+        more that are nearest to it.
     prediction : {"consistent", "paper"}
         "paper" extends the paper's eq. 1 to test inputs; its variance can come out negative,
         which is an error.  It needs ``neighbours="order"``.
@@ -119,6 +125,7 @@ class LMA(GaussianProcess):
         markov_order: int | None = None,
         neighbours: Literal["nearest", "order"] = "nearest",
         predict_order: int | None = None,
+        predict_rows: int | None = None,
         prediction: Literal["consistent", "paper"] = "consistent",
         order: str | Sequence[str] = "auto",
         block_rows: int | None = None,
@@ -142,6 +149,7 @@ class LMA(GaussianProcess):
         self.markov_order = markov_order
         self.neighbours = neighbours
         self.predict_order = predict_order
+        self.predict_rows = predict_rows
         self.prediction = prediction
         self.order = order
         self.block_rows = block_rows
@@ -187,16 +195,35 @@ class LMA(GaussianProcess):
     def _neighbours(self) -> str:
         return self.neighbours
 
-    def _around(self) -> int:
-        """Blocks beside its own that a prediction is conditioned on."""
-        if self.predict_order is None:
-            return 2 * self._reach()
+    def _blocks_around(self) -> int | None:
+        """Blocks beside its own that a prediction is conditioned on; None for the nearest rows."""
+        self._refuse_both()
         if self._neighbours() == "order":
+            return 2 * self._reach()
+        if self.predict_order is not None:
+            return whole("predict_order", self.predict_order, 0)
+        return 0 if self.predict_rows is None and self._reach() == 0 else None
+
+    def _rows_around(self, n: int, blocks: int) -> int:
+        """Nearest rows that a prediction is conditioned on: all where the exact GP is meant."""
+        if self.predict_rows is not None:
+            return min(whole("predict_rows", self.predict_rows, 1), n)
+        return n if self._reach() + 1 >= blocks else min(DEFAULT_ROWS, n)
+
+    def _refuse_both(self) -> None:
+        names = ("predict_order", "predict_rows")
+        given = [name for name in names if getattr(self, name) is not None]
+        if given and self._neighbours() == "order":
+            name = given[0]
             raise SettingError(
-                "predict_order is for neighbours='nearest'; in the order a prediction is "
-                "conditioned on markov_order blocks on either side: leave predict_order out"
+                f"{name} is for neighbours='nearest'; in the order a prediction is conditioned on "
+                f"markov_order blocks on either side: leave {name} out"
             )
-        return whole("predict_order", self.predict_order, 0)
+        if len(given) == 2:
+            raise SettingError(
+                "predict_order conditions predictions on blocks, predict_rows on the nearest rows: "
+                "leave one of them out"
+            )
 
     @property
     def _chosen(self) -> ChosenInputs:
@@ -233,8 +260,11 @@ class LMA(GaussianProcess):
         return tuple(spans)
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        window, near = (min(n, block_rows * (1 + k)) for k in (self._reach(), self._around()))
-        return window, near, partition.per_task(-(-n // max(block_rows, 1)), max(block_rows, 1))
+        count = -(-n // max(block_rows, 1))
+        window = min(n, block_rows * (1 + self._reach()))
+        around = self._blocks_around()
+        near = self._rows_around(n, count) if around is None else min(n, block_rows * (1 + around))
+        return window, near, partition.per_task(count, max(block_rows, 1))
 
     def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
         """Factors that wait for the gradient, and those of predictions that were made last."""
@@ -243,11 +273,13 @@ class LMA(GaussianProcess):
         window, near, _ = self._held_rows(block_rows, len(rows))
         trained = round(len(spans) * self._trained_share(len(spans)))
         kept = trained * self._model().window_bytes(window, m, p)
-        fits = kept <= rounds.KEEP_SHARE * executor.memory()
-        factors = len(spans) * 8 * near * (near + 2 * m + rows.n_features + p)
+        kept = int(min(kept, rounds.kept_bytes(executor)))
+        factors = 8 * len(rows) * (2 * rows.n_features + p + m)
+        factors += len(spans) * 8 * near * (near + m + rows.n_features + p)
         share = executor.threads()
         most = local.CACHE_SHARE * (executor.memory_per_task() or executor.memory())
-        return kept // share if fits else 0, int(min(factors // share, most))
+        predicting = min(factors // share, most, local.CACHE_BYTES)
+        return kept // share, int(predicting)
 
     def _written_bytes(self, rows: io.Rows) -> int:
         rewritten = 0 if read_layout(rows.X) else planning.rows_bytes(rows)
@@ -338,12 +370,22 @@ class LMA(GaussianProcess):
         return dataclasses.replace(stage, windows=windows)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
-        layout = _layout(stage)
-        if self._neighbours() == "order" or self._around() == 0:
-            return Nearby(stage.rows, layout, nearby.Band(self._around() // 2))
+        return Nearby(stage.rows, _layout(stage), self._around(stage, theta))
+
+    def _around(self, stage: rounds.Rounds, theta: Theta) -> Around:
+        """The training rows that predictions are conditioned on."""
+        layout, blocks = _layout(stage), self._blocks_around()
+        number = self._rows_around(layout.rows, layout.n_blocks)
         lengths = _lengths(stage, theta) * stage.scaling.x_scale
-        landmarks = rounds.landmarks(stage.rows, layout.spans, nearby.LANDMARKS, stage.executor)
-        return Nearby(stage.rows, layout, nearby.Nearest(1 + self._around(), lengths, landmarks))
+        if self._neighbours() == "order" or blocks == 0:
+            return Band((blocks or 0) // 2)
+        if not np.isfinite(lengths).any():  # rows are near one another in their order alone
+            more = -(-number // layout.block_rows) - 1 if blocks is None else blocks
+            return Band(-(-more // 2))
+        landmarks = rounds.landmarks(stage.rows, layout.spans, LANDMARKS, stage.executor)
+        if blocks is None:
+            return NearestRows(number, layout.rows, lengths, landmarks)
+        return NearestBlocks(1 + blocks, lengths, landmarks)
 
 
 class PIC(LMA):

@@ -233,6 +233,10 @@ class Executor:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
         return max(1, sum(int(w["nthreads"]) for w in self._workers(self.client)))
 
+    def processes(self) -> int:
+        """Processes that tasks run in."""
+        return 1 if self.client is None else max(1, len(self._workers(self.client)))
+
     def memory_per_task(self) -> int | None:
         """Bytes that one task may use: a worker's limit over its threads; None if unlimited."""
         if self.client is None:

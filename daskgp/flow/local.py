@@ -1,4 +1,4 @@
-"""Prediction by a local method: rows are grouped by the blocks near them, which are held."""
+"""Prediction by a local method: rows that the same training rows serve are predicted together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import dask
 import numpy as np
@@ -18,15 +18,39 @@ from distributed.system import MEMORY_LIMIT
 from daskgp import backend
 from daskgp.errors import StoreError
 from daskgp.flow import devices
+from daskgp.flow.around import Key
 from daskgp.flow.nearby import Nearby
-from daskgp.model import TILE_ROWS, LocalModel, Moments, Theta, Want, move
+from daskgp.model import TILE_ROWS, Block, LocalModel, Moments, Theta, Want, move
 from daskgp.scaling import Scaling
 
 _GUARD = threading.Lock()
-_making: dict[tuple[str, tuple[int, ...]], threading.Lock] = {}
+_making: dict[tuple[str, Key], threading.Lock] = {}
 CACHE_SHARE, DEVICE_SHARE = 0.1, 0.25
-"""Share of a process's memory, and of a GPU's, for factored blocks; ``daskgp.cache-bytes`` of
+"""Share of a process's memory, and of a GPU's, for factored rows; ``daskgp.cache-bytes`` of
 Dask's configuration sets another number of bytes."""
+CACHE_BYTES = 96 * 2**20
+"""Most bytes of factored rows of local methods, and of the blocks they come from, on the host."""
+BLOCK = -2
+"""Stands before the number of a block where others name groups of places."""
+
+
+class _Block(NamedTuple):
+    """A block as it is read back: inputs in the user's units, scaled rows and their features."""
+
+    inputs: np.ndarray
+    block: Block
+    features: Any
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.inputs.nbytes + self.features.nbytes + sum(a.nbytes for a in self.block))
+
+    def rows(self, chosen: np.ndarray | None) -> tuple[Block, Any]:
+        """Some rows and their features; all of them for None."""
+        if chosen is None or len(chosen) == len(self.inputs):
+            return self.block, self.features
+        there = backend.namespace(self.features).asarray(chosen)
+        return Block(*(array[there] for array in self.block)), self.features[there]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +78,13 @@ class Local:
     ) -> Moments:
         """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
 
-        Rows conditioned on the same blocks are predicted together, ``most`` of them at a time;
-        those that are not ``usable`` come out as 0.
+        Rows conditioned on the same training rows are predicted together, ``most`` of them at a
+        time; those that are not ``usable`` come out as 0.
         """
         total = _Gathered.empty(len(X), self.scaling.y_scale.size, want)
         places = np.flatnonzero(usable)
-        for blocks, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
-            near = cached((self.token, blocks), partial(self._condition, blocks), self.device)
+        for key, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
+            near = self._cached(key, partial(self._condition, key))
             step = most if want != "covariance" else len(members)
             for start in range(0, len(members), step):
                 rows = places[members[start : start + step]]
@@ -71,13 +95,26 @@ class Local:
             _say_far(self.token)
         return total.moments()
 
-    def _condition(self, blocks: tuple[int, ...]) -> Any:
-        """What predictions need of the training rows of some blocks."""
-        read = self.nearby.read(blocks)
-        rows = [move(self.scaling.block(*part), self.device) for part in read]
-        if any(len(a.X) < len(X) for a, (X, _) in zip(rows, read, strict=True)):
+    def _cached(self, key: Key, make: Callable[[], Any]) -> Any:
+        return cached((self.token, key), make, self.device, CACHE_BYTES)
+
+    def _condition(self, key: Key) -> Any:
+        """What predictions need of the training rows that serve a group."""
+        parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
+        rows = [self._block(part.block).rows(part.rows) for part in parts]
+        blocks, features = zip(*rows, strict=True)
+        return self.model.condition(self.theta, self.state, blocks, features)
+
+    def _block(self, number: int) -> _Block:
+        return self._cached((BLOCK, number), partial(self._read, number))
+
+    def _read(self, number: int) -> _Block:
+        X, y = self.nearby.read(number)
+        block = move(self.scaling.block(X, y), self.device)
+        if len(block.X) < len(X):
             raise StoreError("training rows that the model reads back are gone: fit again")
-        return self.model.condition(self.theta, self.state, rows)
+        features = self.model.features(self.theta, self.state, block.X)
+        return _Block(np.asarray(X, np.float64), block, features)
 
 
 @dataclass(eq=False)
@@ -136,12 +173,16 @@ def _say_far(token: str) -> None:
         worker.log_event("warn", message)
 
 
-def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any], device: str) -> Any:
-    """What ``make`` gives, or what it gave before in this process if that is still held."""
+def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: float = np.inf) -> Any:
+    """What ``make`` gives, or what it gave before in this process if that is still held.
+
+    What is held with the same ``most`` is ``most`` bytes, or the share of memory that there is for
+    it if that is less.
+    """
     with _GUARD:
         lock = _making.setdefault(key, threading.Lock())
     with lock:  # other threads wait for what one of them makes
-        held = _held(device)
+        held = _held(device, most)
         try:
             return held[key]
         except KeyError:
@@ -155,17 +196,18 @@ def cached(key: tuple[str, tuple[int, ...]], make: Callable[[], Any], device: st
 
 
 @cache
-def _held(device: str) -> Any:
+def _held(device: str, most: float = np.inf) -> Any:
     """What this process holds of a device, of which the least recently used is dropped first."""
-    return zict.LRU(_budget(device), {}, weight=lambda key, value: value.nbytes)
+    return zict.LRU(_budget(device, most), {}, weight=lambda key, value: value.nbytes)
 
 
 @devices.gives_up
 def _drop() -> None:
-    _held("gpu").clear()
+    for most in (np.inf, CACHE_BYTES):
+        _held("gpu", most).clear()
 
 
-def _budget(device: str) -> float:
+def _budget(device: str, most: float = np.inf) -> float:
     given = dask.config.get("daskgp.cache-bytes", None)
     if given is not None:
         return float(dask.utils.parse_bytes(given))
@@ -176,4 +218,4 @@ def _budget(device: str) -> float:
         limit = get_worker().memory_manager.memory_limit
     except ValueError:  # not in a worker
         limit = None
-    return CACHE_SHARE * float(limit or MEMORY_LIMIT)
+    return min(most, CACHE_SHARE * float(limit or MEMORY_LIMIT))

@@ -35,8 +35,9 @@ from daskgp.typing import Device
 
 T = TypeVar("T")
 FAN_IN = 8
-KEEP_SHARE = 0.15
-"""Share of the workers' memory for factors that wait for the gradient."""
+KEEP_SHARE, KEEP_BYTES = 0.15, 256 * 2**20
+"""Share of the workers' memory for factors that wait for the gradient, and most bytes of them a
+process: a fit is not to take much memory only because it is there."""
 
 
 def map_reduce(
@@ -166,8 +167,9 @@ class Rounds:
         """The objective on all rows with its whole gradient: two rounds."""
         prepared = self._prepare(theta)
         common, kept = node("prepared", prepared), None
-        if self._keeps(theta):
-            kept = self._keep(common)
+        fitting = self._fitting_pieces(theta)
+        if fitting:
+            kept = self._keep(common, fitting)
             first = delayed(operator.itemgetter(0), pure=False)
             label = f"{self.model.name}-local"
             total = tree_sum([first(k) for k in kept], self.model.combine, self.executor, label)
@@ -232,21 +234,29 @@ class Rounds:
         step = 1 if self.layout is None else per_task(count, self.layout.block_rows)
         return [self.windows[i : i + step] for i in range(0, len(self.windows), step)]
 
-    def _keep(self, prepared: Delayed) -> list[Delayed]:
-        """Summaries with their factors, which stay with the workers that made them."""
-        arguments = [(piece, prepared) for piece in self._pieces()]
+    def _keep(self, prepared: Delayed, fitting: int) -> list[Delayed]:
+        """Summaries, the first with their factors, which stay with the workers that made them."""
+        arguments = [(piece, prepared, i < fitting) for i, piece in enumerate(self._pieces())]
         label = f"{self.model.name}-factor"
         return self.executor.persist(mapped(self._task().keep, arguments, label))
 
-    def _keeps(self, theta: Theta) -> bool:
-        """Whether the factors of all blocks fit a share of the workers' memory."""
+    def _fitting_pieces(self, theta: Theta) -> int:
+        """Pieces of work, from the first on, whose factors fit the memory that they may have."""
         stays = self.executor.client is not None or self.executor.shares_memory
         if not (self.model.keeps_rows and stays) or theta.inputs is None:
-            return False
+            return 0
         model, p = cast(LocalModel[Any, Any, Any], self.model), self.rows.n_targets
-        sizes = (sum(span.rows for span in (own, *near)) for own, near in self.windows)
-        needed = sum(model.window_bytes(rows, len(theta.inputs), p) for rows in sizes)
-        return needed <= KEEP_SHARE * self.executor.memory()
+        m = len(theta.inputs)
+        needed = [
+            sum(model.window_bytes(own.rows + sum(s.rows for s in near), m, p) for own, near in few)
+            for few in self._pieces()
+        ]
+        return int(np.searchsorted(np.cumsum(needed), kept_bytes(self.executor), side="right"))
+
+
+def kept_bytes(executor: Executor) -> float:
+    """Most bytes of factors that wait for the gradient in all workers together."""
+    return min(KEEP_SHARE * executor.memory(), KEEP_BYTES * executor.processes())
 
 
 def node(name: str, value: Any) -> Delayed:
@@ -285,8 +295,10 @@ class _BlockTask:
         for block, near in blocks:
             yield self.model.local(prepared, block, near)
 
-    def keep(self, windows: tuple[Window, ...], prepared: Any) -> tuple[Any, list[Any]]:
-        """``local``, with the factors of the blocks, on the host."""
+    def keep(self, windows: tuple[Window, ...], prepared: Any, fit: bool) -> tuple[Any, list[Any]]:
+        """``local``, with the factors of the blocks, on the host, where they ``fit``."""
+        if not fit:
+            return self.local(windows, prepared), []
         model = cast(LocalModel[Any, Any, Any], self.model)
 
         def work(most: int) -> tuple[Any, list[Any]]:

@@ -77,21 +77,19 @@ class State(NamedTuple):
 class Near(NamedTuple):
     """Training rows that predictions are conditioned on, factored.
 
-    ``features`` is A (w, m), ``factor`` L_R (w, w), ``whitened`` L_R^-1 A by columns (m, w) and
-    ``weights`` R^-1 (y - A weights) (w, p).
+    ``features`` is A (w, m), ``factor`` L_R (w, w) and ``weights`` R^-1 (y - A weights) (w, p).
     """
 
     X: Array
     features: Array
     factor: Array
     inverses: list[Array]
-    whitened: Array
     weights: Array
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (self.X, self.features, self.factor, self.whitened, self.weights, *self.inverses)
+        arrays = (self.X, self.features, self.factor, self.weights, *self.inverses)
         return int(sum(a.nbytes for a in arrays))
 
 
@@ -276,21 +274,35 @@ class LMA:
         inner, beta = _inner(total)
         return State(prepared.factor, inner, beta)
 
-    def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Near:
-        """Factor the rows that predictions are conditioned on; "paper" wants them in order."""
-        X, y = _rows(blocks[-1], blocks[:-1])
+    def features(self, theta: Theta, state: State, X: Array) -> Array:
+        """A (n, m) of rows X (n, d)."""
         Z = inputs_of(theta).astype(X.dtype)
-        A = linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
+        return linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
+
+    def condition(
+        self,
+        theta: Theta,
+        state: State,
+        blocks: Sequence[Block],
+        features: Sequence[Array] | None = None,
+    ) -> Near:
+        """Factor the rows that predictions are conditioned on; "paper" wants them in order.
+
+        ``features`` are those of each block, where they are known.
+        """
+        X, y = _rows(blocks[-1], blocks[:-1])
+        if features is None:
+            A = self.features(theta, state, X)
+        else:
+            A = namespace(X).concatenate(features)
         R = _residual(theta.kernel(X), A, theta.noise_variance, overwrite=True)
         if self.prediction == "paper":
             R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)
         L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
         inverses = linalg.diagonal_inverses(L)
-        T = linalg.whiten_rows(L, _columns(A, y), overwrite=True, inverses=inverses)
-        m = A.shape[1]
-        rest = T[m:] - state.weights.T @ T[:m]
+        rest = linalg.whiten_rows(L, (y - A @ state.weights).T, inverses=inverses)
         weights = linalg.unwhiten_rows(L, rest, overwrite=True, inverses=inverses).T
-        return Near(X, A, L, inverses, T[:m].copy(), weights)
+        return Near(X, A, L, inverses, weights)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -300,8 +312,7 @@ class LMA:
         With W = R(X, near) R^-1 and E = A - W A_near the mean is W y + E (I + G)^-1 g and the
         covariance R(X, X) - W R(near, X) + E (I + G)^-1 E'.
         """
-        kernel, Z = theta.kernel, inputs_of(theta).astype(X.dtype)
-        A = linalg.whiten_rows(state.factor, wide(kernel(X, Z)), overwrite=True)
+        kernel, A = theta.kernel, self.features(theta, state, X)
         R = wide(kernel(X, near.X.astype(X.dtype, copy=False)))
         far = _negligible(R, A, kernel.diag(X))
         R -= A @ near.features.T
@@ -309,7 +320,8 @@ class LMA:
         if want == "mean":
             return Moments(mean, far=far)
         V = linalg.whiten_rows(near.factor, R, overwrite=True, inverses=near.inverses)
-        E = A - V @ near.whitened.T
+        W = linalg.unwhiten_rows(near.factor, V, inverses=near.inverses)
+        E = A - W @ near.features
         shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
         if want == "variance":
             variance = wide(kernel.diag(X)) - linalg.row_squares(A) - linalg.row_squares(V)

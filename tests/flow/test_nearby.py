@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from daskgp import LMA, ExactGP, kernels
 from daskgp.flow import local
+from daskgp.flow.around import (
+    Band,
+    EqualCells,
+    NearestBlocks,
+    NearestRows,
+    around_of,
+)
 from daskgp.flow.layout import Layout
-from daskgp.flow.nearby import Band, Nearby, Nearest, around_of, earlier
+from daskgp.flow.nearby import Nearby, earlier
 from daskgp.flow.partition import Span
 from daskgp.models.lma import LMA as LowRankMarkov
 from daskgp.ordering import make_order
@@ -89,7 +96,7 @@ def test_places_are_served_by_blocks_near_them(count, number, d, kind, blind, se
     lengths = rng.uniform(0.1, 2.0, d)
     if blind != "none":
         lengths[int(blind == "some") :] = np.inf
-    around = Nearest(number, lengths, landmarks)
+    around = EqualCells(number, lengths, landmarks)
     X = np.concatenate([landmarks[:, 0], rng.uniform(-1, 2, (20, d)), landmarks[0]])
     X[:, 0] = np.clip(X[:, 0], 0, 1)
     along = OfOne(layout)  # whose order sees the first column alone
@@ -127,7 +134,7 @@ def test_no_block_left_out_is_much_nearer_than_one_that_serves(number, d):
     centres = rng.uniform(0, 1, (60, 1, d)) * np.linspace(1, 4, d)
     landmarks = centres + 0.05 * rng.standard_normal((60, 5, d))
     lengths = np.linspace(0.3, 0.6, d)
-    around, layout = Nearest(number, lengths, landmarks), layout_of(60)
+    around, layout = EqualCells(number, lengths, landmarks), layout_of(60)
     X = rng.uniform(landmarks.min(axis=(0, 1)), landmarks.max(axis=(0, 1)), (300, d))
     ranges = np.ptp(landmarks, axis=(0, 1)) / lengths
     diagonal = np.sqrt(((ranges / around._counts) ** 2).sum())
@@ -144,20 +151,22 @@ def test_no_block_left_out_is_much_nearer_than_one_that_serves(number, d):
 def test_a_column_of_one_value_among_the_landmarks_is_not_cut():
     landmarks = np.random.default_rng(0).uniform(0, 1, (20, 3, 2))
     landmarks[..., 1] = 7.0
-    around = Nearest(2, np.ones(2), landmarks)
+    around = EqualCells(2, np.ones(2), landmarks)
     np.testing.assert_array_equal(around._counts, [20, 1])
-    assert Nearest(2, np.ones(2), landmarks[:, :, ::-1])._counts.tolist() == [1, 20]
-    assert Nearest(2, np.ones(2), 0 * landmarks)._counts.tolist() == [1, 1]
+    assert EqualCells(2, np.ones(2), landmarks[:, :, ::-1])._counts.tolist() == [1, 20]
+    assert EqualCells(2, np.ones(2), 0 * landmarks)._counts.tolist() == [1, 1]
 
 
-def test_in_many_dimensions_a_block_serves_its_own_places():
+def test_nearest_blocks_hold_the_block_of_every_place():
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((600, 7))
-    model = LMA("rbf", n_support=5, block_rows=30, optimizer=None).fit(X, np.sin(X.sum(axis=1)))
-    near = model.solved_.kept
-    assert near.around._counts is None
-    for blocks, members in near.groups(X):
-        assert set(near.layout.blocks_of(X[members])) <= set(blocks)
+    for d in (1, 2, 7):
+        X = np.exp(rng.standard_normal((600, d)))  # dense and sparse parts
+        settings = {"n_support": 5, "block_rows": 30, "optimizer": None, "predict_order": 2}
+        model = LMA("rbf", **settings).fit(X, np.sin(X.sum(axis=1)))
+        near = model.solved_.kept
+        for blocks, members in near.groups(X):
+            assert len(blocks) == 3
+            assert set(near.layout.blocks_of(X[members])) <= set(blocks)
 
 
 def test_a_band_is_cut_off_at_both_ends():
@@ -182,13 +191,19 @@ def test_a_band_is_cut_off_at_both_ends():
 def test_what_a_store_keeps_gives_the_same_blocks():
     landmarks = np.random.default_rng(0).uniform(0, 1, (7, 3, 1))
     X = np.linspace(-1, 2, 30)[:, None]
-    for around in (Band(2), Nearest(3, np.ones(1), landmarks)):
+    where, inputs = (np.ones(1), landmarks), np.sort(landmarks, axis=1)
+    kinds = (EqualCells(3, *where), NearestBlocks(3, *where), NearestRows(5, 20, *where))
+    for around in (Band(2), *kinds):
         again = around_of(around.arrays())
-        for (a, b), (c, e) in zip(
-            around.groups(layout_of(7), X), again.groups(layout_of(7), X), strict=True
-        ):
+        assert type(again) is type(around)
+        pairs = zip(around.groups(layout_of(7), X), again.groups(layout_of(7), X), strict=True)
+        for (a, b), (c, e) in pairs:
             assert a == c
             np.testing.assert_array_equal(b, e)
+            parts = (kind.parts(a, lambda j: inputs[j]) for kind in (around, again))
+            for one, other in zip(*parts, strict=True):
+                assert one.block == other.block
+                np.testing.assert_array_equal(one.rows, other.rows)
 
 
 def test_structure_on_top_of_a_large_constant_is_not_lost():
@@ -222,14 +237,22 @@ def test_the_blocks_that_serve_a_place_are_read_in_order():
     rows = Reads(layout.rows)
     nearby = Nearby(rows, layout, Band(1))
     ((blocks, _),) = nearby.groups(np.ones((1, 1)))
-    (first, _), (second, _) = nearby.read(blocks)
+    assert [part.rows for part in nearby.parts(blocks)] == [None, None]
+    (first, _), (second, _) = (nearby.read(part.block) for part in nearby.parts(blocks))
     assert rows.seen == [Span(6, 9), Span(9, 11)]
     np.testing.assert_array_equal(np.concatenate([first, second]), rows.X[6:])
 
 
 # -- factored blocks are held ----------------------------------------------------------------
 
-SETTINGS = {"optimizer": None, "n_support": 5, "block_rows": 20, "markov_order": 1, "order": "x0"}
+SETTINGS = {
+    "optimizer": None,
+    "n_support": 5,
+    "block_rows": 20,
+    "markov_order": 1,
+    "order": "x0",
+    "predict_rows": 50,
+}
 
 
 @pytest.fixture
@@ -237,8 +260,8 @@ def factored(monkeypatch):
     """Blocks that were factored, by their first row; nothing is held before or after."""
     seen, condition = [], LowRankMarkov.condition
 
-    def counting(self, theta, state, blocks):
-        found = condition(self, theta, state, blocks)
+    def counting(self, theta, state, blocks, features=None):
+        found = condition(self, theta, state, blocks, features)
         seen.append((float(blocks[0].X[0, 0]), found.nbytes))
         return found
 
@@ -281,19 +304,21 @@ def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
     assert len(factored) == number
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
-    held = local._held("cpu")
-    assert held.total_weight == sum(nbytes for _, nbytes in factored)
+    held = local._held("cpu", local.CACHE_BYTES)
+    blocks = sum(value.nbytes for (_, key), value in held.items() if key[0] == local.BLOCK)
+    assert 0 < blocks == held.total_weight - sum(nbytes for _, nbytes in factored)
 
 
 def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
     X, y = data()
     X, y = X[np.argsort(X[:, 0])], y[np.argsort(X[:, 0])]
-    model = LMA(**SETTINGS, neighbours="order").fit(X, y)
+    model = LMA(**{**SETTINGS, "predict_rows": None}, neighbours="order").fit(X, y)
     with dask.config.set({"daskgp.cache-bytes": "100kB"}):
         wanted = blockwise(model, X)
+        held = local._held("cpu", local.CACHE_BYTES)
         largest = max(nbytes for _, nbytes in factored)
-        assert 100_000 - largest < local._held("cpu").total_weight <= 100_000
-        kept = len(local._held("cpu"))
+        assert 100_000 - largest < held.total_weight <= 100_000
+        kept = sum(key[0] != local.BLOCK for _, key in held)
         assert 1 <= kept < 10
         del factored[:]
         blockwise(model, X[-20 * kept :])  # the last ones are still there
@@ -305,7 +330,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
         del factored[:]
         found = blockwise(model, X, 10)
         assert len(factored) == 20
-        assert len(local._held("cpu")) == 0
+        assert len(local._held("cpu", local.CACHE_BYTES)) == 0
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
@@ -313,7 +338,7 @@ def test_models_do_not_share_what_they_hold(factored):
     X, y = data()
     first = LMA(**SETTINGS).fit(X, y)
     second = LMA(kernels.RBF(0.5), **SETTINGS).fit(X, y)
-    third = LMA(**SETTINGS, predict_order=1).fit(X, y)
+    third = LMA(**{**SETTINGS, "predict_rows": 40}).fit(X, y)
     again = LMA(**SETTINGS).fit(X, y)
     other = LMA(**SETTINGS).fit(X, 2 * y + np.sin(9 * X[:, 0]))
     wanted = one_thread(first, X, 200)
@@ -332,7 +357,10 @@ def test_models_do_not_share_what_they_hold(factored):
 def test_the_budget_is_a_share_of_the_memory_there_is():
     with dask.config.set({"daskgp.cache-bytes": "2 MiB"}):
         assert local._budget("cpu") == 2 * 2**20
-    assert local._budget("cpu") == pytest.approx(local.CACHE_SHARE * local.MEMORY_LIMIT)
+    share = local.CACHE_SHARE * local.MEMORY_LIMIT
+    assert local._budget("cpu") == pytest.approx(share)
+    assert local._budget("cpu", local.CACHE_BYTES) == pytest.approx(min(share, local.CACHE_BYTES))
+    assert local._budget("cpu", 1e30) == pytest.approx(share)
 
 
 # -- far rows --------------------------------------------------------------------------------
