@@ -15,9 +15,10 @@ from daskgp import likelihoods, scaling
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import measuring, subset
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, Effects, Needs, among, given
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Precondition
-from daskgp.estimators.settings import JITTER, choice, positive, share, whole
+from daskgp.estimators.settings import JITTER, choice, share, whole
 from daskgp.flow import io, partition, rounds
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
@@ -29,10 +30,14 @@ from daskgp.models.decoupled import Decoupled
 PROBE_SUBSET = 256
 """Rows whose evidence a short run maximises: what it finds does not matter."""
 BATCH_ROWS = 1_024
+MEAN_PACE = 10.0
+"""What the mean's weights move by beside other parameters: their coordinates are of size one."""
 VALIDATION_ROWS = 10_000
 """Most rows that are held out."""
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Of the variance of the targets, by which bounds of a likelihood's parameters grow."""
+AVERAGE_FROM = 200
+"""Steps before any average: it would lag behind parameters that still go far."""
 STREAM = "stream"
 """Inducing inputs that come from batches, [DGP] Algorithm 1."""
 
@@ -55,6 +60,27 @@ class Batched(GaussianProcess):
     check_every: int
     gradients: str
 
+    effects: ClassVar[Effects] = {
+        "hyperparameters": (TRAINED,),
+        "n_subset": (
+            TRAINED,
+            Needs(
+                "hyperparameters",
+                lambda found: found._hyperparameters == "subset",
+                "choose hyperparameters='subset'",
+            ),
+        ),
+        "noise_variance": (among("likelihood", "gaussian", "student-t"),),
+        "patience": (given("validation"),),
+        "check_every": (given("validation"),),
+        "average": (
+            Needs(
+                "max_iter",
+                lambda found: found.max_iter > AVERAGE_FROM,
+                f"choose max_iter greater than {AVERAGE_FROM}",
+            ),
+        ),
+    }
     tol: float | None = 1.0
     ard_reach: ClassVar[float] = 100.0
     _inducing: ClassVar[tuple[str, str]]
@@ -77,6 +103,11 @@ class Batched(GaussianProcess):
     @property
     def _natural(self) -> float | None:
         return self.natural
+
+    @property
+    def _mean_pace(self) -> float:
+        """What the mean's weights move by beside other parameters."""
+        return MEAN_PACE
 
     @property
     def _moves_mean(self) -> bool:
@@ -166,7 +197,6 @@ class Batched(GaussianProcess):
     def _check(self) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
         found = self._likelihood()
-        positive("learning_rate", self.learning_rate)
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
         if self._hyperparameters == "subset" and self.likelihood != "gaussian":
@@ -179,11 +209,6 @@ class Batched(GaussianProcess):
         choice("average", self.average, (True, False))
         if self._natural is not None:
             share("natural", self._natural)
-            if self._form == "direct":
-                raise SettingError(
-                    f"natural={self._natural!r} is for parametrization='hybrid': choose that, or "
-                    "natural=None"
-                )
         if self.n_columns is not None:
             whole("n_columns", self.n_columns, 1)
         if self.validation is not None:

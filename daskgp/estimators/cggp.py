@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from daskgp import scaling
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import Effects
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
 from daskgp.flow import actions as acting
@@ -72,6 +73,7 @@ class CGGP(GaussianProcess):
     n_iter_ = Learned[int]()
 
     model_name: ClassVar[str] = "cggp"
+    effects: ClassVar[Effects] = {}
     optimizer: OptimizerName | None = None
     tol: float | None = 1.0
 

@@ -27,8 +27,8 @@ class ExactGP(GaussianProcess):
         Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
-    mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, random_state, \
-progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
+random_state, progress
         As in ``SGPR``.
 
     Examples
@@ -50,6 +50,7 @@ progress
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "l-bfgs",
+        learning_rate: float = 0.05,
         max_iter: int = 100,
         tol: float = 1e-6,
         block_rows: int | None = None,
@@ -64,6 +65,7 @@ progress
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.block_rows = block_rows

@@ -14,6 +14,7 @@ from daskgp import ordering, scaling, selection
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
@@ -32,6 +33,9 @@ from daskgp.models.lma import LMA as LowRankMarkov
 from daskgp.typing import Device, MeanName, OptimizerName
 
 DEFAULT_ORDER = 3
+JOINED = Needs(
+    "markov_order", lambda found: found.markov_order != 0, "choose a markov_order from 1"
+)
 
 
 class LMA(GaussianProcess):
@@ -80,7 +84,8 @@ class LMA(GaussianProcess):
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
-    mean, standardize, optimizer, max_iter, tol, dtype, device, random_state, progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, dtype, device, random_state, \
+progress
         As in ``SGPR``.
 
     Attributes
@@ -104,6 +109,14 @@ class LMA(GaussianProcess):
 
     model_name: ClassVar[str] = "lma"
     inputs_label: ClassVar[str] = "support inputs"
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "n_support": (chosen("support", *WAYS),),
+        "train_support": (TRAINED,),
+        "predict_order": (among("neighbours", "nearest"),),
+        "neighbours": (JOINED,),
+        "prediction": (JOINED,),
+    }
 
     def __init__(
         self,
@@ -122,6 +135,7 @@ class LMA(GaussianProcess):
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "l-bfgs",
+        learning_rate: float = 0.05,
         max_iter: int = 50,
         tol: float = 1e-4,
         train_blocks: int | None = 32,
@@ -145,6 +159,7 @@ class LMA(GaussianProcess):
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.train_blocks = train_blocks
@@ -187,11 +202,6 @@ class LMA(GaussianProcess):
         """Blocks beside its own that a prediction is conditioned on."""
         if self.predict_order is None:
             return 2 * self._reach()
-        if self._neighbours() == "order":
-            raise SettingError(
-                "predict_order is for neighbours='nearest'; in the order a prediction is "
-                "conditioned on markov_order blocks on either side: leave predict_order out"
-            )
         return whole("predict_order", self.predict_order, 0)
 
     @property
@@ -371,6 +381,7 @@ class PIC(LMA):
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "l-bfgs",
+        learning_rate: float = 0.05,
         max_iter: int = 50,
         tol: float = 1e-4,
         train_blocks: int | None = 32,
@@ -392,6 +403,7 @@ class PIC(LMA):
             mean=mean,
             standardize=standardize,
             optimizer=optimizer,
+            learning_rate=learning_rate,
             max_iter=max_iter,
             tol=tol,
             train_blocks=train_blocks,

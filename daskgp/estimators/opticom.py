@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import scaling, sparsegrid
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, SettingError, shown
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import Effects, among
 from daskgp.estimators.inputs import in_users_units
 from daskgp.estimators.settings import JITTER, choice, positive, whole
 from daskgp.flow import io, rounds
@@ -56,8 +57,8 @@ class OptiComGP(GaussianProcess):
     train_blocks : int, optional
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.
-    mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, random_state, \
-progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
+random_state, progress
         As in ``SGPR``.
 
     Attributes
@@ -82,6 +83,10 @@ progress
 
     model_name: ClassVar[str] = "opticom"
     inputs_label: ClassVar[str] = "grid points"
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "ridge": (among("weights", "projection", "paper"),),
+    }
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ progress
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "l-bfgs",
+        learning_rate: float = 0.05,
         max_iter: int = 100,
         tol: float = 1e-6,
         train_blocks: int | None = None,
@@ -118,6 +124,7 @@ progress
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.train_blocks = train_blocks
@@ -174,7 +181,7 @@ progress
             box = np.asarray(self.bounds, np.float64)
         except (TypeError, ValueError) as error:
             raise SettingError(
-                f"bounds={self.bounds!r}: give a lowest and a highest number for each feature"
+                f"bounds={shown(self.bounds)}: give a lowest and a highest number for each feature"
             ) from error
         if box.shape != (d, 2):
             raise InputError(

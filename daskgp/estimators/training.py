@@ -130,7 +130,12 @@ def maximise(
     """
     assert estimator.optimizer is not None
     settings = train.Training(
-        estimator.optimizer, estimator.max_iter, tol, progress=estimator.progress, **more
+        estimator.optimizer,
+        estimator.max_iter,
+        tol,
+        estimator.learning_rate,
+        progress=estimator.progress,
+        **more,
     )
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
