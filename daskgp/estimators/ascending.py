@@ -13,7 +13,7 @@ from dask import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, scaling
-from daskgp.errors import NumericalError, SettingError
+from daskgp.errors import NumericalError, SettingError, shown
 from daskgp.estimators import subset, training
 from daskgp.estimators.batched import AVERAGE_FROM, BATCH_ROWS, POWERS, Batched
 from daskgp.estimators.learning import Bases, Learning
@@ -215,7 +215,7 @@ class Ascending(Batched):
         solved = self.solved_
         if self.likelihood != self._likelihood_name:
             raise SettingError(
-                f"likelihood={self.likelihood!r}: the model learns with "
+                f"likelihood={shown(self.likelihood)}: the model learns with "
                 f"{self._likelihood_name!r}, which only fit changes: set it back or call fit"
             )
         found = self.likelihood_

@@ -12,7 +12,7 @@ from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
 from daskgp import likelihoods, scaling
-from daskgp.errors import InputError, MemoryRunError, SettingError
+from daskgp.errors import InputError, MemoryRunError, SettingError, shown
 from daskgp.estimators import measuring, subset
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.effects import TRAINED, Effects, Needs, among, given
@@ -202,7 +202,7 @@ class Batched(GaussianProcess):
         if self._hyperparameters == "subset" and self.likelihood != "gaussian":
             raise SettingError(
                 f"hyperparameters='subset' takes the evidence of a Gaussian likelihood, not of "
-                f"{self.likelihood!r}: choose 'bound'"
+                f"{shown(self.likelihood)}: choose 'bound'"
             )
         whole("patience", self.patience, 1)
         whole("check_every", self.check_every, 1)
@@ -215,7 +215,7 @@ class Batched(GaussianProcess):
             share("validation", self.validation)
             if self.validation > 0.5:
                 raise SettingError(
-                    f"validation={self.validation!r}: hold out at most half of the rows, 0.5"
+                    f"validation={shown(self.validation)}: hold out at most half of the rows, 0.5"
                 )
             if self.check_every > self.max_iter:
                 raise SettingError(
@@ -230,7 +230,7 @@ class Batched(GaussianProcess):
         if found.discrete and self.mean == "linear":
             raise SettingError(
                 f"mean='linear' is least squares of measured targets: with likelihood="
-                f"{self.likelihood!r} choose 'constant' or 'zero'"
+                f"{shown(self.likelihood)} choose 'constant' or 'zero'"
             )
 
     # -- plans -----------------------------------------------------------------------------------

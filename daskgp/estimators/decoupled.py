@@ -290,7 +290,7 @@ class DecoupledGP(VariationalGP):
 
     def _check(self) -> None:
         super()._check()
-        if self.basis != "kernel" and not isinstance(self._kernel(), RBF):
+        if self.basis != "kernel" and type(self._kernel()) is not RBF:
             raise SettingError(
                 f"basis={self.basis!r} needs an RBF kernel, not {type(self._kernel()).__name__}: "
                 "choose kernel='rbf(ard=true)' or basis='kernel'"

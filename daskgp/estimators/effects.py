@@ -60,7 +60,7 @@ def chosen(setting: str, *ways: str) -> Needs:
 
 WAYS = ("greedy", "kmeans", "random")
 ADAM = among("optimizer", "adam")
-TRAINED = Needs("optimizer", lambda found: found.optimizer is not None, "choose optimizer='adam'")
+TRAINED = Needs("optimizer", lambda found: found.optimizer is not None, "choose an optimizer")
 
 
 def idle(estimator: Method) -> dict[str, Needs]:

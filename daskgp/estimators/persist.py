@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskgp import kernels
-from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
+from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError, shown
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
@@ -100,7 +100,7 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
     """
     if device not in (None, *CHOICES["device"]):
         raise SettingError(
-            f"device={device!r}: choose one of {', '.join(map(repr, CHOICES['device']))}"
+            f"device={shown(device)}: choose one of {', '.join(map(repr, CHOICES['device']))}"
         )
     found = stores.read(str(url))
     try:
@@ -186,7 +186,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         if isinstance(value, str | bool | int | float | None):
             settings[name] = value
         elif isinstance(value, Kernel):
-            settings[name] = {"kernel": value.to_dict()}
+            settings[name] = {"kernel": kernels.describe(value)}
         elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             settings[name] = list(value)
         else:
@@ -196,7 +196,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "method": solved.model.name,
         "model_settings": vars(solved.model),
         "settings": settings,
-        "kernel": solved.theta.kernel.to_dict(),
+        "kernel": kernels.describe(solved.theta.kernel),
         "noise_variance": solved.theta.noise_variance,
         "feature_names": list(solved.feature_names),
         "target_names": list(solved.target_names),

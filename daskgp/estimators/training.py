@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dask
 import numpy as np
 
-from daskgp import scaling, selection, train
+from daskgp import kernels, scaling, selection, train
 from daskgp.estimators.settings import whole
 from daskgp.flow import partition, rounds
 from daskgp.flow.io import checkpoints
@@ -183,7 +183,9 @@ def run_identity(
 
 def _identity(setting: Any) -> str:
     """Text that differs where a setting does; the repr of a long array leaves out its middle."""
-    plain = setting is None or isinstance(setting, str | bool | int | float | Kernel)
+    if isinstance(setting, Kernel):
+        return kernels.identity(setting)
+    plain = setting is None or isinstance(setting, str | bool | int | float)
     return repr(setting) if plain else str(dask.base.tokenize(setting))
 
 

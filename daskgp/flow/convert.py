@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskgp.errors import InputError
+from daskgp.errors import InputError, shown
 from daskgp.flow import io
 from daskgp.flow.io import groups
 from daskgp.flow.tables import Names, Table, check_known, open_table
@@ -94,7 +94,7 @@ def convert(
 def _distinct(what: str, given: str | Sequence[str]) -> Names:
     names = (given,) if isinstance(given, str) else tuple(str(name) for name in given)
     if not all(names) or not names or len(set(names)) < len(names):
-        raise InputError(f"{what} is {', '.join(names)!r}: give one or more different names")
+        raise InputError(f"{what} is {shown(', '.join(names))}: give one or more different names")
     return names
 
 

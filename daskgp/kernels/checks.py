@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace, to_host
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, SettingError, shown
 from daskgp.typing import Array
 
 
@@ -124,10 +124,10 @@ def read_only(K: Array) -> Array:
 def positive(value: Any, name: str) -> float:
     """A positive finite number, else SettingError."""
     if isinstance(value, bool | str) or not np.isscalar(value):
-        raise SettingError(f"{name} must be a positive number, not {value!r}")
+        raise SettingError(f"{name} must be a positive number, not {shown(value)}")
     number = float(value)  # type: ignore[arg-type]
     if not (math.isfinite(number) and number > 0):
-        raise SettingError(f"{name} must be positive and finite, not {value!r}")
+        raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
     return number
 
 
@@ -136,7 +136,7 @@ def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     if np.ndim(value) == 0:
         return positive(value.item() if isinstance(value, np.ndarray) else value, name)
     if np.ndim(value) != 1 or not len(value):
-        raise SettingError(f"{name} must be a number or one number a dimension, not {value!r}")
+        raise SettingError(f"{name} must be a number or one number a dimension, not {shown(value)}")
     return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
 
 
@@ -148,7 +148,7 @@ def dimensions(value: Any, name: str) -> tuple[int, ...] | None:
     whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in dims)
     if not (dims and whole and min(dims) >= 0 and len(set(dims)) == len(dims)):
         raise SettingError(
-            f"active_dims of {name} must be distinct column numbers from 0, not {value!r}"
+            f"active_dims of {name} must be distinct column numbers from 0, not {shown(value)}"
         )
     return tuple(int(v) for v in dims)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from daskgp.backend import namespace, number
-from daskgp.errors import SettingError
+from daskgp.errors import SettingError, shown
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
     Inputs,
@@ -26,6 +26,9 @@ from daskgp.kernels.checks import (
 from daskgp.kernels.linear import Constant
 from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.typing import Array
+
+COMPOSITES: dict[str, type[Kernel]] = {}
+"""Classes of sums and products by name."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Composite(Kernel):
 
     parts: tuple[Kernel, ...]
 
-    name: ClassVar[str]
+    _known: ClassVar[dict[str, type[Kernel]]] = COMPOSITES
     _spare: ClassVar[int] = 0
     """Tiles that the gradient takes beyond K and those of the parts."""
 
@@ -50,7 +53,7 @@ class Composite(Kernel):
             raise SettingError(f"a {self.name} of kernels needs at least one part")
         for part in self.parts:
             if not isinstance(part, Kernel):
-                raise SettingError(f"a {self.name} of kernels cannot hold {part!r}")
+                raise SettingError(f"a {self.name} of kernels cannot hold {shown(part)}")
 
     @classmethod
     def of(cls, *parts: Kernel | float) -> Self:
@@ -81,6 +84,7 @@ class Composite(Kernel):
         return type(self)(tuple(part.resolve(median, distance) for part in self.parts))
 
     def to_dict(self) -> dict[str, Any]:
+        self._check_registered()
         return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
 
     @abstractmethod
@@ -312,3 +316,6 @@ class Product(Composite):
             if j != i:
                 out *= value
         return out
+
+
+COMPOSITES |= {Sum.name: Sum, Product.name: Product}

@@ -141,14 +141,6 @@ class Linear(Kernel):
         self._check_dims(len(median))
         return self
 
-    def to_dict(self) -> dict[str, Any]:
-        many = isinstance(self.variance, tuple)
-        return {
-            "kernel": self.name,
-            "variance": list(self.variance) if many else self.variance,  # type: ignore[arg-type]
-            "active_dims": None if self.active_dims is None else list(self.active_dims),
-        }
-
     def _columns(self, X: Array) -> Array:
         self._check_dims(X.shape[1])
         return select_columns(X, self.active_dims, "Linear")
@@ -235,9 +227,6 @@ class Constant(Kernel):
 
     def resolve(self, median: np.ndarray, distance: float) -> Constant:
         return self
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kernel": self.name, "variance": self.variance}
 
     def _by_log(self, cotangent: Array) -> np.ndarray:
         return np.array([self.variance * number(cotangent.sum(dtype=np.float64))])

@@ -108,16 +108,6 @@ class Stationary(Radial):
             scale = tuple(map(float, np.broadcast_to(scale, here.shape)))
         return replaced(self, lengthscale=scale)
 
-    def to_dict(self) -> dict[str, Any]:
-        scale = self.lengthscale
-        return {
-            "kernel": self.name,
-            "lengthscale": list(scale) if isinstance(scale, tuple) else scale,
-            "variance": self.variance,
-            "ard": self.ard,
-            "active_dims": None if self.active_dims is None else list(self.active_dims),
-        }
-
     def _active(self, values: np.ndarray) -> np.ndarray:
         """The active entries of one value a dimension."""
         values = np.asarray(values, dtype=np.float64)
@@ -245,9 +235,6 @@ class RationalQuadratic(Stationary):
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
         return np.vstack([super().log_bounds(spread), np.log([ALPHA_BOUNDS])])
-
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"alpha": self.alpha}
 
     @property
     def _shape(self) -> float:

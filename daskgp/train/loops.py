@@ -13,7 +13,7 @@ import numpy as np
 from rich.progress import TextColumn
 from scipy.optimize import minimize
 
-from daskgp.errors import NumericalError, SettingError, StoreError
+from daskgp.errors import NumericalError, SettingError, StoreError, shown
 from daskgp.flow.progress import ShowProgress, progress_bar, wants_progress
 from daskgp.typing import OptimizerName
 
@@ -195,7 +195,7 @@ def maximise(
     run = {"l-bfgs": _lbfgs, "adam": _adam}.get(training.optimizer)
     if run is None:
         raise SettingError(
-            f"unknown optimizer {training.optimizer!r}: choose 'l-bfgs', 'adam' or None"
+            f"unknown optimizer {shown(training.optimizer)}: choose 'l-bfgs', 'adam' or None"
         )
     evaluator = _Evaluator(evaluate, tape, scale)
     with keep_diary(describe, training.max_iter, training.progress) as diary:
