@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from daskgp.errors import DeviceError, DeviceMemoryError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.typing import Array
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ import numpy as np
 from scipy import special as host_special
 
 from daskgp.backend import namespace, number, special
-from daskgp.errors import InputError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
 
 NODES = 32

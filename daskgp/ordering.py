@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from daskgp.errors import InputError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
 
 RANDOM = "random"
 NEARBY_KINDS = ("hilbert", "pca", "kmeans")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from daskgp import metrics
-from daskgp.errors import InputError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 
 MIN_SAMPLE, CANDIDATES = 2_000, 8

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 import numpy as np
 
 from daskgp import kernels
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 
 if TYPE_CHECKING:
     from daskgp.estimators import GaussianProcess

@@ -13,7 +13,8 @@ from dask import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, scaling
-from daskgp.errors import NumericalError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators import subset, training
 from daskgp.estimators.batched import AVERAGE_FROM, BATCH_ROWS, POWERS, Batched
 from daskgp.estimators.learning import Bases, Learning

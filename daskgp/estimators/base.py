@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import scaling
-from daskgp.errors import InputError, MemoryRunError, RunError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.planned import Planned

@@ -12,7 +12,8 @@ from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
 from daskgp import likelihoods, scaling
-from daskgp.errors import InputError, MemoryRunError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import measuring, subset
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.effects import TRAINED, Effects, Needs, among, given

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 
 if TYPE_CHECKING:
     from daskgp.estimators.method import Method

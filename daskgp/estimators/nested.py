@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 from daskgp.estimators.settings import kernel_of
 from daskgp.kernels import Kernel
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import scaling, sparsegrid
-from daskgp.errors import InputError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.effects import Effects, among
 from daskgp.estimators.inputs import in_users_units

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskgp import kernels
-from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError, shown
+from daskgp.checks import shown
+from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
@@ -31,6 +32,7 @@ from daskgp.flow.nearby import Nearby, open_nearby
 from daskgp.flow.solved import Solved
 from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe
 from daskgp.model import Theta, Want
 from daskgp.models import by_name, cggp
 from daskgp.scaling import Scaling
@@ -186,7 +188,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         if isinstance(value, str | bool | int | float | None):
             settings[name] = value
         elif isinstance(value, Kernel):
-            settings[name] = {"kernel": kernels.describe(value)}
+            settings[name] = {"kernel": describe(value)}
         elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             settings[name] = list(value)
         else:
@@ -196,7 +198,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "method": solved.model.name,
         "model_settings": vars(solved.model),
         "settings": settings,
-        "kernel": kernels.describe(solved.theta.kernel),
+        "kernel": describe(solved.theta.kernel),
         "noise_variance": solved.theta.noise_variance,
         "feature_names": list(solved.feature_names),
         "target_names": list(solved.target_names),

@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from daskgp import kernels, likelihoods
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 from daskgp.estimators import effects
 from daskgp.kernels import Kernel
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dask
 import numpy as np
 
-from daskgp import kernels, scaling, selection, train
+from daskgp import scaling, selection, train
 from daskgp.estimators.settings import whole
 from daskgp.flow import partition, rounds
 from daskgp.flow.io import checkpoints
 from daskgp.flow.io.checkpoints import Place
 from daskgp.kernels import Kernel
+from daskgp.kernels.registry import identity
 from daskgp.model import Theta
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def run_identity(
 def _identity(setting: Any) -> str:
     """Text that differs where a setting does; the repr of a long array leaves out its middle."""
     if isinstance(setting, Kernel):
-        return kernels.identity(setting)
+        return identity(setting)
     plain = setting is None or isinstance(setting, str | bool | int | float)
     return repr(setting) if plain else str(dask.base.tokenize(setting))
 

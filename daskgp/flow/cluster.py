@@ -25,7 +25,8 @@ from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.backend import check_device, resolve_device
-from daskgp.errors import InputError, MemoryRunError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, MemoryRunError
 from daskgp.flow import gpus, lasting, recovery, tls, versions
 from daskgp.flow.process import freed_memory_is_kept as freed_memory_is_kept
 from daskgp.flow.process import memory_is_kept

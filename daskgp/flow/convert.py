@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskgp.errors import InputError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError
 from daskgp.flow import io
 from daskgp.flow.io import groups
 from daskgp.flow.tables import Names, Table, check_known, open_table

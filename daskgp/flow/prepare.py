@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp import ordering, scaling
-from daskgp.errors import InputError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
 from daskgp.flow import io, partition, sorting, visible
 from daskgp.flow.cluster import Executor
 from daskgp.flow.io import groups, prepared

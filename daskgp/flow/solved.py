@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from daskgp import backend, kernels
+from daskgp import backend
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.flow import devices, io, supports
 from daskgp.flow.io.reading import check_table, unmasked
@@ -17,6 +17,7 @@ from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe, identity
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
 from daskgp.models import cggp
@@ -310,9 +311,9 @@ def _one_after_another(found: list[Moments]) -> Moments:
 def _identity(kernel: Kernel) -> Any:
     """Return the description of a kernel, or text that tells one that has none."""
     try:
-        return kernels.describe(kernel)
+        return describe(kernel)
     except SettingError:
-        return kernels.identity(kernel)
+        return identity(kernel)
 
 
 def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:

@@ -10,7 +10,7 @@ from daskgp.kernels.compose import Product, Sum
 from daskgp.kernels.linear import Constant, Linear
 from daskgp.kernels.matern import Matern12, Matern32, Matern52
 from daskgp.kernels.periodic import Periodic
-from daskgp.kernels.registry import describe, from_dict, identity, parse, register
+from daskgp.kernels.registry import from_dict, parse, register
 from daskgp.kernels.stationary import RBF, RationalQuadratic
 
 __all__ = [
@@ -28,9 +28,7 @@ __all__ = [
     "Pullback",
     "RationalQuadratic",
     "Sum",
-    "describe",
     "from_dict",
-    "identity",
     "parse",
     "register",
 ]

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from daskgp.backend import namespace, number
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
     Inputs,

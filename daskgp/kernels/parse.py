@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from daskgp.errors import SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.compose import Product, Sum
 from daskgp.kernels.linear import Constant

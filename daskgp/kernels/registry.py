@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daskgp.errors import InputError, SettingError, shown
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import REGISTRY, Kernel
 from daskgp.kernels.compose import COMPOSITES
 from daskgp.kernels.linear import Constant, Linear
@@ -146,7 +147,8 @@ def _from_dict(description: Any, levels: int) -> Kernel:
     if not levels:
         raise SettingError(f"sums and products of kernels are nested more than {DEEPEST} deep")
     if not isinstance(description, dict) or "kernel" not in description:
-        raise SettingError(f"{shown(description)} does not describe a kernel: no 'kernel' entry")
+        seen = shown(description)
+        raise SettingError(f"{seen} does not describe a kernel: it has no 'kernel' entry")
     settings = dict(description)
     name = settings.pop("kernel")
     if isinstance(name, str) and name in COMPOSITES:

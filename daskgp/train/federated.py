@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
-from daskgp.errors import SettingError, StoreError, shown
+from daskgp.checks import shown
+from daskgp.errors import SettingError, StoreError
 from daskgp.flow.progress import ShowProgress
 from daskgp.train.loops import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
 from daskgp.train.updates import Notes, State, Updates, evaluate_all

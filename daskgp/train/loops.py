@@ -13,7 +13,8 @@ import numpy as np
 from rich.progress import TextColumn
 from scipy.optimize import minimize
 
-from daskgp.errors import NumericalError, SettingError, StoreError, shown
+from daskgp.checks import shown
+from daskgp.errors import NumericalError, SettingError, StoreError
 from daskgp.flow.progress import ShowProgress, progress_bar, wants_progress
 from daskgp.typing import OptimizerName
 
