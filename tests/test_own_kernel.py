@@ -93,7 +93,7 @@ def test_workers_get_the_class_by_its_module(page):
         "    kernel = cosine.Cosine(0.5)\n"
         "    settings = dict(n_inducing=9, optimizer=None, device='cpu')\n"
         "    here = daskgp.SGPR(kernel, **settings).fit(x, x[:, 0]).predict(x)\n"
-        "    with daskgp.connect(workers=1):\n"
+        "    with daskgp.connect(n_workers=1):\n"
         "        there = daskgp.SGPR(kernel, **settings).fit(x, x[:, 0]).predict(x)\n"
         "    np.testing.assert_array_equal(here, there)\n"
     )

@@ -55,8 +55,9 @@ def given(setting: str) -> Needs:
 
 def chosen(setting: str, *ways: str) -> Needs:
     """Need a setting to be a way of choosing, not the things themselves."""
-    holds = among(setting, *ways)
-    return holds._replace(holds=lambda found: isinstance(getattr(found, setting), str))
+    return among(setting, *ways)._replace(
+        holds=lambda found: isinstance(getattr(found, setting), str | None)
+    )
 
 
 WAYS = ("greedy", "kmeans", "random")
