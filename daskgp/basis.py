@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace, number, to_host
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import RBF, Kernel, KernelGradient
 from daskgp.kernels.base import checked_weights
@@ -245,7 +246,7 @@ class Multiscale(Basis):
             )
         if kernel.active_dims is not None:
             raise SettingError(
-                f"{needs}: this one has active_dims={kernel.active_dims}, leave them out"
+                f"{needs}: this one has active_dims={shown(kernel.active_dims)}, leave them out"
             )
 
     @property

@@ -33,8 +33,8 @@ SMALL = {
     "markov_order": 1,
     "max_iter": 3,
 }
-OWN = dict.fromkeys(("lma", "pic", "sgpr", "ssgp", "opticom"), {"block_rows": 12})
-OWN |= dict.fromkeys(("decoupled", "svgp"), {"batch_rows": 30})
+OWN = {name: {"block_rows": 12} for name in ("lma", "pic", "sgpr", "ssgp", "opticom")}
+OWN |= {name: {"batch_rows": 30} for name in ("decoupled", "svgp")}
 """What makes each estimator small."""
 
 OTHER = {
@@ -184,9 +184,8 @@ def contexts(name):
     for setting in set(usual) & set(CHOICES) - {"device", "dtype", "progress", "gradients"}:
         for value in CHOICES[setting]:
             wrong = setting == "optimizer" and usual[setting] == "adam" and value is not None
-            if value is not usual[setting] and value != usual[setting] and not wrong:
-                if (name, setting) not in FLAWED:
-                    yield {setting: value}
+            if value != usual[setting] and not wrong and (name, setting) not in FLAWED:
+                yield {setting: value}
     yield from CONTEXTS.get(name, ())
 
 
@@ -233,7 +232,6 @@ def test_every_setting_changes_something_or_is_refused(name):
             try:
                 after = outcome(name, {**settings, setting: value})
             except (SettingError, InputError) as error:
-                assert "\n" not in str(error)
                 if str(error).startswith(f"{setting}=") and "has no effect with" in str(error):
                     refused.add(setting)
                 continue
@@ -321,7 +319,6 @@ MANY = {
     "list": list(range(10_000)),
     "nested": [[float(i), [i] * 9] for i in range(10_000)],
     "text": "x" * 10_000,
-    "integer": 10**4_000,
     "table": np.zeros((100, 100)),
 }
 
@@ -331,6 +328,8 @@ MANY = {
 def test_ten_thousand_numbers_are_never_printed_whole(name, what):
     kind = ESTIMATORS[name]
     for setting in inspect.signature(kind).parameters:
+        if setting == "store" and what == "text":
+            continue  # a path may be long
         model = kind(**{setting: MANY[what]})
         for act in (model.plan, model.fit):
             with pytest.raises(InputError) as error:
@@ -344,14 +343,8 @@ def test_kernels_never_print_ten_thousand_numbers(kind, what):
     for setting in inspect.signature(kind).parameters:
         if setting == "ard":
             continue
-        try:
-            kernel = kind(**{setting: MANY[what]})
-        except InputError as error:
-            assert "\n" not in str(error)
-            assert len(str(error)) < 300
-            continue
         with pytest.raises(InputError) as error:
-            daskgp.ExactGP(kernel).fit(X[:20], Y[:20])
+            daskgp.ExactGP(kind(**{setting: MANY[what]})).fit(X[:20], Y[:20])
         one_line(error)
 
 

@@ -119,9 +119,9 @@ class CGGP(GaussianProcess):
     def _solve_steps(self) -> int:
         return self.n_iter_ + 1  # and the residual
 
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+    def _plan(self, rows: io.Rows) -> planning.Plan:
         positive("solver_tol", self.solver_tol)
-        super()._refuse(rows, executor)
+        return super()._plan(rows)
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
         return max(block_rows, min(n, acting.HELD_POINTS)), n, 1

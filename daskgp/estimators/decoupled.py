@@ -245,7 +245,7 @@ class DecoupledGP(VariationalGP):
 
     @property
     def _natural(self) -> Any:
-        if self.natural != "auto":
+        if not isinstance(self.natural, str) or self.natural != "auto":
             return self.natural
         return 0.1 if self.parametrization == "hybrid" else None
 

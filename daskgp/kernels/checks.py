@@ -95,7 +95,7 @@ def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
     """InputError unless every active dimension is one of d columns."""
     if active_dims is not None and max(active_dims) >= d:
         raise InputError(
-            f"{name} has active_dims={active_dims}, the inputs have {d} columns: "
+            f"{name} has active_dims={shown(active_dims)}, the inputs have {d} columns: "
             f"dimensions count from 0 to {d - 1}"
         )
 
@@ -126,7 +126,10 @@ def positive(value: Any, name: str) -> float:
     """A positive finite number, else SettingError."""
     if isinstance(value, bool | str) or not np.isscalar(value):
         raise SettingError(f"{name} must be a positive number, not {shown(value)}")
-    number = float(value)  # type: ignore[arg-type]
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
     return number
@@ -134,9 +137,13 @@ def positive(value: Any, name: str) -> float:
 
 def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     """A positive number or a non-empty tuple of them, else SettingError."""
-    if np.ndim(value) == 0:
+    try:
+        dimension = np.ndim(value)
+    except ValueError:  # lists of different lengths
+        dimension = 2
+    if dimension == 0:
         return positive(value.item() if isinstance(value, np.ndarray) else value, name)
-    if np.ndim(value) != 1 or not len(value):
+    if dimension != 1 or not len(value):
         raise SettingError(f"{name} must be a number or one number a dimension, not {shown(value)}")
     return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
 
