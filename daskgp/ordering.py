@@ -283,7 +283,7 @@ def _unknown(name: object, names: tuple[str, ...]) -> str:
     meant = f" (did you mean {close[0]!r}?)" if close else ""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return (
-        f"order {name!r} is none of {', '.join(('auto', *KINDS))} and no column{meant}; "
+        f"order {shown(name)} is none of {', '.join(('auto', *KINDS))} and no column{meant}; "
         f"X has {', '.join(names[:20])}{more}"
     )
 

@@ -221,7 +221,13 @@ def one_line(error):
     return text
 
 
-@every
+LONG = {"experts", "decoupled", "svgp", "cagp", "lma"}
+"""Estimators with so many settings that all of them beside all choices take minutes."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in ESTIMATORS]
+)
 def test_every_setting_changes_something_or_is_refused(name):
     kind, refused, tried = ESTIMATORS[name], set(), set()
     for context in contexts(name):
