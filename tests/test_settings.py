@@ -34,7 +34,7 @@ SMALL = {
     "max_iter": 3,
 }
 OWN = {name: {"block_rows": 12} for name in ("lma", "pic", "sgpr", "ssgp", "opticom")}
-OWN |= {name: {"batch_rows": 30} for name in ("decoupled", "svgp")}
+OWN |= {name: {"batch_rows": 30} for name in ("decoupled", "svgp")} | {"cggp": {"max_iter": 30}}
 """What makes each estimator small."""
 
 OTHER = {
