@@ -236,7 +236,7 @@ def test_every_setting_changes_something_or_is_refused(name):
         for setting in set(effects.defaults(kind)) - set(context) - set(ELSEWHERE):
             value = BY_ESTIMATOR.get((name, setting), OTHER[setting])
             try:
-                after = outcome(name, {**settings, setting: value})
+                after = outcome(name, begun(name, {**context, setting: value}))
             except (SettingError, InputError) as error:
                 if str(error).startswith(f"{setting}=") and "has no effect with" in str(error):
                     refused.add(setting)
