@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
+from daskgp.checks import shown
 from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.typing import Array
 
@@ -119,7 +120,7 @@ def resolve_device(device: str) -> str:
 def check_device(device: str) -> None:
     """SettingError for a device that is none of the three."""
     if device not in ("auto", "cpu", "gpu"):
-        raise SettingError(f"device must be 'auto', 'cpu' or 'gpu', not {device!r}")
+        raise SettingError(f"device must be 'auto', 'cpu' or 'gpu', not {shown(device)}")
 
 
 def why_no_gpu() -> str:

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace, number, to_host
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import RBF, Kernel, KernelGradient
 from daskgp.kernels.base import checked_weights
@@ -239,13 +240,13 @@ class Multiscale(Basis):
 
     def __post_init__(self) -> None:
         kernel, needs = self.kernel, 'basis="generalized" needs an RBF kernel'
-        if not isinstance(kernel, RBF):
+        if type(kernel) is not RBF:  # a class derived from it has another formula
             raise SettingError(
                 f'{needs}: {type(kernel).__name__} is none, basis="kernel" takes any kernel'
             )
         if kernel.active_dims is not None:
             raise SettingError(
-                f"{needs}: this one has active_dims={kernel.active_dims}, leave them out"
+                f"{needs}: this one has active_dims={shown(kernel.active_dims)}, leave them out"
             )
 
     @property

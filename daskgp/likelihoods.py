@@ -21,6 +21,7 @@ import numpy as np
 from scipy import special as host_special
 
 from daskgp.backend import namespace, number, special
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
 
@@ -326,7 +327,9 @@ class Bernoulli(Likelihood):
 
     def __post_init__(self) -> None:
         if self.link not in ("probit", "logit"):
-            raise SettingError(f"link of Bernoulli must be 'probit' or 'logit', not {self.link!r}")
+            raise SettingError(
+                f"link of Bernoulli must be 'probit' or 'logit', not {shown(self.link)}"
+            )
 
     @property
     def name(self) -> str:
@@ -471,10 +474,10 @@ def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = Non
 def _positive(value: Any, name: str) -> float:
     """A positive finite number, else SettingError."""
     if isinstance(value, bool | str) or not np.isscalar(value):
-        raise SettingError(f"{name} must be a positive number, not {value!r}")
+        raise SettingError(f"{name} must be a positive number, not {shown(value)}")
     number = float(value)  # type: ignore[arg-type]
     if not (math.isfinite(number) and number > 0):
-        raise SettingError(f"{name} must be positive and finite, not {value!r}")
+        raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
     return number
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 
 RANDOM = "random"
@@ -268,7 +269,7 @@ def _named(order: str | Sequence[str], names: tuple[str, ...]) -> list[int]:
     texts = all(isinstance(name, str) for name in wanted)
     if not texts or not 1 <= len(wanted) <= MAX_LEADING or len(set(wanted)) < len(wanted):
         raise SettingError(
-            f"order={order!r}: name 1 to {MAX_LEADING} different columns of "
+            f"order={shown(order)}: name 1 to {MAX_LEADING} different columns of "
             f"{', '.join(names)}, or one of {', '.join(map(repr, ('auto', *KINDS)))}"
         )
     for name in wanted:
@@ -282,7 +283,7 @@ def _unknown(name: object, names: tuple[str, ...]) -> str:
     meant = f" (did you mean {close[0]!r}?)" if close else ""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return (
-        f"order {name!r} is none of {', '.join(('auto', *KINDS))} and no column{meant}; "
+        f"order {shown(name)} is none of {', '.join(('auto', *KINDS))} and no column{meant}; "
         f"X has {', '.join(names[:20])}{more}"
     )
 
@@ -292,7 +293,7 @@ def _checked(lengthscales: Sequence[float] | np.ndarray, names: tuple[str, ...])
     try:
         found = np.asarray(lengthscales, np.float64)
     except (ValueError, TypeError) as error:
-        raise SettingError(f"lengthscales={lengthscales!r}: numbers are needed") from error
+        raise SettingError(f"lengthscales={shown(lengthscales)}: numbers are needed") from error
     if found.shape != (len(names),):
         raise SettingError(
             f"lengthscales have shape {found.shape}, one for each of the {len(names)} columns is "

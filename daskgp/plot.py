@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from daskgp import metrics
+from daskgp.checks import shown
 from daskgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -145,11 +146,11 @@ def history(
         raise InputError("history is empty: it has entries after a fit with an optimizer")
     if against not in history[0]:
         there = ", ".join(map(str, history[0]))
-        raise InputError(f"history has no {against!r}: choose against= among {there}")
+        raise InputError(f"history has no {shown(against)}: choose against= among {there}")
     entries = [entry for entry in history if value in entry]
     if not entries:
         there = ", ".join(dict.fromkeys(key for entry in history for key in entry))
-        raise InputError(f"history has no {value!r}: choose value= among {there}")
+        raise InputError(f"history has no {shown(value)}: choose value= among {there}")
     along = np.array([float(entry[against]) for entry in entries])
     drawn = np.array([float(entry[value]) for entry in entries])
     fig, (ax,) = _canvas((6.0, 3.6))

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 
+from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 
@@ -88,7 +89,7 @@ def choose(
     if how == "random":
         return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
     raise SettingError(
-        f"unknown selection {how!r}: choose 'greedy', 'kmeans', 'random' or give an array"
+        f"unknown selection {shown(how)}: choose 'greedy', 'kmeans', 'random' or give an array"
     )
 
 

@@ -22,7 +22,8 @@ from distributed import Client
 
 from daskgp import projection
 from daskgp.errors import InputError
-from daskgp.kernels import Kernel
+from daskgp.kernels import Kernel, KernelGradient
+from daskgp.kernels.weights import Weights
 from daskgp.model import Block, Ensemble, LocalModel, Model, Moments, Theta, Want
 
 STEP = 1e-5
@@ -65,8 +66,9 @@ def central_differences(
 def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-6) -> None:
     """Check a kernel's laws at X (n, d) and Z (m, d), two sets of distinct rows.
 
-    Symmetric with the stated diagonal, positive semi-definite, equal to its pullback's value, and
-    all gradients those of central differences.  Columns that it treats alike are tied.
+    Symmetric with the stated diagonal, positive semi-definite, equal to its pullback's value,
+    sums of weighted columns those of the tile, and all gradients those of central differences.
+    Columns that it treats alike are tied.
     """
     _check_ties(kernel, X, Z)
     K = kernel(X)
@@ -76,12 +78,46 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
     np.testing.assert_allclose(kernel(X, Z), kernel(Z, X).T, rtol=1e-9, atol=1e-12)
     value, pull = kernel.pullback(X, Z)
     np.testing.assert_allclose(value, kernel(X, Z), rtol=1e-13)
+    single = kernel(X.astype(np.float32), Z.astype(np.float32))
+    assert single.dtype == np.float32, "K is not of the inputs' type"
+    out = np.empty_like(value)
+    np.testing.assert_array_equal(kernel(X, Z, out=out), out)
+    np.testing.assert_allclose(out, value, rtol=1e-13)
     bar = np.random.default_rng(0).standard_normal(value.shape)
+    weights = Weights.dense(np.random.default_rng(1).standard_normal((len(X), 2)))
+    np.testing.assert_allclose(
+        kernel.weighted(X, weights, Z), weights.values.T @ value, rtol=1e-6, atol=1e-9
+    )
+    _check_diagonal(kernel, X, np.random.default_rng(2).standard_normal(len(X)), rtol)
+    _check_pullback(kernel, X, Z, bar, pull(bar.copy()), rtol)
+
+
+def _check_diagonal(kernel: Kernel, X: np.ndarray, bar: np.ndarray, rtol: float) -> None:
+    """The gradient of the diagonal is that of central differences."""
+    found = kernel.diag_vjp(X, bar)
+    wanted = central_differences(
+        lambda v: float(bar @ kernel.with_log_parameters(v).diag(X)), kernel.log_parameters
+    )
+    np.testing.assert_allclose(
+        found.log_parameters, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
+    )
+    wanted = central_differences(lambda A: float(bar @ kernel.diag(A)), X)
+    np.testing.assert_allclose(found.X, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal")
+
+
+def _check_pullback(
+    kernel: Kernel,
+    X: np.ndarray,
+    Z: np.ndarray,
+    bar: np.ndarray,
+    found: KernelGradient,
+    rtol: float,
+) -> None:
+    """The gradient of sum(bar * K(X, Z)) is that of central differences."""
 
     def contracted(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> float:
         return float((bar * kernel(X, Z)).sum())
 
-    found = pull(bar.copy())
     scale = rtol * max(1.0, float(np.abs(bar).sum()) ** 0.5)
     for what, gradient, wanted in (
         (

@@ -33,12 +33,13 @@ def main(rows=300, number=16, steps=(0, 1, 2, 4, 8, 16, 32), path=None, seed=1):
     for name, choice in ACTIONS.items():
         distance[name], bound[name] = np.empty(len(steps)), np.empty(len(steps))
         for i, most in enumerate(steps):  # a fit begins as one that was allowed fewer steps
+            training = {"optimizer": "l-bfgs", "max_iter": most} if most else {"optimizer": None}
+            if most and choice.get("actions") in ("cg", "eigen"):
+                training["refreshes"] = 1
             model = daskgp.CaGP(
                 kernels.RBF(lengthscale=0.5),
                 n_actions=number,
-                optimizer="l-bfgs" if most else None,
-                max_iter=max(most, 1),
-                refreshes=1,
+                **training,
                 mean="zero",
                 standardize=False,
                 progress=False,

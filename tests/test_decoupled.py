@@ -15,6 +15,7 @@ import xarray as xr
 import zarr
 from commands import dataset, invoke, refused, rows, start, stop_when, succeed
 from distributed import Client, LocalCluster
+from effective import effective
 from logs import warnings_in
 from sklearn.base import clone
 
@@ -32,29 +33,34 @@ N, STEP = 120, 30
 SMALL = {"batch_rows": 32, "n_added": 12, "max_iter": 12, "block_rows": STEP, "progress": False}
 WIDE = {"n_mean": 40, "n_covariance": 10, "n_subset": 60}
 KINDS = {
-    "decoupled": DecoupledGP(**SMALL, **WIDE),
-    "bound": DecoupledGP(**SMALL, **WIDE, hyperparameters="bound"),
-    "generalized": DecoupledGP(**SMALL, **WIDE, basis="generalized", train_mean_points=True),
-    "direct": DecoupledGP(**SMALL, **WIDE, parametrization="direct", hyperparameters="bound"),
-    "apart": DecoupledGP(
-        **SMALL, **WIDE, parametrization="direct", share=False, hyperparameters="bound"
+    "decoupled": effective(DecoupledGP, **SMALL, **WIDE),
+    "bound": effective(DecoupledGP, **SMALL, **WIDE, hyperparameters="bound"),
+    "generalized": effective(
+        DecoupledGP, **SMALL, **WIDE, basis="generalized", train_mean_points=True
     ),
-    "jacobi": DecoupledGP(**SMALL, **WIDE, precondition="jacobi"),
-    "few columns": DecoupledGP(**SMALL, **WIDE, n_columns=8, precondition=None),
-    "stream": DecoupledGP(**SMALL, **WIDE, inducing="stream"),
-    "student-t": DecoupledGP(**SMALL, **WIDE, likelihood="student-t"),
-    "poisson": DecoupledGP(**SMALL, **WIDE, likelihood="poisson"),
-    "svgp": SVGP(**SMALL, n_inducing=10),
-    "adam": SVGP(**SMALL, n_inducing=10, natural=None),
-    "svgp stream": SVGP(**SMALL, n_inducing=20, inducing="stream"),
-    "bernoulli": SVGP(**SMALL, n_inducing=10, likelihood="bernoulli"),
+    "direct": effective(
+        DecoupledGP, **SMALL, **WIDE, parametrization="direct", hyperparameters="bound"
+    ),
+    "apart": effective(
+        DecoupledGP, **SMALL, **WIDE, parametrization="direct", share=False, hyperparameters="bound"
+    ),
+    "jacobi": effective(DecoupledGP, **SMALL, **WIDE, precondition="jacobi"),
+    "few columns": effective(DecoupledGP, **SMALL, **WIDE, n_columns=8, precondition=None),
+    "stream": effective(DecoupledGP, **SMALL, **WIDE, inducing="stream"),
+    "student-t": effective(DecoupledGP, **SMALL, **WIDE, likelihood="student-t"),
+    "poisson": effective(DecoupledGP, **SMALL, **WIDE, likelihood="poisson"),
+    "svgp": effective(SVGP, **SMALL, n_inducing=10),
+    "adam": effective(SVGP, **SMALL, n_inducing=10, natural=None),
+    "svgp stream": effective(SVGP, **SMALL, n_inducing=20, inducing="stream"),
+    "bernoulli": effective(SVGP, **SMALL, n_inducing=10, likelihood="bernoulli"),
 }
 every = pytest.mark.parametrize("kind", KINDS)
 most = pytest.mark.parametrize("kind", ["decoupled", "direct", "poisson", "svgp"])
 
 
 def made(kind, **more):
-    return clone(KINDS[kind]).set_params(**more)
+    settings = KINDS[kind].get_params(deep=False) | more
+    return effective(type(KINDS[kind]), **settings)
 
 
 def targets(kind, y):
@@ -127,9 +133,9 @@ def test_svgp_comes_near_the_bound_of_sgpr():
     wanted, untrained = made.fit(X, y), clone(made).set_params(optimizer=None).fit(X, y)
     settings = {"n_inducing": 30, "batch_rows": 150, "max_iter": 150}
     there = {"kernel": wanted.kernel_, "noise_variance": wanted.noise_variance_}
-    model = SVGP(**settings, **there).fit(X, y)  # q from nothing, and all else goes on
+    model = effective(SVGP, **settings, **there).fit(X, y)  # q from nothing, and all else goes on
     assert model.objective_ == pytest.approx(wanted.objective_, rel=0.01)
-    model = SVGP(**settings, learning_rate=0.1).fit(X, y)
+    model = effective(SVGP, **settings, learning_rate=0.1).fit(X, y)
     gap = wanted.objective_ - untrained.objective_
     assert gap > 200
     assert untrained.objective_ + 0.5 * gap < model.objective_ < wanted.objective_
@@ -151,8 +157,8 @@ def test_many_functions_of_the_mean_say_more_than_few_of_the_covariance():
 
 def test_with_as_many_functions_of_the_mean_as_of_the_covariance_it_is_svgp(table, T):
     settings = {**SMALL, "hyperparameters": "bound"}
-    coupled = SVGP(**settings, n_inducing=10).fit(*table)
-    decoupled = DecoupledGP(**settings, n_mean=10, n_covariance=10).fit(*table)
+    coupled = effective(SVGP, **settings, n_inducing=10).fit(*table)
+    decoupled = effective(DecoupledGP, **settings, n_mean=10, n_covariance=10).fit(*table)
     assert outcome(decoupled, T) == outcome(coupled, T)
 
 
@@ -600,7 +606,7 @@ def test_a_student_t_is_not_swayed_by_outliers():
     settings = {"n_inducing": 20, "batch_rows": 200, "max_iter": 100, "learning_rate": 0.05}
     scores = {}
     for likelihood in ("gaussian", "student-t"):
-        model = SVGP(**settings, likelihood=likelihood).fit(X, dirty)
+        model = effective(SVGP, **settings, likelihood=likelihood).fit(X, dirty)
         own, scale = model.likelihood_, model.solved_.scaling.y_scale.item()
         mean, std = model.predict(T, return_std=True)
         args = truth / scale, mean / scale, (std / scale) ** 2, own

@@ -387,8 +387,9 @@ def test_fewer_distinct_rows_than_inducing_inputs_is_a_warning(caplog):
 )
 def test_settings_that_cannot_be_met_are_refused(settings, message):
     X, y = data()
+    number = {} if isinstance(settings.get("inducing"), np.ndarray) else {"n_inducing": 10}
     with pytest.raises((SettingError, InputError), match=message) as caught:
-        SGPR(**{"n_inducing": 10, **settings}).fit(X, y)
+        SGPR(**{**number, **settings}).fit(X, y)
     assert "\n" not in str(caught.value)
 
 

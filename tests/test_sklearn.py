@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from effective import effective
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import VotingRegressor
@@ -77,7 +78,7 @@ OFTEN = {
 
 
 def tiny(name):
-    return ESTIMATORS[name](**COMMON, **SETTINGS[name])
+    return effective(ESTIMATORS[name], **COMMON, **SETTINGS[name])
 
 
 def name_of(check):

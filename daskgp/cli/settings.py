@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 import numpy as np
 
 from daskgp import kernels
+from daskgp.checks import shown
 from daskgp.errors import SettingError
 
 if TYPE_CHECKING:
@@ -68,14 +69,16 @@ def read_config(path: str) -> tuple[str | None, dict[str, Any]]:
     for key in content:
         if key not in ("model", "settings"):
             raise SettingError(
-                f"configuration {path}: unknown key {key!r}: `model` stands at the top, settings "
-                "under [settings]"
+                f"configuration {path}: unknown key {shown(key)}: `model` stands at the top, "
+                "settings under [settings]"
             )
     model, settings = content.get("model"), content.get("settings", {})
     if not isinstance(model, str | None):
-        raise SettingError(f"configuration {path}: model={model!r}: a name is needed")
+        raise SettingError(f"configuration {path}: model={shown(model)}: a name is needed")
     if not isinstance(settings, dict):
-        raise SettingError(f"configuration {path}: settings={settings!r}: write a [settings] table")
+        raise SettingError(
+            f"configuration {path}: settings={shown(settings)}: write a [settings] table"
+        )
     return model, settings
 
 
@@ -97,7 +100,7 @@ class _Text:
 def _assignment(text: str) -> tuple[str, _Text]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise SettingError(f"--set {text!r}: write key=value, such as --set n_inducing=512")
+        raise SettingError(f"--set {shown(text)}: write key=value, such as --set n_inducing=512")
     return key.strip(), _Text(value.strip())
 
 
@@ -110,7 +113,7 @@ def typed_settings(
     for name in found:
         if name not in known:
             raise SettingError(
-                f"unknown setting {name!r} of model {model!r}: {_suggestion(name, known)}"
+                f"unknown setting {name!r} of model {shown(model)}: {_suggestion(name, known)}"
             )
     return {name: _typed(name, value, hints[name]) for name, value in found.items()}
 
@@ -139,7 +142,7 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
         return float(value)
     if str in options and isinstance(text, str):
         return _names(text) if NAMES in options else text
-    raise SettingError(f"setting {name}={text!r}: {_wanted(options)} is needed")
+    raise SettingError(f"setting {name}={shown(text)}: {_wanted(options)} is needed")
 
 
 NAMES = Sequence[str]

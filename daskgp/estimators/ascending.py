@@ -13,9 +13,10 @@ from dask import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, scaling
+from daskgp.checks import shown
 from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators import subset, training
-from daskgp.estimators.batched import BATCH_ROWS, POWERS, Batched
+from daskgp.estimators.batched import AVERAGE_FROM, BATCH_ROWS, POWERS, Batched
 from daskgp.estimators.learning import Bases, Learning
 from daskgp.flow import io, partition, rounds
 from daskgp.flow.cluster import Executor, solve_threads
@@ -28,10 +29,6 @@ from daskgp.train.stochastic import Ascent, Run, Stopped
 
 logger = logging.getLogger("daskgp")
 
-MEAN_PACE = 10.0
-"""What the mean's weights move by beside other parameters: their coordinates are of size one."""
-AVERAGE_FROM = 200
-"""Steps before any average: it would lag behind parameters that still go far."""
 SMOOTHED = 100
 """Most steps whose bounds are averaged for ``objective_``: the last tenth of all."""
 
@@ -152,8 +149,9 @@ class Ascending(Batched):
         rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
         rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
         rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
-        shared = MEAN_PACE if self._form == "hybrid" else 1.0  # those on Z are not whitened
-        rates |= {"weights": MEAN_PACE, "shared_weights": shared}
+        pace = self._mean_pace
+        shared = pace if self._form == "hybrid" else 1.0  # those on Z are not whitened
+        rates |= {"weights": pace, "shared_weights": shared}
         scale = fit.stage.scaling
         unit = scaling.target_variance(sums, scale, self.mean)
         if fit.likelihood.discrete:  # f has no unit
@@ -219,7 +217,7 @@ class Ascending(Batched):
         solved = self.solved_
         if self.likelihood != self._likelihood_name:
             raise SettingError(
-                f"likelihood={self.likelihood!r}: the model learns with "
+                f"likelihood={shown(self.likelihood)}: the model learns with "
                 f"{self._likelihood_name!r}, which only fit changes: set it back or call fit"
             )
         found = self.likelihood_

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import scaling
+from daskgp.checks import shown
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators import hyperparameters, measuring, training
 from daskgp.estimators.places import scratch_rows
@@ -271,7 +272,8 @@ def _refuse_alone(**settings: float) -> None:
     for name, value in settings.items():
         if value:
             raise SettingError(
-                f"{name}={value!r} belongs to a checkpoint: give checkpoint= or leave {name} out"
+                f"{name}={shown(value)} belongs to a checkpoint: give checkpoint= or leave "
+                f"{name} out"
             )
 
 

@@ -12,12 +12,14 @@ from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
 from daskgp import likelihoods, scaling
+from daskgp.checks import shown
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import measuring, subset
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, Effects, Needs, among, given
 from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.learning import Precondition
-from daskgp.estimators.settings import JITTER, choice, positive, share, whole
+from daskgp.estimators.settings import JITTER, choice, share, whole
 from daskgp.flow import io, partition, rounds
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor
@@ -29,10 +31,14 @@ from daskgp.models.decoupled import Decoupled
 PROBE_SUBSET = 256
 """Rows whose evidence a short run maximises: what it finds does not matter."""
 BATCH_ROWS = 1_024
+MEAN_PACE = 10.0
+"""What the mean's weights move by beside other parameters: their coordinates are of size one."""
 VALIDATION_ROWS = 10_000
 """Most rows that are held out."""
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Of the variance of the targets, by which bounds of a likelihood's parameters grow."""
+AVERAGE_FROM = 200
+"""Steps before any average: it would lag behind parameters that still go far."""
 STREAM = "stream"
 """Inducing inputs that come from batches, [DGP] Algorithm 1."""
 
@@ -55,6 +61,27 @@ class Batched(GaussianProcess):
     check_every: int
     gradients: str
 
+    effects: ClassVar[Effects] = {
+        "hyperparameters": (TRAINED,),
+        "n_subset": (
+            TRAINED,
+            Needs(
+                "hyperparameters",
+                lambda found: found._hyperparameters == "subset",
+                "choose hyperparameters='subset'",
+            ),
+        ),
+        "noise_variance": (among("likelihood", "gaussian", "student-t"),),
+        "patience": (given("validation"),),
+        "check_every": (given("validation"),),
+        "average": (
+            Needs(
+                "max_iter",
+                lambda found: found.max_iter > AVERAGE_FROM,
+                f"choose max_iter greater than {AVERAGE_FROM}",
+            ),
+        ),
+    }
     tol: float | None = 1.0
     searches_start: ClassVar[bool] = False
     ard_reach: ClassVar[float] = 100.0
@@ -78,6 +105,11 @@ class Batched(GaussianProcess):
     @property
     def _natural(self) -> float | None:
         return self.natural
+
+    @property
+    def _mean_pace(self) -> float:
+        """What the mean's weights move by beside other parameters."""
+        return MEAN_PACE
 
     @property
     def _moves_mean(self) -> bool:
@@ -171,31 +203,25 @@ class Batched(GaussianProcess):
     def _check(self) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
         found = self._likelihood()
-        positive("learning_rate", self.learning_rate)
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
         if self._hyperparameters == "subset" and self.likelihood != "gaussian":
             raise SettingError(
                 f"hyperparameters='subset' takes the evidence of a Gaussian likelihood, not of "
-                f"{self.likelihood!r}: choose 'bound'"
+                f"{shown(self.likelihood)}: choose 'bound'"
             )
         whole("patience", self.patience, 1)
         whole("check_every", self.check_every, 1)
         choice("average", self.average, (True, False))
         if self._natural is not None:
             share("natural", self._natural)
-            if self._form == "direct":
-                raise SettingError(
-                    f"natural={self._natural!r} is for parametrization='hybrid': choose that, or "
-                    "natural=None"
-                )
         if self.n_columns is not None:
             whole("n_columns", self.n_columns, 1)
         if self.validation is not None:
             share("validation", self.validation)
             if self.validation > 0.5:
                 raise SettingError(
-                    f"validation={self.validation!r}: hold out at most half of the rows, 0.5"
+                    f"validation={shown(self.validation)}: hold out at most half of the rows, 0.5"
                 )
             if self.check_every > self.max_iter:
                 raise SettingError(
@@ -210,7 +236,7 @@ class Batched(GaussianProcess):
         if found.discrete and self.mean == "linear":
             raise SettingError(
                 f"mean='linear' is least squares of measured targets: with likelihood="
-                f"{self.likelihood!r} choose 'constant' or 'zero'"
+                f"{shown(self.likelihood)} choose 'constant' or 'zero'"
             )
 
     # -- plans -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from daskgp import ordering, scaling, train
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import measuring, policies, training
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, Effects, among, chosen
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import choice, positive, whole
 from daskgp.estimators.starting import Start
@@ -132,6 +133,19 @@ progress
     model_name: ClassVar[str] = "cagp"
     ard_reach: ClassVar[float] = 100.0
     inputs_label: ClassVar[str] = "actions"
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "n_actions": (chosen("actions", "sparse", *DENSE),),
+        "support": (among("actions", "sparse"),),
+        "order": (among("actions", "sparse"),),
+        "batch_rows": (
+            among("actions", "sparse"),
+            among("loss", "elbo"),
+            among("optimizer", "adam", None),
+        ),
+        "action_tol": (among("actions", "cg"),),
+        "refreshes": (among("actions", "cg", "eigen"), TRAINED),
+    }
 
     def __init__(
         self,
@@ -320,32 +334,18 @@ progress
 
     def _check(self, n: int) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
-        given, sparse = self._given, self._sparse
+        given = self._given
         positive("action_tol", self.action_tol)
-        positive("learning_rate", self.learning_rate)
         whole("refreshes", self.refreshes, 1)
         if self.support is not None:
             whole("support", self.support, 1)
-            if not sparse:
-                raise SettingError(
-                    f"support={self.support} is for actions='sparse': leave it out, or choose those"
-                )
         if self.batch_rows is not None:
             whole("batch_rows", self.batch_rows, 1)
-            if not sparse or self.loss != "elbo" or self.optimizer not in ("adam", None):
-                raise SettingError(
-                    f"batch_rows={self.batch_rows} estimates the bound from mini-batches: choose "
-                    "actions='sparse', loss='elbo' and optimizer='adam', or leave it out"
-                )
             if self.support is None:
                 raise SettingError(
                     f"batch_rows={self.batch_rows} saves nothing where all rows are points of "
                     "actions, whose kernel matrix each step needs: set support=, or leave it out"
                 )
-        if not sparse and self.order not in (None, "auto"):
-            raise SettingError(
-                f"order={self.order!r} is for actions='sparse': leave it out, or choose those"
-            )
         if given is not None and len(given) != n:
             raise SettingError(
                 f"actions have {len(given)} rows, the training data {n}: give one for each row"
@@ -608,7 +608,6 @@ progress
             run,
             acts.count * acts.rows.n_targets,
             self._tol(),
-            learning_rate=self.learning_rate,
             patience=PATIENCE,
             decay=DECAY,
             noisy=self.batch_rows is not None,

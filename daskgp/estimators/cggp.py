@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from daskgp import scaling
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import Effects
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
 from daskgp.estimators.starting import Start
@@ -73,6 +74,7 @@ class CGGP(GaussianProcess):
     n_iter_ = Learned[int]()
 
     model_name: ClassVar[str] = "cggp"
+    effects: ClassVar[Effects] = {}
     optimizer: OptimizerName | None = None
     tol: float | None = 1.0
 
@@ -118,9 +120,9 @@ class CGGP(GaussianProcess):
     def _solve_steps(self) -> int:
         return self.n_iter_ + 1  # and the residual
 
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+    def _plan(self, rows: io.Rows) -> planning.Plan:
         positive("solver_tol", self.solver_tol)
-        super()._refuse(rows, executor)
+        return super()._plan(rows)
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
         return max(block_rows, min(n, acting.HELD_POINTS)), n, 1

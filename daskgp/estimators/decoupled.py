@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators.batched import STREAM
+from daskgp.estimators.effects import WAYS, Effects, Needs, among, chosen
 from daskgp.estimators.learning import Precondition
-from daskgp.estimators.settings import whole
+from daskgp.estimators.settings import positive, whole
 from daskgp.estimators.variational import VariationalGP
 from daskgp.flow.progress import ShowProgress
 from daskgp.kernels import RBF, Kernel
@@ -18,6 +20,11 @@ from daskgp.typing import Device, MeanName, OptimizerName
 LikelihoodName = Literal["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]
 Chosen = Literal["greedy", "kmeans", "random", "stream"]
 N_MEAN = 4_096
+OWN_MEAN = Needs(
+    "n_mean",
+    lambda found: found._n_mean(1 << 62) > 0,
+    "choose n_mean greater than n_covariance",
+)
 
 
 class DecoupledGP(VariationalGP):
@@ -81,8 +88,10 @@ class DecoupledGP(VariationalGP):
     optimizer : {"adam", None}
         None keeps hyper-parameters as they are; q is learned all the same.
     learning_rate : float
-        Of Adam, at the first step; that of step t is divided by 1 + 0.1 sqrt(t).  Weights of the
-        mean move ten times as fast.
+        Of Adam, at the first step; that of step t is divided by 1 + 0.1 sqrt(t).
+    mean_learning_rate : float, optional
+        The same of the mean's weights, whose coordinates are of size one; default ten times
+        ``learning_rate``.
     average : bool
         Whether the posterior is that of parameters averaged over the steps from the 200th on, the
         last fifth prevailing, which takes out most of the noise of mini-batches.  The steps
@@ -121,6 +130,19 @@ class DecoupledGP(VariationalGP):
     model_name: ClassVar[str] = "decoupled"
     inputs_label: ClassVar[str] = "functions of the covariance"
     _inducing: ClassVar[tuple[str, str]] = ("inducing", "n_covariance")
+    effects: ClassVar[Effects] = {
+        **VariationalGP.effects,
+        "n_covariance": (chosen("inducing", *WAYS, STREAM),),
+        "share": (among("parametrization", "direct"),),
+        "natural": (among("parametrization", "hybrid"),),
+        "n_added": (
+            Needs("n_mean", lambda found: found._grows, "choose n_mean greater than n_covariance"),
+        ),
+        "precondition": (OWN_MEAN,),
+        "n_columns": (OWN_MEAN,),
+        "train_mean_points": (OWN_MEAN,),
+        "mean_learning_rate": (Needs("n_mean", lambda found: found._learns_mean, OWN_MEAN.remedy),),
+    }
 
     def __init__(
         self,
@@ -147,6 +169,7 @@ class DecoupledGP(VariationalGP):
         standardize: bool = True,
         optimizer: OptimizerName | None = "adam",
         learning_rate: float = 0.02,
+        mean_learning_rate: float | None = None,
         average: bool = True,
         max_iter: int = 2_000,
         validation: float | None = None,
@@ -182,6 +205,7 @@ class DecoupledGP(VariationalGP):
         self.standardize = standardize
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.mean_learning_rate = mean_learning_rate
         self.average = average
         self.max_iter = max_iter
         self.validation = validation
@@ -221,13 +245,30 @@ class DecoupledGP(VariationalGP):
 
     @property
     def _natural(self) -> Any:
-        if self.natural != "auto":
+        if not isinstance(self.natural, str) or self.natural != "auto":
             return self.natural
         return 0.1 if self.parametrization == "hybrid" else None
 
     @property
+    def _mean_pace(self) -> float:
+        if self.mean_learning_rate is None:
+            return super()._mean_pace
+        return self.mean_learning_rate / self.learning_rate
+
+    @property
     def _moves_mean(self) -> bool:
         return self.train_mean_points
+
+    @property
+    def _grows(self) -> bool:
+        """Whether functions are added step by step."""
+        return self._chosen is None or self._n_mean(1 << 62) > 0
+
+    @property
+    def _learns_mean(self) -> bool:
+        """Whether Adam moves weights of the mean at their own rate."""
+        hybrid = self.parametrization == "hybrid"
+        return self._n_mean(1 << 62) > 0 or (hybrid and self._natural is None)
 
     @property
     def _hyperparameters(self) -> str:
@@ -249,16 +290,13 @@ class DecoupledGP(VariationalGP):
 
     def _check(self) -> None:
         super()._check()
-        if self.basis != "kernel" and not isinstance(self._kernel(), RBF):
+        if self.basis != "kernel" and type(self._kernel()) is not RBF:
             raise SettingError(
                 f"basis={self.basis!r} needs an RBF kernel, not {type(self._kernel()).__name__}: "
                 "choose kernel='rbf(ard=true)' or basis='kernel'"
             )
-        if not self.share and self.parametrization == "hybrid":
-            raise SettingError(
-                "share=False is for parametrization='direct': the hybrid form's mean always has "
-                "the covariance's functions"
-            )
+        if self.mean_learning_rate is not None:
+            positive("mean_learning_rate", self.mean_learning_rate)
         number = self._n_inputs()
         most = number if self.n_mean is None else whole("n_mean", self.n_mean, 1)
         if self._shared() and number > most:
@@ -320,6 +358,18 @@ gradients, block_rows, dtype, device, store, random_state, progress
 
     model_name: ClassVar[str] = "svgp"
     _inducing: ClassVar[tuple[str, str]] = ("inducing", "n_inducing")
+    effects: ClassVar[Effects] = {
+        **VariationalGP.effects,
+        "n_inducing": (chosen("inducing", *WAYS, STREAM),),
+        "n_added": (among("inducing", STREAM),),
+        "learning_rate": (
+            Needs(
+                "natural",
+                lambda found: found.natural is None or found.train_points or found._learns,
+                "choose train_points=True or natural=None",
+            ),
+        ),
+    }
 
     def __init__(
         self,

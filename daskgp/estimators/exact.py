@@ -29,8 +29,8 @@ class ExactGP(GaussianProcess):
         that are not given start where the evidence of the subset is largest.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
-    mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, random_state, \
-progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
+random_state, progress
         As in ``SGPR``.
 
     Examples
@@ -52,6 +52,7 @@ progress
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "auto",
+        learning_rate: float = 0.05,
         max_iter: int = 100,
         tol: float = 0.1,
         block_rows: int | None = None,
@@ -66,6 +67,7 @@ progress
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.block_rows = block_rows

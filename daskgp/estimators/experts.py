@@ -18,9 +18,10 @@ from daskgp.aggregation import Aggregation
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows, scratch_rows
-from daskgp.estimators.settings import JITTER, share, whole
+from daskgp.estimators.settings import JITTER, choice, share, whole
 from daskgp.flow import io, members, nearby, partition, rounds, visible
 from daskgp.flow import plan as planning
 from daskgp.flow.cluster import Executor, solve_threads
@@ -50,6 +51,8 @@ ROUNDS_TOL = 1e-4
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam a round; ADMM's experts must come close to the optimum of their penalised loss."""
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
+COMMITTEES = ("grbcm", "rbcm", "bcm", "gpoe", "poe")
+OPTIMAL, SPARSE = among("aggregation", "optimal"), among("expert", "sparse")
 SHARED = f"give store= {visible.HERE}"
 TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
 
@@ -114,7 +117,7 @@ class ExpertsGP(GaussianProcess):
     local_steps : int, optional
         Steps of Adam an expert makes in a round; default 20 for ADMM, 5 otherwise.
     learning_rate : float
-        Of these steps.
+        Of these steps, or of FACT with ``optimizer="adam"``.
     sampling_rate : float
         Share of the experts that take part in a round of FedAvg or FedProx.
     rho, mu, lipschitz : float
@@ -151,6 +154,48 @@ random_state, progress
 
     model_name: ClassVar[str] = "experts"
     chooses_tol: ClassVar[bool] = True
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "order": (among("partition", "block"),),
+        "weights": (OPTIMAL,),
+        "variance": (OPTIMAL,),
+        "central": (
+            OPTIMAL,
+            Needs(
+                "weights",
+                lambda found: found.expert == "exact" or found.weights == "paper",
+                "choose expert='exact' or weights='paper'",
+            ),
+        ),
+        "shrinkage": (OPTIMAL, SPARSE, among("weights", "projection")),
+        "ridge": (OPTIMAL,),
+        "noise_in_experts": (among("aggregation", *COMMITTEES),),
+        "n_inducing": (SPARSE, chosen("inducing", *WAYS)),
+        "inducing": (SPARSE,),
+        "train_inducing": (SPARSE, TRAINED),
+        "training": (TRAINED,),
+        "optimizer": (
+            Needs(
+                "training",
+                lambda found: found.training == "fact" or found.optimizer is None,
+                "choose training='fact'",
+            ),
+        ),
+        "learning_rate": (
+            TRAINED,
+            among("training", "fact", "fedavg", "fedprox", "admm"),
+            Needs(
+                "optimizer",
+                lambda found: found.training != "fact" or found.optimizer == "adam",
+                "choose optimizer='adam', or a training in rounds",
+            ),
+        ),
+        "local_steps": (TRAINED, among("training", "fedavg", "fedprox", "admm")),
+        "sampling_rate": (TRAINED, among("training", "fedavg", "fedprox")),
+        "rho": (TRAINED, among("training", "admm", "pxadmm")),
+        "mu": (TRAINED, among("training", "fedprox")),
+        "lipschitz": (TRAINED, among("training", "pxadmm")),
+    }
 
     def __init__(
         self,
@@ -306,13 +351,7 @@ random_state, progress
                 "aggregation='grbcm' needs a first expert whose rows are spread over all data: "
                 "choose partition='random'"
             )
-        if self.noise_in_experts and self.aggregation in ("optimal", "npae"):
-            raise SettingError(
-                f"noise_in_experts=True is for committees, not aggregation={self.aggregation!r}: "
-                "leave it out"
-            )
         self._check_weights()
-        self._check_without_effect()
         federated.check(self._federated("fedavg" if self.training == "fact" else self.training))
         layout = read_layout(rows.X)
         if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
@@ -320,42 +359,13 @@ random_state, progress
 
     def _check_weights(self) -> None:
         """The same of the settings of optimal weights."""
-        for name, allowed in (("weights", WEIGHTS), ("variance", VARIANCES)):
-            if getattr(self, name) not in allowed:
-                choices = ", ".join(map(repr, allowed))
-                raise SettingError(f"{name}={getattr(self, name)!r}: choose one of {choices}")
+        choice("weights", self.weights, WEIGHTS)
+        choice("variance", self.variance, VARIANCES)
         share("ridge", self.ridge, zero=True)
-        combined, printed = self.aggregation == "optimal", self.weights == "paper"
         if self.shrinkage is not None:
             share("shrinkage", self.shrinkage, zero=True)
-        if self.shrinkage and not (combined and not self._exact and not printed):
-            raise SettingError(
-                f"shrinkage={self.shrinkage!r} is for optimal weights of sparse experts with "
-                "weights='projection': leave it out"
-            )
         if self.central is not None:
             share("central", self.central)
-        if self.central is not None and not (combined and (self._exact or printed)):
-            raise SettingError(
-                f"central={self.central!r} is for optimal weights of exact experts or "
-                "weights='paper': leave it out"
-            )
-
-    def _check_without_effect(self) -> None:
-        """Raise SettingError for settings that another one makes idle."""
-        combined = self.aggregation == "optimal"
-        idle = {
-            "order": (self.partition != "block" and self.order != "auto", "partition='block'"),
-            "weights": (not combined and self.weights != "projection", "aggregation='optimal'"),
-            "variance": (not combined and self.variance != "linear", "aggregation='optimal'"),
-            "train_inducing": (self._exact and self.train_inducing, "expert='sparse'"),
-        }
-        for name, (without_effect, remedy) in idle.items():
-            if without_effect:
-                raise SettingError(
-                    f"{name}={getattr(self, name)!r} has no effect here: choose {remedy} or leave "
-                    f"{name} out"
-                )
 
     # -- rows --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from daskgp import ordering, scaling, selection
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
@@ -35,6 +36,9 @@ from daskgp.typing import Device, MeanName, OptimizerName
 DEFAULT_ORDER = 3
 DEFAULT_ROWS = 512
 """Nearest rows that a prediction is conditioned on."""
+JOINED = Needs(
+    "markov_order", lambda found: found.markov_order != 0, "choose a markov_order from 1"
+)
 
 
 class LMA(GaussianProcess):
@@ -90,7 +94,8 @@ class LMA(GaussianProcess):
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
-    mean, standardize, optimizer, max_iter, tol, dtype, device, random_state, progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, dtype, device, random_state, \
+progress
         As in ``SGPR``.
 
     Attributes
@@ -114,6 +119,18 @@ class LMA(GaussianProcess):
 
     model_name: ClassVar[str] = "lma"
     inputs_label: ClassVar[str] = "support inputs"
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "n_support": (chosen("support", *WAYS),),
+        "train_support": (TRAINED,),
+        "predict_order": (among("neighbours", "nearest"),),
+        "predict_rows": (
+            among("neighbours", "nearest"),
+            Needs("predict_order", lambda found: found.predict_order is None, "leave that out"),
+        ),
+        "neighbours": (JOINED,),
+        "prediction": (JOINED,),
+    }
 
     def __init__(
         self,
@@ -133,6 +150,7 @@ class LMA(GaussianProcess):
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "auto",
+        learning_rate: float = 0.05,
         max_iter: int = 50,
         tol: float = 0.1,
         train_blocks: int | Literal["auto"] | None = "auto",
@@ -157,6 +175,7 @@ class LMA(GaussianProcess):
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.train_blocks = train_blocks
@@ -197,7 +216,6 @@ class LMA(GaussianProcess):
 
     def _blocks_around(self) -> int | None:
         """Blocks beside its own that a prediction is conditioned on; None for the nearest rows."""
-        self._refuse_both()
         if self._neighbours() == "order":
             return 2 * self._reach()
         if self.predict_order is not None:
@@ -209,21 +227,6 @@ class LMA(GaussianProcess):
         if self.predict_rows is not None:
             return min(whole("predict_rows", self.predict_rows, 1), n)
         return n if self._reach() + 1 >= blocks else min(DEFAULT_ROWS, n)
-
-    def _refuse_both(self) -> None:
-        names = ("predict_order", "predict_rows")
-        given = [name for name in names if getattr(self, name) is not None]
-        if given and self._neighbours() == "order":
-            name = given[0]
-            raise SettingError(
-                f"{name} is for neighbours='nearest'; in the order a prediction is conditioned on "
-                f"markov_order blocks on either side: leave {name} out"
-            )
-        if len(given) == 2:
-            raise SettingError(
-                "predict_order conditions predictions on blocks, predict_rows on the nearest rows: "
-                "leave one of them out"
-            )
 
     @property
     def _chosen(self) -> ChosenInputs:
@@ -417,6 +420,7 @@ class PIC(LMA):
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "auto",
+        learning_rate: float = 0.05,
         max_iter: int = 50,
         tol: float = 0.1,
         train_blocks: int | Literal["auto"] | None = "auto",
@@ -438,6 +442,7 @@ class PIC(LMA):
             mean=mean,
             standardize=standardize,
             optimizer=optimizer,
+            learning_rate=learning_rate,
             max_iter=max_iter,
             tol=tol,
             train_blocks=train_blocks,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from sklearn.base import clone
 
+from daskgp.estimators import effects
 from daskgp.flow import io
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ def quick(estimator: E, **settings: Any) -> E:
     known = estimator.get_params(deep=False)
     copy: E = clone(estimator)
     copy.set_params(**{name: value for name, value in wanted.items() if name in known})
+    # what these made idle would be refused
+    usual = effects.defaults(type(copy))
+    copy.set_params(**{name: usual[name] for name in effects.idle(copy)})
     return copy
 
 

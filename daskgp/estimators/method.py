@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 
 from daskgp import scaling, train
 from daskgp.estimators import training
+from daskgp.estimators.effects import ADAM, TRAINED, Effects
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.settings import kernel_of
 from daskgp.flow import io, partition, rounds
@@ -35,6 +36,7 @@ class Method(RegressorMixin, NestedKernel):
     mean: MeanName
     standardize: bool
     optimizer: OptimizerName | None
+    learning_rate: float
     max_iter: int
     tol: float | None
     block_rows: int | None
@@ -47,6 +49,13 @@ class Method(RegressorMixin, NestedKernel):
     train_blocks: int | Literal["auto"] | None = None
 
     model_name: ClassVar[str]
+    effects: ClassVar[Effects] = {
+        "learning_rate": (ADAM,),
+        "max_iter": (TRAINED,),
+        "tol": (TRAINED,),
+        "train_blocks": (TRAINED,),
+    }
+    """What settings need to have an effect."""
     chooses_tol: ClassVar[bool] = False
     """Whether ``tol=None`` leaves it to the method."""
     ard_reach: ClassVar[float] = 1.0

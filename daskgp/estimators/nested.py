@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
+from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.estimators.settings import kernel_of
 from daskgp.kernels import Kernel
@@ -55,7 +56,7 @@ class NestedKernel(BaseEstimator):
             kernel: Any = kernel_of(self.kernel)  # all kernels are dataclasses
             for name in set(own) - set(_parts(kernel)):
                 raise SettingError(
-                    f"{PREFIX}{name}: {kernel!r} has {', '.join(_parts(kernel))} to set"
+                    f"{PREFIX}{name}: {shown(kernel)} has {', '.join(_parts(kernel))} to set"
                 )
             self.kernel = dataclasses.replace(kernel, **own)
         return self

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import scaling, sparsegrid
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import Effects, among
 from daskgp.estimators.inputs import in_users_units
 from daskgp.estimators.settings import JITTER, choice, positive, whole
 from daskgp.flow import io, rounds
@@ -58,8 +60,8 @@ class OptiComGP(GaussianProcess):
     train_blocks : int, optional
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.
-    mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, random_state, \
-progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
+random_state, progress
         As in ``SGPR``.
 
     Attributes
@@ -84,6 +86,10 @@ progress
 
     model_name: ClassVar[str] = "opticom"
     inputs_label: ClassVar[str] = "grid points"
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "ridge": (among("weights", "projection", "paper"),),
+    }
 
     def __init__(
         self,
@@ -99,6 +105,7 @@ progress
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "auto",
+        learning_rate: float = 0.05,
         max_iter: int = 100,
         tol: float = 0.1,
         train_blocks: int | None = None,
@@ -120,6 +127,7 @@ progress
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.train_blocks = train_blocks
@@ -179,7 +187,7 @@ progress
             box = np.asarray(self.bounds, np.float64)
         except (TypeError, ValueError) as error:
             raise SettingError(
-                f"bounds={self.bounds!r}: give a lowest and a highest number for each feature"
+                f"bounds={shown(self.bounds)}: give a lowest and a highest number for each feature"
             ) from error
         if box.shape != (d, 2):
             raise InputError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskgp import kernels
+from daskgp.checks import shown
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
@@ -31,6 +32,7 @@ from daskgp.flow.members import Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.solved import Solved
 from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe
 from daskgp.model import Want
 from daskgp.models import cggp
 from daskgp.typing import Device
@@ -102,7 +104,7 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
     """
     if device not in (None, *CHOICES["device"]):
         raise SettingError(
-            f"device={device!r}: choose one of {', '.join(map(repr, CHOICES['device']))}"
+            f"device={shown(device)}: choose one of {', '.join(map(repr, CHOICES['device']))}"
         )
     found = stores.read(str(url))
     try:
@@ -185,7 +187,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         if isinstance(value, str | bool | int | float | None):
             settings[name] = value
         elif isinstance(value, Kernel):
-            settings[name] = {"kernel": value.to_dict()}
+            settings[name] = {"kernel": describe(value)}
         elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             settings[name] = list(value)
         else:
@@ -195,7 +197,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "method": solved.model.name,
         "model_settings": vars(solved.model),
         "settings": settings,
-        "kernel": solved.theta.kernel.to_dict(),
+        "kernel": describe(solved.theta.kernel),
         "noise_variance": solved.theta.noise_variance,
         "feature_names": list(solved.feature_names),
         "target_names": list(solved.target_names),

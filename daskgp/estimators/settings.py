@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import reprlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, get_args
 
 from daskgp import kernels, likelihoods
+from daskgp.checks import shown
 from daskgp.errors import SettingError
+from daskgp.estimators import effects
 from daskgp.kernels import Kernel
 from daskgp.typing import OptimizerName
 
@@ -51,8 +52,11 @@ JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
-def check_settings(estimator: Method) -> None:
-    """Raise SettingError for a common setting out of range."""
+def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
+    """Raise SettingError for a common setting out of range, or any that has no effect.
+
+    Those of ``besides`` have one whatever the others are.
+    """
     for name, allowed in CHOICES.items():
         choice(name, getattr(estimator, name, allowed[0]), allowed)  # not every method has all
     place("store", estimator.store, "a folder")
@@ -72,6 +76,9 @@ def check_settings(estimator: Method) -> None:
     if estimator.train_blocks not in (None, "auto"):
         whole("train_blocks", estimator.train_blocks, 1)
     kernel_of(estimator.kernel)
+    if hasattr(estimator, "learning_rate"):
+        positive("learning_rate", estimator.learning_rate)
+    effects.check(estimator, besides)
 
 
 def kernel_of(value: Any) -> Kernel:
@@ -82,7 +89,8 @@ def kernel_of(value: Any) -> Kernel:
         return kernels.parse(value)
     if not isinstance(value, Kernel):
         raise SettingError(
-            f"kernel={value!r}: give a kernel of daskgp.kernels or its text, 'matern32(ard=true)'"
+            f"kernel={shown(value)}: give a kernel of daskgp.kernels or its text, such as "
+            "'matern32(ard=true)'"
         )
     return value
 
@@ -90,36 +98,44 @@ def kernel_of(value: Any) -> Kernel:
 def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise SettingError unless a setting is one of those allowed, and no look-alike."""
     if not any(value is one or (type(value) is str and value == one) for one in allowed):
-        raise SettingError(f"{name}={value!r}: choose one of {', '.join(map(repr, allowed))}")
+        raise SettingError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, allowed))}")
 
 
 def place(name: str, value: Any, what: str) -> None:
     """Raise SettingError unless a setting is None, or a path or URL that is not blank."""
     if value is not None and not (isinstance(value, str | os.PathLike) and str(value).strip()):
-        seen = reprlib.repr(value).replace("\n", " ")
-        raise SettingError(f"{name}={seen}: give the path or URL of {what}, or None")
+        raise SettingError(f"{name}={shown(value)}: give the path or URL of {what}, or None")
 
 
 def positive(name: str, value: Any, or_zero: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingError(f"{name}={value!r}: a number is needed")
-    if not (math.isfinite(value) and (float(value) > 0 or (or_zero and value == 0))):
+        raise SettingError(f"{name}={shown(value)}: a number is needed")
+    size: Any = value  # numbers of every kind can be compared
+    if not (_finite(value) and (size > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
-        raise SettingError(f"{name}={value!r}: it must be {least}")
+        raise SettingError(f"{name}={shown(value)}: it must be {least}")
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def share(name: str, value: Any, zero: bool = False) -> None:
     """Raise SettingError unless a setting is a number up to 1, greater than 0 or from it."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingError(f"{name}={value!r}: a number is needed")
-    if not (0 < float(value) <= 1 or (zero and value == 0)):
+        raise SettingError(f"{name}={shown(value)}: a number is needed")
+    size: Any = value
+    if not (0 < size <= 1 or (zero and size == 0)):
         need = "from 0 to 1" if zero else "greater than 0 and at most 1"
-        raise SettingError(f"{name}={value!r}: it must be {need}")
+        raise SettingError(f"{name}={shown(value)}: it must be {need}")
 
 
 def whole(name: str, value: Any, least: int) -> int:
     """A setting that is a whole number from ``least``; SettingError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
+        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
     return int(value)

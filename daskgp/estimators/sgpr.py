@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, WAYS, Effects, chosen
 from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.settings import JITTER
 from daskgp.flow import rounds
@@ -48,6 +49,8 @@ class SGPR(GaussianProcess):
         "trust-region" uses curvature and takes few evaluations; "auto" is that one, or L-BFGS
         where inputs are trained or there are more than 64 hyper-parameters.  None keeps the
         hyper-parameters as they are.
+    learning_rate : float
+        Of Adam; with another optimizer it is refused.
     max_iter : int
         Most iterations of training.
     tol : float
@@ -91,6 +94,11 @@ class SGPR(GaussianProcess):
 
     model_name: ClassVar[str] = "sgpr"
     ard_reach: ClassVar[float] = 100.0
+    effects: ClassVar[Effects] = {
+        **GaussianProcess.effects,
+        "n_inducing": (chosen("inducing", *WAYS),),
+        "train_inducing": (TRAINED,),
+    }
 
     def __init__(
         self,
@@ -103,6 +111,7 @@ class SGPR(GaussianProcess):
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "auto",
+        learning_rate: float = 0.05,
         max_iter: int = 100,
         tol: float = 0.1,
         train_blocks: int | None = None,
@@ -121,6 +130,7 @@ class SGPR(GaussianProcess):
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.train_blocks = train_blocks

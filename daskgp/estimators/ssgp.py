@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.effects import TRAINED, Effects
 from daskgp.estimators.settings import kernel_of, whole
 from daskgp.flow import rounds
 from daskgp.flow.progress import ShowProgress
@@ -39,7 +40,8 @@ class SparseSpectrumGP(GaussianProcess):
         of all rows.  Default all blocks.
     random_state : int
         Seed of the spectral points and of samples.
-    mean, standardize, optimizer, max_iter, tol, block_rows, dtype, device, store, progress
+    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
+progress
         As in ``SGPR``.
 
     Attributes
@@ -62,6 +64,7 @@ class SparseSpectrumGP(GaussianProcess):
 
     model_name: ClassVar[str] = "ssgp"
     inputs_label: ClassVar[str] = "spectral points"
+    effects: ClassVar[Effects] = {**GaussianProcess.effects, "train_spectral": (TRAINED,)}
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class SparseSpectrumGP(GaussianProcess):
         mean: MeanName = "constant",
         standardize: bool = True,
         optimizer: OptimizerName | None = "auto",
+        learning_rate: float = 0.05,
         max_iter: int = 100,
         tol: float = 0.1,
         train_blocks: int | None = None,
@@ -90,6 +94,7 @@ class SparseSpectrumGP(GaussianProcess):
         self.mean = mean
         self.standardize = standardize
         self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
         self.train_blocks = train_blocks

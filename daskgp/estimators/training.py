@@ -18,6 +18,7 @@ from daskgp.flow import partition, rounds
 from daskgp.flow.io import checkpoints
 from daskgp.flow.io.checkpoints import Place
 from daskgp.kernels import Kernel
+from daskgp.kernels.registry import identity
 from daskgp.model import Theta
 from daskgp.train import newton
 
@@ -286,6 +287,7 @@ def maximise(
         estimator.optimizer,
         estimator.max_iter,
         tol,
+        estimator.learning_rate,
         progress=estimator.progress,
         hyperparameters=run.hyperparameters,
         coordinates=run.coordinates,
@@ -349,7 +351,9 @@ def run_identity(
 
 def _identity(setting: Any) -> str:
     """Text that differs where a setting does; the repr of a long array leaves out its middle."""
-    plain = setting is None or isinstance(setting, str | bool | int | float | Kernel)
+    if isinstance(setting, Kernel):
+        return identity(setting)
+    plain = setting is None or isinstance(setting, str | bool | int | float)
     return repr(setting) if plain else str(dask.base.tokenize(setting))
 
 

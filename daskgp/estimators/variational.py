@@ -186,7 +186,8 @@ class VariationalGP(Ascending):
         The first call sets units, hyper-parameters to start from and inducing inputs as ``fit``
         would from these rows; bases grow from rows of later calls until they are full.  The bound
         is that of the rows seen so far.  Hyper-parameters follow it unless ``optimizer`` is None,
-        or ``fit`` has taken them from a subset.  A model read from a store has lost what Adam
+        or ``fit`` has taken them from a subset.  Settings of how ``fit`` ends, such as ``max_iter``
+        and ``validation``, do not matter here.  A model read from a store has lost what Adam
         remembers, so its first steps are as long as those of a new one.
 
         Parameters
@@ -198,7 +199,7 @@ class VariationalGP(Ascending):
         -------
         self
         """
-        check_settings(self)
+        check_settings(self, besides=("n_added", "average"))
         self._check()
         resolve_device(self.device)
         executor = Executor(None, False, here=True)

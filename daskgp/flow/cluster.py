@@ -25,6 +25,7 @@ from distributed.core import rpc
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.backend import check_device, resolve_device
+from daskgp.checks import shown
 from daskgp.errors import InputError, MemoryRunError
 from daskgp.flow import gpus, lasting, recovery, tls, versions
 from daskgp.flow.process import freed_memory_is_kept as freed_memory_is_kept
@@ -178,7 +179,7 @@ def local_memory_limit(memory_limit: str | int = "auto") -> int:
         limit = parse_bytes(memory_limit)
     except ValueError as error:
         raise InputError(
-            f"memory limit {memory_limit!r} cannot be read: write a size such as '2GiB'"
+            f"memory limit {shown(memory_limit)} cannot be read: write a size such as '2GiB'"
         ) from error
     return min(int(limit), int(MEMORY_LIMIT))
 

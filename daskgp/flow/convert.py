@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskgp.checks import shown
 from daskgp.errors import InputError
 from daskgp.flow import io
 from daskgp.flow.io import datasets, groups
@@ -95,7 +96,7 @@ def convert(
 def _distinct(what: str, given: str | Sequence[str]) -> Names:
     names = (given,) if isinstance(given, str) else tuple(str(name) for name in given)
     if not all(names) or not names or len(set(names)) < len(names):
-        raise InputError(f"{what} is {', '.join(names)!r}: give one or more different names")
+        raise InputError(f"{what} is {shown(', '.join(names))}: give one or more different names")
     return names
 
 

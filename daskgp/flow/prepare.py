@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp import ordering, scaling
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.flow import io, partition, sorting, visible
 from daskgp.flow.cluster import Executor
@@ -128,7 +129,7 @@ def _seed(random_state: int | None) -> int:
 
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
+        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
     return int(value)
 
 

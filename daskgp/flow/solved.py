@@ -16,6 +16,8 @@ from daskgp.flow.local import Local, cached
 from daskgp.flow.members import Consulted, Members
 from daskgp.flow.nearby import Nearby
 from daskgp.flow.supports import Supports
+from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe, identity
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.model import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
 from daskgp.models import cggp
@@ -77,7 +79,7 @@ class Solved:
             arrays |= self.kept.arrays()
         settings: dict[str, Any] = {
             "model": [self.model.name, repr(self.model)],
-            "kernel": theta.kernel.to_dict(),
+            "kernel": _identity(theta.kernel),
             "noise_variance": theta.noise_variance,
             "names": [self.feature_names, self.target_names],
             "dtype": self.dtype,
@@ -320,6 +322,14 @@ def _one_after_another(found: list[Moments]) -> Moments:
         for parts in zip(*((part.mean, part.variance) for part in found), strict=True)
     )
     return found[0]._replace(mean=mean, variance=variance)
+
+
+def _identity(kernel: Kernel) -> Any:
+    """Return the description of a kernel, or text that tells one that has none."""
+    try:
+        return describe(kernel)
+    except SettingError:
+        return identity(kernel)
 
 
 def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:

@@ -6,14 +6,15 @@ inputs, K = k(X, Z) a tile (n, m), K_bar the derivative of some objective by K.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from daskgp.backend import namespace
-from daskgp.errors import InputError
+from daskgp.errors import InputError, SettingError
 from daskgp.kernels.checks import Inputs, check_inputs
 from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.typing import Array
@@ -25,6 +26,10 @@ VARIANCE_BOUNDS = (1e-4, 1e4)
 ALPHA_BOUNDS = (1e-2, 1e3)
 PERIOD_BOUNDS = (1e-2, 1e1)  # times the range of the input
 LENGTHSCALE_BOUNDS = (1e-3, 1e1)  # times the range of the input
+
+
+REGISTRY: dict[str, type[Kernel]] = {}
+"""Classes of kernels by name; ``register`` adds to them."""
 
 
 class KernelGradient(NamedTuple):
@@ -59,6 +64,10 @@ class Pullback(Protocol):
 
 class Kernel(ABC):
     """A covariance function k(x, z) of two rows of inputs."""
+
+    name: ClassVar[str]
+    """What text and stores call it."""
+    _known: ClassVar[dict[str, type[Kernel]]] = REGISTRY
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
@@ -229,9 +238,27 @@ class Kernel(ABC):
         """
         return ()
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """A description that JSON can hold; ``from_dict`` reads it."""
+        """A description that JSON can hold; ``from_dict`` reads it.
+
+        Raises
+        ------
+        SettingError
+            If the class is not registered: another kernel would come back.
+        """
+        self._check_registered()
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # kernels are dataclasses
+        values = ((field.name, getattr(self, field.name)) for field in fields if field.init)
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        return {"kernel": self.name, **plain}
+
+    def _check_registered(self) -> None:
+        kind = type(self)
+        if self._known.get(getattr(kind, "name", "")) is not kind:
+            raise SettingError(
+                f"{kind.__name__} is not registered, so that another kernel would come back: call "
+                f"daskgp.kernels.register({kind.__name__})"
+            )
 
     def __add__(self, other: Kernel | float) -> Sum:
         from daskgp.kernels.compose import Sum

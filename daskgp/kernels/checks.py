@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace, to_host
+from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
 
@@ -94,7 +95,7 @@ def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
     """InputError unless every active dimension is one of d columns."""
     if active_dims is not None and max(active_dims) >= d:
         raise InputError(
-            f"{name} has active_dims={active_dims}, the inputs have {d} columns: "
+            f"{name} has active_dims={shown(active_dims)}, the inputs have {d} columns: "
             f"dimensions count from 0 to {d - 1}"
         )
 
@@ -131,19 +132,26 @@ def read_only(K: Array) -> Array:
 def positive(value: Any, name: str) -> float:
     """A positive finite number, else SettingError."""
     if isinstance(value, bool | str) or not np.isscalar(value):
-        raise SettingError(f"{name} must be a positive number, not {value!r}")
-    number = float(value)  # type: ignore[arg-type]
+        raise SettingError(f"{name} must be a positive number, not {shown(value)}")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and number > 0):
-        raise SettingError(f"{name} must be positive and finite, not {value!r}")
+        raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
     return number
 
 
 def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     """A positive number or a non-empty tuple of them, else SettingError."""
-    if np.ndim(value) == 0:
+    try:
+        dimension = np.ndim(value)
+    except ValueError:  # lists of different lengths
+        dimension = 2
+    if dimension == 0:
         return positive(value.item() if isinstance(value, np.ndarray) else value, name)
-    if np.ndim(value) != 1 or not len(value):
-        raise SettingError(f"{name} must be a number or one number a dimension, not {value!r}")
+    if dimension != 1 or not len(value):
+        raise SettingError(f"{name} must be a number or one number a dimension, not {shown(value)}")
     return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
 
 
@@ -155,7 +163,7 @@ def dimensions(value: Any, name: str) -> tuple[int, ...] | None:
     whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in dims)
     if not (dims and whole and min(dims) >= 0 and len(set(dims)) == len(dims)):
         raise SettingError(
-            f"active_dims of {name} must be distinct column numbers from 0, not {value!r}"
+            f"active_dims of {name} must be distinct column numbers from 0, not {shown(value)}"
         )
     return tuple(int(v) for v in dims)
 

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from daskgp.backend import namespace, number
+from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
@@ -28,6 +29,9 @@ from daskgp.kernels.linear import Constant
 from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.typing import Array
 
+COMPOSITES: dict[str, type[Kernel]] = {}
+"""Classes of sums and products by name."""
+
 
 @dataclass(frozen=True)
 class Composite(Kernel):
@@ -41,7 +45,7 @@ class Composite(Kernel):
 
     parts: tuple[Kernel, ...]
 
-    name: ClassVar[str]
+    _known: ClassVar[dict[str, type[Kernel]]] = COMPOSITES
     _spare: ClassVar[int] = 0
     """Tiles that the gradient takes beyond K and those of the parts."""
 
@@ -51,7 +55,7 @@ class Composite(Kernel):
             raise SettingError(f"a {self.name} of kernels needs at least one part")
         for part in self.parts:
             if not isinstance(part, Kernel):
-                raise SettingError(f"a {self.name} of kernels cannot hold {part!r}")
+                raise SettingError(f"a {self.name} of kernels cannot hold {shown(part)}")
 
     @classmethod
     def of(cls, *parts: Kernel | float) -> Self:
@@ -91,6 +95,7 @@ class Composite(Kernel):
         return _united(group for part in self.parts for group in part.tied_columns(d))
 
     def to_dict(self) -> dict[str, Any]:
+        self._check_registered()
         return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
 
     @abstractmethod
@@ -338,3 +343,6 @@ class Product(Composite):
             if j != i:
                 out *= value
         return out
+
+
+COMPOSITES |= {Sum.name: Sum, Product.name: Product}

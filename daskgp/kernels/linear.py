@@ -153,14 +153,6 @@ class Linear(Kernel):
         tied = all_tied(self.active_dims, d, "Linear")
         return () if isinstance(self.variance, tuple) else tied
 
-    def to_dict(self) -> dict[str, Any]:
-        many = isinstance(self.variance, tuple)
-        return {
-            "kernel": self.name,
-            "variance": list(self.variance) if many else self.variance,  # type: ignore[arg-type]
-            "active_dims": None if self.active_dims is None else list(self.active_dims),
-        }
-
     def _columns(self, X: Array) -> Array:
         self._check_dims(X.shape[1])
         return select_columns(X, self.active_dims, "Linear")
@@ -250,9 +242,6 @@ class Constant(Kernel):
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
         return (Unit((), 0, 2),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kernel": self.name, "variance": self.variance}
 
     def _by_log(self, cotangent: Array) -> np.ndarray:
         return np.array([self.variance * number(cotangent.sum(dtype=np.float64))])

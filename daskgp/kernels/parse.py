@@ -7,13 +7,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.compose import Product, Sum
 from daskgp.kernels.linear import Constant
 
 _LONGEST = 4000
-_WORDS = {"true": True, "false": False, "none": None}
+WORDS = {"true": True, "false": False, "none": None}
 _NUMBERS = (int, float)
 
 
@@ -26,7 +27,7 @@ def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SettingError(
-            f"kernel {text!r} cannot be read ({reason}): write e.g. matern32() + 0.1*linear()"
+            f"kernel {shown(text)} cannot be read ({reason}): write e.g. matern32() + 0.1*linear()"
         ) from error
     return _kernel(tree, registry)
 
@@ -69,8 +70,8 @@ def _value(node: ast.expr) -> Any:
             return -value
     if isinstance(node, ast.Constant) and type(node.value) in (*_NUMBERS, bool, type(None)):
         return node.value
-    if isinstance(node, ast.Name) and node.id.lower() in _WORDS:
-        return _WORDS[node.id.lower()]
+    if isinstance(node, ast.Name) and node.id.lower() in WORDS:
+        return WORDS[node.id.lower()]
     if isinstance(node, ast.Tuple | ast.List):
         return tuple(_value(item) for item in node.elts)
     raise _unknown(node, "a setting is a number, true, false, none or a list of numbers")
@@ -78,7 +79,7 @@ def _value(node: ast.expr) -> Any:
 
 def _lookup(name: str, registry: Mapping[str, type[Kernel]]) -> type[Kernel]:
     if name.lower() not in registry:
-        raise SettingError(f"unknown kernel {name!r}: choose one of {_known(registry)}")
+        raise SettingError(f"unknown kernel {shown(name)}: choose one of {_known(registry)}")
     return registry[name.lower()]
 
 
@@ -101,4 +102,4 @@ def _known(registry: Mapping[str, type[Kernel]]) -> str:
 
 
 def _unknown(node: ast.expr, remedy: str) -> SettingError:
-    return SettingError(f"{ast.unparse(node)!r} is not part of a kernel: {remedy}")
+    return SettingError(f"{shown(ast.unparse(node))} is not part of a kernel: {remedy}")

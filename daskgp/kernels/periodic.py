@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -95,15 +95,6 @@ class Periodic(Radial):
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return all_tied(self.active_dims, d, "Periodic")
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kernel": self.name,
-            "lengthscale": self.lengthscale,
-            "period": self.period,
-            "variance": self.variance,
-            "active_dims": None if self.active_dims is None else list(self.active_dims),
-        }
 
     def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
         xp = namespace(q)

@@ -133,16 +133,6 @@ class Stationary(Radial):
         tied = all_tied(self.active_dims, d, type(self).__name__)
         return () if self.ard else tied
 
-    def to_dict(self) -> dict[str, Any]:
-        scale = self.lengthscale
-        return {
-            "kernel": self.name,
-            "lengthscale": list(scale) if isinstance(scale, tuple) else scale,
-            "variance": self.variance,
-            "ard": self.ard,
-            "active_dims": None if self.active_dims is None else list(self.active_dims),
-        }
-
     def _active(self, values: np.ndarray) -> np.ndarray:
         """The active entries of one value a dimension."""
         values = np.asarray(values, dtype=np.float64)
@@ -273,9 +263,6 @@ class RationalQuadratic(Stationary):
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
         return (*super().units(n_features), Unit())
-
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"alpha": self.alpha}
 
     @property
     def _shape(self) -> float:

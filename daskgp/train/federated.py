@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
+from daskgp.checks import shown
 from daskgp.errors import SettingError, StoreError
 from daskgp.flow.progress import ShowProgress
 from daskgp.train.loops import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
@@ -114,15 +115,15 @@ def check(settings: Federated) -> None:
     """Raise SettingError for a setting out of range."""
     if settings.method not in get_args(FederatedName):
         choices = ", ".join(map(repr, get_args(FederatedName)))
-        raise SettingError(f"method={settings.method!r}: choose one of {choices}")
+        raise SettingError(f"method={shown(settings.method)}: choose one of {choices}")
     for name, least in (("max_iter", 1), ("local_steps", 1), ("seed", 0)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise SettingError(f"{name}={value!r}: a whole number from {least} is needed")
+            raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
     for name in ("tol", "learning_rate", "rho", "sampling_rate", "mu", "lipschitz"):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise SettingError(f"{name}={value!r}: a number is needed")
+            raise SettingError(f"{name}={shown(value)}: a number is needed")
         if name in ("mu", "lipschitz"):
             fits, need = float(value) >= 0, "0 or greater"
         elif name == "sampling_rate":
@@ -130,7 +131,7 @@ def check(settings: Federated) -> None:
         else:
             fits, need = float(value) > 0, "greater than 0"
         if not (fits and math.isfinite(value)):
-            raise SettingError(f"{name}={value!r}: it must be {need}")
+            raise SettingError(f"{name}={shown(value)}: it must be {need}")
 
 
 def fact(experts: Experts, vector: np.ndarray) -> tuple[float, np.ndarray]:

@@ -13,6 +13,7 @@ import numpy as np
 from rich.progress import TextColumn
 from scipy.optimize import minimize
 
+from daskgp.checks import shown
 from daskgp.errors import NumericalError, SettingError, StoreError
 from daskgp.flow.progress import ShowProgress, progress_bar, wants_progress
 from daskgp.train import newton
@@ -88,7 +89,7 @@ class Training:
         """The optimizer for a vector of ``size`` entries; SettingError for none."""
         if self.optimizer not in get_args(OptimizerName):
             known = ", ".join(map(repr, get_args(OptimizerName)))
-            raise SettingError(f"unknown optimizer {self.optimizer!r}: choose {known} or None")
+            raise SettingError(f"unknown optimizer {shown(self.optimizer)}: choose {known} or None")
         if self.optimizer == "auto":
             few = size <= FEW and size == (self.hyperparameters or size)
             return "trust-region" if few else "l-bfgs"

@@ -60,10 +60,10 @@ TRUTH = {"lengthscale[0]": 0.3, "lengthscale[1]": 1.3, "variance": 0.04, "noise_
 START = {"kernel": kernels.RBF((2.0, 0.3), 1.5, ard=True), "noise_variance": 1.0}
 TRAININGS: dict[str, dict[str, Any]] = {
     "FACT": {"training": "fact", "optimizer": "adam"},
-    "ADMM": {"training": "admm"},
+    "ADMM": {"training": "admm", "learning_rate": 0.1},
     "pxADMM": {"training": "pxadmm"},
-    "FedAvg": {"training": "fedavg"},
-    "FedProx": {"training": "fedprox", "sampling_rate": 0.5},
+    "FedAvg": {"training": "fedavg", "learning_rate": 0.1},
+    "FedProx": {"training": "fedprox", "sampling_rate": 0.5, "learning_rate": 0.1},
 }
 UCI_EXPERTS = {"pol": (4, 10, 20), "elevators": (4, 10, 20), "kin40k": (8, 16, 64)}
 UCI_EXPERTS |= {"keggdirected": (8, 16, 64), "protein": (8, 16, 64)}
@@ -96,7 +96,6 @@ def measure_recovery(
                 n_experts=count,
                 inducing=full.inducing_,
                 max_iter=-(-rounds // 4) if name == "ADMM" else rounds,
-                learning_rate=0.1,
                 tol=1e-12,  # as many rounds as there are
                 **settings,
                 **training,

@@ -1,0 +1,99 @@
+"""Settings that have an effect only beside certain others, and the refusal of those without."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from numbers import Number
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from daskgp.checks import shown
+from daskgp.errors import SettingError
+
+if TYPE_CHECKING:
+    from daskgp.estimators.method import Method
+
+
+class Needs(NamedTuple):
+    """A condition under which a setting has an effect.
+
+    Parameters
+    ----------
+    setting : str
+        The other setting that decides, whose value an error shows.
+    holds : callable
+        Whether an estimator's settings meet the condition.
+    remedy : str
+        A choice that meets it.
+    """
+
+    setting: str
+    holds: Callable[[Any], bool]
+    remedy: str
+
+
+Effects: TypeAlias = Mapping[str, tuple[Needs, ...]]
+"""What settings need, all of it, to have an effect; others always have one."""
+
+
+def among(setting: str, *values: Any) -> Needs:
+    """Need a setting to be one of some values."""
+    names = [repr(value) for value in values if value is not None]
+    words = " or ".join([", ".join(names[:-1]), names[-1]][len(names) < 2 :])
+
+    def holds(estimator: Any) -> bool:
+        found = getattr(estimator, setting)
+        return any(found is one or (isinstance(found, str) and found == one) for one in values)
+
+    return Needs(setting, holds, f"choose {setting}={words}")
+
+
+def given(setting: str) -> Needs:
+    """Need a setting to be given."""
+    return Needs(setting, lambda found: getattr(found, setting) is not None, f"set {setting}=")
+
+
+def chosen(setting: str, *ways: str) -> Needs:
+    """Need a setting to be a way of choosing, not the things themselves."""
+    return among(setting, *ways)._replace(
+        holds=lambda found: isinstance(getattr(found, setting), str | None)
+    )
+
+
+WAYS = ("greedy", "kmeans", "random")
+ADAM = among("optimizer", "adam")
+TRAINED = Needs("optimizer", lambda found: found.optimizer is not None, "choose an optimizer")
+
+
+def idle(estimator: Method) -> dict[str, Needs]:
+    """Return settings that differ from the default without an effect, and what each lacks."""
+    found = {}
+    for name, default in defaults(type(estimator)).items():
+        if _alike(getattr(estimator, name), default):
+            continue
+        for needs in estimator.effects.get(name, ()):
+            if not needs.holds(estimator):
+                found[name] = needs
+                break
+    return found
+
+
+def check(estimator: Method, besides: Collection[str] = ()) -> None:
+    """Raise SettingError for a setting without effect, unless it is one of ``besides``."""
+    for name, needs in idle(estimator).items():
+        if name not in besides:
+            seen, other = getattr(estimator, name), getattr(estimator, needs.setting)
+            raise SettingError(
+                f"{name}={shown(seen)} has no effect with {needs.setting}={shown(other)}: "
+                f"{needs.remedy}, or leave {name} out"
+            )
+
+
+def defaults(kind: type) -> dict[str, Any]:
+    """Return the settings of a class of estimators with their defaults."""
+    return {name: one.default for name, one in inspect.signature(kind).parameters.items()}
+
+
+def _alike(value: Any, default: Any) -> bool:
+    plain = isinstance(value, str | Number) and isinstance(default, str | Number)
+    return value is default or (plain and value == default)

@@ -1,0 +1,212 @@
+"""Kernels by name: text and stores to kernels and back."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
+from daskgp.kernels.base import REGISTRY, Kernel
+from daskgp.kernels.compose import COMPOSITES
+from daskgp.kernels.linear import Constant, Linear
+from daskgp.kernels.matern import Matern12, Matern32, Matern52
+from daskgp.kernels.parse import WORDS
+from daskgp.kernels.parse import build as _build
+from daskgp.kernels.parse import parse as _parse
+from daskgp.kernels.periodic import Periodic
+from daskgp.kernels.stationary import RBF, RationalQuadratic
+
+K = TypeVar("K", bound=type[Kernel])
+
+DEEPEST = 100
+"""Most levels of sums and products in a description."""
+
+for _kind in (
+    RBF,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    Periodic,
+    Linear,
+    Constant,
+):
+    REGISTRY[_kind.name] = _kind
+
+
+def register(kind: K) -> K:
+    """Make a class of kernels known to ``parse``, ``from_dict`` and ``load``.
+
+    Whatever reads text or a store must have registered it before, under the same name: do so in
+    the module that defines the class, so that importing it is enough.
+
+    Parameters
+    ----------
+    kind : type
+        A frozen dataclass, each field with a default, and with a ``name`` of its own in small
+        letters.
+
+    Returns
+    -------
+    type
+        The class itself, so that this is a decorator too.
+
+    Raises
+    ------
+    SettingError
+        If the name is taken, or a kernel of the class does not come back from its description.
+    """
+    name = _checked_name(kind)
+    before = (REGISTRY | COMPOSITES).get(name)
+    if before is not None and _address(before) != _address(kind):  # not run again in a notebook
+        raise SettingError(
+            f"the name {name!r} is that of {before.__name__}: give {kind.__name__} one of its own"
+        )
+    REGISTRY[name] = kind
+    try:
+        _check_round_trip(kind)
+    except SettingError:
+        REGISTRY.pop(name)
+        if before is not None:
+            REGISTRY[name] = before
+        raise
+    return kind
+
+
+def parse(text: str) -> Kernel:
+    """The kernel written as text.
+
+    Names are those of the registry, numbers are constant kernels, ``+`` and ``*`` combine.
+    The text is read, never evaluated.
+
+    Raises
+    ------
+    SettingError
+        If a part is not a kernel; the message names the part and the known names.
+
+    Examples
+    --------
+    >>> parse("rbf(lengthscale=2) + 0.1*linear()").parameter_names
+    ('0.variance', '0.lengthscale', '1.0.variance', '1.1.variance')
+    """
+    return _parse(text, REGISTRY)
+
+
+def describe(kernel: Kernel) -> dict[str, Any]:
+    """Return ``kernel.to_dict()`` once it is known that ``from_dict`` makes the same kernel of it.
+
+    Raises
+    ------
+    SettingError
+        If it does not, as where a class is not registered.
+    """
+    try:
+        found = kernel.to_dict()
+        same = from_dict(json.loads(json.dumps(found))) == kernel
+    except (TypeError, ValueError) as error:
+        kind = type(kernel).__name__
+        raise SettingError(f"a kernel of class {kind} cannot be stored: {error}") from error
+    if not same:
+        raise SettingError(
+            f"a kernel of class {type(kernel).__name__} cannot be stored: its to_dict() describes "
+            f"another kernel; register its class with daskgp.kernels.register"
+        )
+    return found
+
+
+def identity(kernel: Kernel) -> str:
+    """Return text that differs between kernels that differ, of registered classes or not."""
+    try:
+        describe(kernel)
+    except SettingError:
+        return f"{kernel!r} of {' '.join(map(_address, _kinds(kernel)))}"
+    return repr(kernel)
+
+
+def from_dict(description: dict[str, Any]) -> Kernel:
+    """The kernel that ``Kernel.to_dict`` described.
+
+    Raises
+    ------
+    SettingError
+        If the description is not one of a known kernel.
+
+    Examples
+    --------
+    >>> from_dict(Matern32(2.0).to_dict()) == Matern32(2.0)
+    True
+    """
+    return _from_dict(description, DEEPEST)
+
+
+def _from_dict(description: Any, levels: int) -> Kernel:
+    if not levels:
+        raise SettingError(f"sums and products of kernels are nested more than {DEEPEST} deep")
+    if not isinstance(description, dict) or "kernel" not in description:
+        seen = shown(description)
+        raise SettingError(f"{seen} does not describe a kernel: it has no 'kernel' entry")
+    settings = dict(description)
+    name = settings.pop("kernel")
+    if isinstance(name, str) and name in COMPOSITES:
+        parts = settings.get("parts")
+        if not isinstance(parts, list) or len(settings) != 1:
+            raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
+        found: Any = COMPOSITES[name]
+        return found(tuple(_from_dict(part, levels - 1) for part in parts))
+    if not isinstance(name, str) or name not in REGISTRY:
+        raise SettingError(
+            f"unknown kernel {shown(name)}: choose one of {', '.join(REGISTRY)}, or import the "
+            "module that registers it"
+        )
+    return _build(REGISTRY[name], [], settings, f"kernel {name!r}")
+
+
+def _checked_name(kind: Any) -> str:
+    """Return the name of a class that may be registered."""
+    if not isinstance(kind, type) or not issubclass(kind, Kernel):
+        raise SettingError(f"{shown(kind)} is no class of kernels: derive one from kernels.Kernel")
+    if not hasattr(kind, "__dataclass_fields__"):
+        raise SettingError(f"{kind.__name__} is no dataclass: decorate it @dataclass(frozen=True)")
+    name = getattr(kind, "name", None)
+    if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
+        raise SettingError(
+            f"{kind.__name__}.name is {shown(name)}: a word in small letters is needed"
+        )
+    if name in WORDS:
+        raise SettingError(f"{kind.__name__}.name is {name!r}, which text reads as a value")
+    return name
+
+
+def _check_round_trip(kind: type[Kernel]) -> None:
+    """Raise SettingError unless kernels of a class come back from their descriptions."""
+    try:
+        first = kind()
+        hash(first)
+    except TypeError as error:
+        raise SettingError(
+            f"{kind.__name__} must be a frozen dataclass whose fields have defaults: {error}"
+        ) from error
+    others = [first.with_log_parameters(first.log_parameters + 0.25)]
+    with suppress(InputError):  # it may be for other numbers of columns
+        others.append(first.resolve(np.array([0.5, 0.7]), 0.8))
+    for kernel in (first, *others):
+        if type(kernel) is not kind:
+            raise SettingError(
+                f"{kind.__name__} becomes a {type(kernel).__name__} with other hyper-parameters: "
+                "with_log_parameters and resolve must return its own class"
+            )
+        describe(kernel)
+
+
+def _address(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _kinds(kernel: Kernel) -> list[type]:
+    """Classes of a kernel and its parts."""
+    parts = getattr(kernel, "parts", ())
+    return [type(kernel), *(kind for part in parts for kind in _kinds(part))]

@@ -1,0 +1,366 @@
+"""Every setting of every estimator changes something or is refused by name, in one short line."""
+
+import inspect
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import daskgp
+from daskgp import kernels
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators import ESTIMATORS, effects
+from daskgp.estimators.settings import CHOICES
+
+rng = np.random.default_rng(0)
+X = rng.uniform(0, 1, (60, 2))
+Y = np.sin(6 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(60)
+T = rng.uniform(-0.1, 1.1, (15, 2))
+GIVEN, ACTIONS = X[3:9], rng.standard_normal((60, 5))
+BOX = [[-0.5, 1.5], [-0.5, 1.5]]
+
+SMALL = {
+    "n_inducing": 8,
+    "n_support": 8,
+    "n_actions": 5,
+    "n_spectral": 8,
+    "n_experts": 3,
+    "n_covariance": 6,
+    "n_mean": 20,
+    "n_added": 7,
+    "level": 3,
+    "markov_order": 1,
+    "max_iter": 3,
+}
+OWN = {name: {"block_rows": 12} for name in ("lma", "pic", "sgpr", "ssgp", "opticom")}
+OWN |= {name: {"batch_rows": 30} for name in ("decoupled", "svgp")} | {"cggp": {"max_iter": 30}}
+"""What makes each estimator small."""
+
+OTHER = {
+    "kernel": "rbf(0.4)",
+    "noise_variance": 0.3,
+    "mean": "linear",
+    "standardize": False,
+    "optimizer": "adam",
+    "learning_rate": 0.011,
+    "mean_learning_rate": 0.03,
+    "max_iter": 4,
+    "tol": 1e3,
+    "train_blocks": 2,
+    "n_inducing": 7,
+    "inducing": "random",
+    "train_inducing": True,
+    "n_support": 7,
+    "support": "random",
+    "train_support": True,
+    "markov_order": 2,
+    "neighbours": "order",
+    "predict_order": 1,
+    "prediction": "paper",
+    "order": "pca",
+    "expert": "exact",
+    "n_experts": 4,
+    "partition": "block",
+    "aggregation": "rbcm",
+    "weights": "paper",
+    "variance": "paper",
+    "central": 0.5,
+    "shrinkage": 0.2,
+    "ridge": 0.1,
+    "noise_in_experts": True,
+    "training": "fedavg",
+    "local_steps": 2,
+    "sampling_rate": 0.5,
+    "rho": 0.9,
+    "mu": 0.9,
+    "lipschitz": 9.0,
+    "level": 2,
+    "bounds": BOX,
+    "n_spectral": 7,
+    "train_spectral": True,
+    "n_actions": 4,
+    "actions": "cg",
+    "loss": "projected",
+    "batch_rows": 25,
+    "action_tol": 0.9,
+    "refreshes": 3,
+    "solver_tol": 0.95,
+    "n_mean": 15,
+    "n_covariance": 5,
+    "likelihood": "student-t",
+    "basis": "generalized",
+    "parametrization": "direct",
+    "share": False,
+    "n_added": 5,
+    "natural": 0.3,
+    "precondition": "jacobi",
+    "n_columns": 4,
+    "train_points": False,
+    "train_mean_points": True,
+    "hyperparameters": "bound",
+    "n_subset": 20,
+    "average": False,
+    "validation": 0.2,
+    "patience": 1,
+    "check_every": 1,
+    "dtype": "float32",
+}
+"""Another value of each setting than any default."""
+BY_ESTIMATOR = {
+    ("cagp", "support"): 3,
+    ("decoupled", "optimizer"): None,
+    ("svgp", "optimizer"): None,
+    ("svgp", "hyperparameters"): "subset",
+}
+ELSEWHERE = {
+    "block_rows": "how rows are read",
+    "device": "where tasks compute",
+    "store": "where rows are kept",
+    "progress": "bars",
+    "gradients": "where gradients are computed",
+    "max_points": "a limit that refuses",
+    "random_state": "draws, if there are any to make",
+}
+"""Settings whose effect is documented to be other than on results."""
+NOT_REACHED = {
+    ("cagp", "tol"): "Adam stops after 40 steps at the earliest",
+    ("experts", "tol"): "rounds go on for three at least",
+    ("decoupled", "hyperparameters"): "'bound' is what 'auto' is for other likelihoods",
+}
+
+EXACT = {"expert": "exact"}
+CONTEXTS = {
+    "sgpr": [{"inducing": GIVEN}],
+    "lma": [
+        {"support": GIVEN},
+        {"markov_order": 0},
+        {"neighbours": "order", "prediction": "paper"},
+    ],
+    "pic": [{"support": GIVEN}],
+    "experts": [
+        {"weights": "paper"},
+        {"variance": "paper"},
+        {"inducing": GIVEN},
+        {**EXACT, "weights": "paper"},
+        {**EXACT, "aggregation": "npae"},
+        {**EXACT, "central": 0.5},
+    ],
+    "opticom": [{"weights": "combination"}, {"variance": "paper"}],
+    "cagp": [
+        *({"actions": actions} for actions in ("cg", "random", "eigen", ACTIONS)),
+        {"actions": "cg", "optimizer": None},
+        {"support": 4},
+        {"support": 4, "optimizer": "adam"},
+        {"support": 4, "optimizer": "adam", "batch_rows": 20},
+    ],
+    "decoupled": [
+        {"inducing": GIVEN},
+        {"inducing": "stream"},
+        {"natural": None},
+        {"n_mean": 6},
+        {"parametrization": "direct", "n_mean": 6},
+        {"validation": 0.2, "check_every": 2},
+        {"max_iter": 210},
+    ],
+    "svgp": [
+        {"inducing": GIVEN},
+        {"inducing": "stream"},
+        {"natural": None},
+        {"max_iter": 210},
+        {"optimizer": None, "train_points": False},
+    ],
+}
+"""What settings are tried beside, beyond all their choices."""
+FLAWED = {("lma", "prediction"), ("decoupled", "share"), ("experts", "noise_in_experts")}
+"""Choices that need another one to be made as well."""
+
+every = pytest.mark.parametrize("name", ESTIMATORS)
+
+
+def contexts(name):
+    usual = effects.defaults(ESTIMATORS[name])
+    yield {}
+    for setting in set(usual) & set(CHOICES) - {"device", "dtype", "progress", "gradients"}:
+        for value in CHOICES[setting]:
+            wrong = setting == "optimizer" and usual[setting] == "adam" and value is not None
+            if value != usual[setting] and not wrong and (name, setting) not in FLAWED:
+                yield {setting: value}
+    yield from CONTEXTS.get(name, ())
+
+
+def begun(name, context):
+    """Settings that make an estimator small, those left out that a context makes idle."""
+    kind = ESTIMATORS[name]
+    small = {k: v for k, v in SMALL.items() if k in effects.defaults(kind)} | OWN.get(name, {})
+    settings = {**small, **context}
+    idle = effects.idle(kind(**settings))
+    return {k: v for k, v in settings.items() if k in context or k not in idle}
+
+
+def outcome(name, settings):
+    """Numbers that a fit with some settings gives."""
+    y = Y
+    if str(settings.get("likelihood")).startswith("bernoulli"):
+        y = (Y.mean() < Y).astype(float)
+    if settings.get("likelihood") == "poisson":
+        y = np.floor(3 * np.abs(Y))
+    model = ESTIMATORS[name](**settings, device="cpu", progress=False).fit(X, y)
+    try:
+        found = model.predict(T, return_std=name != "cggp")
+    except ArithmeticError:  # the paper's variance can be negative
+        found = model.predict(T)
+    hyper = [model.objective_ or 0.0, model.noise_variance_, *model.kernel_.log_parameters]
+    return np.concatenate([np.ravel(found), hyper])
+
+
+def one_line(error):
+    text = str(error.value)
+    assert "\n" not in text
+    assert len(text) < 300, text
+    return text
+
+
+LONG = {"experts", "decoupled", "svgp", "cagp", "lma"}
+"""Estimators with so many settings that all of them beside all choices take minutes."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in ESTIMATORS]
+)
+def test_every_setting_changes_something_or_is_refused(name):
+    kind, refused, tried = ESTIMATORS[name], set(), set()
+    for context in contexts(name):
+        settings = begun(name, context)
+        before = outcome(name, settings)
+        for setting in set(effects.defaults(kind)) - set(context) - set(ELSEWHERE):
+            value = BY_ESTIMATOR.get((name, setting), OTHER[setting])
+            try:
+                after = outcome(name, begun(name, {**context, setting: value}))
+            except (SettingError, InputError) as error:
+                if str(error).startswith(f"{setting}=") and "has no effect with" in str(error):
+                    refused.add(setting)
+                continue
+            if not np.array_equal(before, after, equal_nan=True):
+                tried.add(setting)
+                continue
+            assert (name, setting) in NOT_REACHED, f"{setting} does nothing beside {context}"
+    assert refused == set(kind.effects) & set(effects.defaults(kind))
+    assert tried | refused == set(effects.defaults(kind)) - set(ELSEWHERE)
+
+
+@every
+def test_settings_without_effect_are_of_the_estimator_and_say_what_decides(name):
+    kind = ESTIMATORS[name]
+    for setting, needs in kind.effects.items():
+        assert needs, setting
+        for one in needs:
+            assert hasattr(kind(), one.setting)
+            assert one.remedy.startswith(("choose ", "set "))
+
+
+@every
+def test_defaults_are_never_refused(name):
+    for setting in set(effects.defaults(ESTIMATORS[name])) & set(CHOICES):
+        for value in CHOICES[setting]:
+            assert set(effects.idle(ESTIMATORS[name](**{setting: value}))) <= {setting}
+
+
+def test_the_line_names_the_setting_what_decides_and_the_remedy():
+    with pytest.raises(SettingError) as error:
+        daskgp.SGPR(learning_rate=0.1).fit(X, Y)
+    assert one_line(error) == (
+        "learning_rate=0.1 has no effect with optimizer='l-bfgs': choose optimizer='adam', or "
+        "leave learning_rate out"
+    )
+    with pytest.raises(SettingError) as error:
+        daskgp.SGPR(inducing=GIVEN, n_inducing=6).plan(X, Y)
+    assert one_line(error) == (
+        "n_inducing=6 has no effect with inducing=<ndarray of shape (6, 2)>: choose "
+        "inducing='greedy', 'kmeans' or 'random', or leave n_inducing out"
+    )
+
+
+@pytest.mark.parametrize("name", ["sgpr", "experts", "decoupled", "cagp"])
+def test_short_runs_leave_out_what_they_make_idle(name):
+    model = ESTIMATORS[name](**begun(name, {}), device="cpu", progress=False)
+    assert model.plan(X, Y, measure=True).seconds > 0
+    assert clone(model).set_params(optimizer=None, max_iter=2).get_params()["max_iter"] == 2
+
+
+@pytest.mark.parametrize("name", ["svgp", "decoupled"])
+def test_a_stream_takes_settings_that_matter_to_it_alone(name):
+    model = ESTIMATORS[name](**{**begun(name, {}), "n_added": 3}, average=False)
+    model.partial_fit(X, Y)
+    assert model.n_rows_ == len(X)
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma", "pic", "opticom", "ssgp", "exact", "experts"])
+def test_the_rate_of_adam_is_that_of_the_setting(name):
+    kernel = kernels.RBF(0.5)
+    settings = begun(name, {"optimizer": "adam"}) | {"max_iter": 2, "kernel": kernel}
+    for rate in (0.05, 0.01):
+        model = ESTIMATORS[name](**settings, learning_rate=rate).fit(X, Y)
+        entries = [entry["lengthscale"] for entry in model.history_]
+        step = abs(np.log(entries[1] / entries[0]))  # Adam's first step is its rate
+        assert step == pytest.approx(rate, rel=1e-3)
+
+
+def test_the_mean_learns_ten_times_as_fast_unless_told():
+    settings = begun("decoupled", {})
+    usual = outcome("decoupled", settings)
+    np.testing.assert_array_equal(
+        usual, outcome("decoupled", settings | {"mean_learning_rate": 0.2})
+    )
+    slow = settings | {"learning_rate": 0.002, "mean_learning_rate": 0.02}
+    assert not np.array_equal(outcome("decoupled", slow), usual)
+    with pytest.raises(SettingError, match="mean_learning_rate=0: it must be greater than 0"):
+        outcome("decoupled", settings | {"mean_learning_rate": 0})
+
+
+# -- what messages show ----------------------------------------------------------------------
+
+MANY = {
+    "array": np.arange(10_000.0),
+    "list": list(range(10_000)),
+    "nested": [[float(i), [i] * 9] for i in range(10_000)],
+    "text": "x" * 10_000,
+    "table": np.zeros((100, 100)),
+}
+
+
+@every
+@pytest.mark.parametrize("what", MANY)
+def test_ten_thousand_numbers_are_never_printed_whole(name, what):
+    kind = ESTIMATORS[name]
+    for setting in inspect.signature(kind).parameters:
+        if setting == "store" and what == "text":
+            continue  # a path may be long
+        model = kind(**{setting: MANY[what]})
+        for act in (model.plan, model.fit):
+            with pytest.raises(InputError) as error:
+                act(X[:20], Y[:20])
+            one_line(error)
+
+
+@pytest.mark.parametrize("what", MANY)
+@pytest.mark.parametrize("kind", kernels.REGISTRY.values())
+def test_kernels_never_print_ten_thousand_numbers(kind, what):
+    for setting in inspect.signature(kind).parameters:
+        if setting == "ard":
+            continue
+        with pytest.raises(InputError) as error:
+            daskgp.ExactGP(kind(**{setting: MANY[what]})).fit(X[:20], Y[:20])
+        one_line(error)
+
+
+def test_values_are_shown_on_one_short_line():
+    assert shown("auto") == "'auto'"
+    assert shown(0.1) == "0.1"
+    assert shown(None) == "None"
+    assert shown(np.zeros((3, 4))) == "<ndarray of shape (3, 4)>"
+    assert shown([np.zeros(9)] * 2) == "[<ndarray of shape (9,)>, <ndarray of shape (9,)>]"
+    for value in MANY.values():
+        assert len(shown(value)) <= 100
+        assert "\n" not in shown(value)
+    assert len(shown(kernels.RBF(tuple(range(1, 10_000))))) <= 100
