@@ -34,6 +34,8 @@ from daskgp.models.lma import LMA as LowRankMarkov
 from daskgp.typing import Device, MeanName, OptimizerName
 
 DEFAULT_ORDER = 3
+APART = 8
+"""Rows of a block that distances between blocks are measured from."""
 DEFAULT_ROWS = 512
 """Nearest rows that a prediction is conditioned on."""
 JOINED = Needs(
@@ -323,6 +325,9 @@ progress
             rows = nearby.held(rows)
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
         found = dataclasses.replace(stage, rows=rows, layout=layout)
+        if self._neighbours() == "nearest":
+            marks = rounds.landmarks(rows, layout.spans, LANDMARKS, stage.executor)
+            found = dataclasses.replace(found, landmarks=marks)
         return self._settled(found, theta)
 
     def _rewritten(
@@ -385,7 +390,8 @@ progress
         if not np.isfinite(lengths).any():  # rows are near one another in their order alone
             more = -(-number // layout.block_rows) - 1 if blocks is None else blocks
             return Band(-(-more // 2))
-        landmarks = rounds.landmarks(stage.rows, layout.spans, LANDMARKS, stage.executor)
+        landmarks = stage.landmarks
+        assert landmarks is not None
         if blocks is None:
             return NearestRows(number, layout.rows, lengths, landmarks)
         return NearestBlocks(1 + blocks, lengths, landmarks)
@@ -460,13 +466,13 @@ def _layout(stage: rounds.Rounds) -> Layout:
 
 
 def _places(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
-    """Centroids of the blocks (M, d) in units of the kernel's correlation lengths."""
-    centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
-    lengths = _lengths(stage, theta)
+    """Some rows of the blocks (M, r, d) in units of the kernel's correlation lengths."""
+    assert stage.landmarks is not None
+    scaled, lengths = np.asarray(stage.scaling.inputs(stage.landmarks)), _lengths(stage, theta)
     matters = np.isfinite(lengths)
     if not matters.any():
-        return np.arange(len(centroids), dtype=np.float64)[:, None]
-    return centroids[:, matters] / lengths[matters]
+        return np.arange(len(scaled), dtype=np.float64)[:, None, None]
+    return scaled[:, :: len(scaled[0]) // APART, matters] / lengths[matters]
 
 
 def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:

@@ -15,29 +15,46 @@ from daskgp.flow.layout import Layout, read_layout
 from daskgp.flow.partition import Window
 
 SOURCE = "made_from"
-MORE = 4
+MORE = 2
 """Candidates that are looked at for each earlier block that is wanted."""
 
 
 def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ...]:
     """Each block with the ``number`` nearest of the blocks before it, in their order.
 
-    ``places`` (M, d) are the blocks' centroids in units that make distances alike.
+    A block is as near as its rows are, on average over the rows of the other.  ``places``
+    (M, r, d) are some rows of each block in units that make distances alike.
     """
-    spans, count = layout.spans, layout.n_blocks
+    spans = layout.spans
     if not number:
         return tuple(Window(span) for span in spans)
-    tree = cKDTree(places)
-    _, found = tree.query(places, k=min(count, MORE * number + 8))
-    found = found.reshape(count, -1)
+    count, r, d = places.shape
+    tree, middles = cKDTree(places.reshape(-1, d)), places.mean(axis=1)
+    look = np.arange(1, min(count * r, r * (MORE * number + 4)) + 1)
     windows = []
     for i, span in enumerate(spans):
-        near = found[i][found[i] < i][:number]
+        away, rows = tree.query(places[i], k=look)
+        near = _nearest_before(i, away, rows // r, number)
         if len(near) < min(number, i):  # far from most blocks before it
-            away = ((places[:i] - places[i]) ** 2).sum(axis=1)
-            near = np.argsort(away, kind="stable")[:number]
+            apart = ((middles[:i] - middles[i]) ** 2).sum(axis=1)
+            others = np.setdiff1d(np.argsort(apart, kind="stable")[: 2 * number], near)
+            others = others[np.argsort(apart[others], kind="stable")]
+            near = np.concatenate([near, others])[:number]
         windows.append(Window(span, tuple(spans[j] for j in np.sort(near))))
     return tuple(windows)
+
+
+def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
+    """The nearest blocks before block i, of those that rows (r, k) next to its own belong to.
+
+    A row of it that sees none of a block is as far from that one as from the last that it sees.
+    """
+    before, place = np.unique(np.where(blocks < i, blocks, -1), return_inverse=True)
+    far = np.repeat(away[:, -1:], len(before), axis=1)
+    own = np.broadcast_to(np.arange(len(away))[:, None], away.shape)
+    np.minimum.at(far, (own, place.reshape(away.shape)), away)
+    order = np.argsort(far.mean(axis=0), kind="stable")
+    return before[order][before[order] >= 0][:number]
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,6 +153,8 @@ class Rounds:
     dtype: str = "float64"
     device: Device = "cpu"
     layout: Layout | None = None
+    landmarks: np.ndarray | None = None
+    """Some rows (M, r, d) of each block of the layout, where the method looks for near blocks."""
 
     @property
     def spans(self) -> tuple[Span, ...]:

@@ -57,7 +57,7 @@ def test_earlier_blocks_are_the_nearest_of_those_before(count, number, d, kind, 
     elif kind == "grid":
         places = np.round(places)
     layout = layout_of(count)
-    windows = earlier(layout, places, number)
+    windows = earlier(layout, places[:, None], number)
     assert [window.own for window in windows] == list(layout.spans)
     index = {span: i for i, span in enumerate(layout.spans)}
     for i, window in enumerate(windows):
@@ -69,6 +69,19 @@ def test_earlier_blocks_are_the_nearest_of_those_before(count, number, d, kind, 
         found, wanted = np.sort(away[near]), np.sort(away)[: len(near)]
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-300)
     assert windows[0].near == ()
+
+
+def test_a_block_along_a_line_is_near_the_lines_beside_it():
+    along = np.linspace(-5.0, 5.0, 8)
+    ends = [np.column_stack([along + 10.0 * k, np.zeros(8)]) for k in (1, 2)]
+    beside = [np.column_stack([along, np.full(8, y)]) for y in (4.0, 8.0)]
+    places = np.array([*ends, *beside, np.column_stack([along, np.zeros(8)])])
+    layout = layout_of(len(places))
+    near = earlier(layout, places, 2)[-1].near
+    # centroids are 4, 8, 10 and 20 away, but the rows at the end of a line touch the next one
+    assert layout.spans[2] in near
+    assert layout.spans[3] in near or layout.spans[0] in near
+    assert layout.spans[1] not in near
 
 
 @given(
