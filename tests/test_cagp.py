@@ -665,7 +665,7 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(kind, table, T, tmp_p
     assert calls["made"] == 0
     for other in ({"n_actions": 7}, {"random_state": 3}, {"noise_variance": 0.2}):
         with pytest.raises(StoreError, match="belongs to other data or settings"):
-            clone(model).set_params(**other).fit(*table, checkpoint=url)
+            build(**model.get_params(deep=False) | other).fit(*table, checkpoint=url)
 
 
 def test_a_checkpoint_of_other_actions_is_refused(table, tmp_path):
