@@ -130,10 +130,7 @@ def test_a_full_natural_step_is_the_collapsed_bound(p, table, T):
 def test_svgp_comes_near_the_bound_of_sgpr():
     X, y = rows(300, seed=5)
     made = SGPR(n_inducing=30)
-    wanted, untrained = (
-        made.fit(X, y),
-        effective(type(made), **made.get_params(deep=False) | {"optimizer": None}).fit(X, y),
-    )
+    wanted, untrained = made.fit(X, y), clone(made).set_params(optimizer=None).fit(X, y)
     settings = {"n_inducing": 30, "batch_rows": 150, "max_iter": 150}
     there = {"kernel": wanted.kernel_, "noise_variance": wanted.noise_variance_}
     model = effective(SVGP, **settings, **there).fit(X, y)  # q from nothing, and all else goes on

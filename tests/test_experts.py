@@ -174,9 +174,9 @@ def test_an_expert_whose_rows_are_all_missing_says_nothing(table, T):
     y[40:80] = np.nan
     for expert in ("sparse", "exact"):
         for aggregation in AGGREGATIONS:
-            model = ExpertsGP(
-                **FIXED, expert=expert, partition="chunks", aggregation=aggregation
-            ).fit(X, y)
+            model = build(**FIXED, expert=expert, partition="chunks", aggregation=aggregation).fit(
+                X, y
+            )
             mean, std = model.predict(T, return_std=True)
             assert np.isfinite(mean).all()
             assert (std > 0).all()
@@ -409,7 +409,7 @@ def test_scikit_learn_finds_its_way(made, table):
      ("exact", 1001, 2), ("exact", 10**6, 1000)],
 )  # fmt: skip
 def test_the_number_of_experts_follows_from_the_rows(expert, n, count):
-    model = ExpertsGP(expert=expert, n_inducing=70, optimizer=None)
+    model = build(expert=expert, n_inducing=70, optimizer=None)
     assert model._number(n) == count
     if n == 300:
         X, y = rows(n)
@@ -514,7 +514,7 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     calls.update(made=0)
     assert outcome(clone(model).fit(*table, checkpoint=url), T) == outcome(whole, T)
     assert calls["made"] == 0
-    for other in ({"n_experts": 4}, {"partition": "chunks"}, {"training": "fedavg", "mu": 0.7}):
+    for other in ({"n_experts": 4}, {"partition": "chunks"}, {"noise_variance": 0.2}):
         with pytest.raises(StoreError, match="belongs to other data or settings"):
             build(**model.get_params(deep=False) | other).fit(*table, checkpoint=url)
 
@@ -946,7 +946,7 @@ def test_a_plan_needs_no_work(table, tmp_path):
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_experts_of_one_row_work(expert, aggregation):
     X, y = rows(8)
-    model = ExpertsGP(
+    model = build(
         n_experts=8, n_inducing=3, expert=expert, aggregation=aggregation, max_iter=2
     ).fit(X, y)
     mean, std = model.predict(X, return_std=True)
