@@ -105,7 +105,7 @@ def positive(name: str, value: Any, or_zero: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
-    if not (_finite(value) and (value > 0 or (or_zero and value == 0))):
+    if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={shown(value)}: it must be {least}")
 
@@ -121,7 +121,7 @@ def share(name: str, value: Any, zero: bool = False) -> None:
     """Raise SettingError unless a setting is a number up to 1, greater than 0 or from it."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
-    if not (0 < value <= 1 or (zero and value == 0)):
+    if not (_finite(value) and (0 < float(value) <= 1 or (zero and value == 0))):
         need = "from 0 to 1" if zero else "greater than 0 and at most 1"
         raise SettingError(f"{name}={shown(value)}: it must be {need}")
 
