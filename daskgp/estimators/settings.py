@@ -111,8 +111,7 @@ def positive(name: str, value: Any, or_zero: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
-    size: Any = value  # numbers of every kind can be compared
-    if not (_finite(value) and (size > 0 or (or_zero and value == 0))):
+    if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={shown(value)}: it must be {least}")
 
@@ -128,8 +127,7 @@ def share(name: str, value: Any, zero: bool = False) -> None:
     """Raise SettingError unless a setting is a number up to 1, greater than 0 or from it."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
-    size: Any = value
-    if not (0 < size <= 1 or (zero and size == 0)):
+    if not (_finite(value) and (0 < float(value) <= 1 or (zero and value == 0))):
         need = "from 0 to 1" if zero else "greater than 0 and at most 1"
         raise SettingError(f"{name}={shown(value)}: it must be {need}")
 

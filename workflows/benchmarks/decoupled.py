@@ -528,7 +528,6 @@ def measure_steps(method: str, dtype: str, options: dict[str, Any]) -> dict[str,
     else:
         ours = daskgp.SVGP(
             MATERN,
-            n_inducing=len(Z),
             inducing=Z,
             batch_rows=batch,
             natural=0.1 if method == "daskgp" else None,
