@@ -33,7 +33,7 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ..
     look = np.arange(1, min(count * r, r * (MORE * number + 4)) + 1)
     windows = []
     for i, span in enumerate(spans):
-        away, rows = tree.query(places[i], k=look)
+        away, rows = (np.asarray(part) for part in tree.query(places[i], k=look))
         near = _nearest_before(i, away, rows // r, number)
         if len(near) < min(number, i):  # far from most blocks before it
             apart = ((middles[:i] - middles[i]) ** 2).sum(axis=1)
