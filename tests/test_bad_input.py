@@ -478,7 +478,7 @@ def test_settings_that_cannot_be_used(settings, says):
             "batch_rows=301 for 300 usable rows: choose",
         ),
         ({"optimizer": "adam", "batch_rows": 20}, "batch_rows=20 saves nothing where all rows are"),
-        ({"batch_rows": 100}, "batch_rows=100 has no effect with optimizer='l-bfgs': choose"),
+        ({"batch_rows": 100}, "batch_rows=100 has no effect with optimizer='auto': choose"),
         ({"actions": "lanczos"}, "actions='lanczos': choose one of 'sparse', 'cg', 'random'"),
         ({"actions": Y}, "actions of shape (300,): give finite numbers (n, n_actions)"),
         ({"actions": X[:-1]}, "actions have 299 rows, the training data 300: give one for each"),

@@ -534,7 +534,8 @@ def test_the_history_of_stages_counts_on(actions, table):
 
 def test_the_posterior_is_that_of_the_best_iterate(table):
     for optimizer, rate in (("l-bfgs", 0.1), ("adam", 0.1), ("adam", 3.0)):
-        made = build(**{**QUICK, "max_iter": 12}, optimizer=optimizer, learning_rate=rate)
+        chosen = {"max_iter": 12, "optimizer": optimizer, "learning_rate": rate}
+        made = build(**{**QUICK, **chosen})
         model = made.fit(*table)
         seen = [entry["objective"] for entry in model.history_]
         assert model.objective_ == pytest.approx(max(seen), rel=1e-9)
@@ -546,9 +547,8 @@ def test_the_posterior_is_that_of_the_best_iterate(table):
 def test_weights_are_learned_as_hyper_parameters_are(table):
     still = build(**{**QUICK, "optimizer": None}).fit(*table)
     model = build(**{**QUICK, "max_iter": 10}).fit(*table)
-    fixed = CaGP(actions=still.actions_.toarray(), max_iter=10).fit(
-        still.points_, y_at(still, table)
-    )
+    given = {**QUICK, "max_iter": 10, "actions": still.actions_.toarray()}
+    fixed = build(**given).fit(still.points_, y_at(still, table))
     assert model.objective_ > fixed.objective_ + 1.0
 
 
@@ -617,7 +617,7 @@ def test_a_step_draws_a_mini_batch_that_follows_from_where_it_is(support, table,
         return evaluate(self, theta, weights, batch)
 
     monkeypatch.setattr(ActionRounds, "value_and_gradient", watched)
-    made = build(**QUICK, optimizer="adam", batch_rows=20, support=support)
+    made = build(**{**QUICK, "optimizer": "adam", "batch_rows": 20, "support": support})
     clone(made).fit(*table)
     first, drawn[:] = drawn[:], []
     clone(made).fit(*table)
@@ -787,7 +787,7 @@ def test_prediction_stores_are_written_and_resumed(kind, table, tmp_path):
 @pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
 def test_scikit_learn_finds_its_way(kind, table):
     X, y = table
-    made = build(**{**QUICK, **ACTIONS[kind]}, kernel="rbf(ard=true)")
+    made = build(**{**QUICK, **ACTIONS[kind], "kernel": "rbf(ard=true)"})
     before, text = made.get_params(), repr(made)
     assert made.fit(X, y) is made
     assert made.get_params() == before

@@ -195,7 +195,7 @@ def test_hyper_parameters_are_kept_without_an_optimizer(kind, table):
 def test_hyper_parameters_of_a_subset_are_those_of_its_evidence(table):
     X, y = table
     model = made("decoupled", n_subset=N).fit(X, y)
-    exact = ExactGP().fit(X, y)
+    exact = ExactGP(kernels.Matern32(ard=True)).fit(X, y)
     assert model.noise_variance_ == pytest.approx(exact.noise_variance_, rel=0.1)
     there = ExactGP(model.kernel_, noise_variance=model.noise_variance_, optimizer=None)
     assert there.fit(X, y).objective_ > exact.objective_ - 0.5
@@ -1135,6 +1135,8 @@ def test_the_command_fits_predicts_scores_and_describes(
 ):
     X, y = table[0], targets(kind, table[1])
     data, at, url = dataset(tmp_path / "t.zarr", X, y), ("--scheduler", scheduler), tmp_path / "m"
+    if kind == "poisson":  # whose hyper-parameters come from the bound
+        settings = [text for text in settings if not text.startswith("n_subset")]
     chosen = options(model, *settings)
     found = succeed("fit", data, url, *chosen, *at)
     assert (found["rows"], found["iterations"]) == (N, 10)

@@ -117,7 +117,7 @@ def test_the_table_of_local_memory_is_that_of_the_code():
     assert len(table) == 6
     for b, m, window, task, worker, held, alone in table:
         rows = rows_of(X, X[:, 0], None, shared_memory=True)
-        plan = daskgp.LMA(n_support=m, block_rows=b)._plan(rows)
+        plan = daskgp.LMA(n_support=m, block_rows=b, predict_order=6)._plan(rows)
         assert window == 7 * b
         assert (task, worker) == (
             round(plan.bytes_per_task / 1e6),

@@ -25,7 +25,7 @@ def test_a_fit_learns_and_predicts():
     _, noisy = model.predict(X, return_std=True, include_noise=True)
     assert np.mean(np.abs(y - mean) < 2 * noisy) > 0.9
     assert (std < noisy).all()
-    assert model.history_[-1]["objective"] > model.history_[0]["objective"]
+    assert model.objective_ > OptiComGP(level=5, optimizer=None).fit(X, y).objective_
     assert model.sample_y(X[:5], 3).shape == (5, 3)
 
 

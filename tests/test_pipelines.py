@@ -486,16 +486,18 @@ def test_weights_in_blocks_are_checked_where_they_are_made():
 def test_methods_without_a_joint_covariance_say_so_before_any_work():
     X, y = rows(60), truth(rows(60))[:, 0]
     T = da.from_array(rows(20), chunks=(5, 2))
-    experts = {"n_experts": 3, "n_inducing": 10, "optimizer": None}
+    experts = {"n_experts": 3, "optimizer": None}
+    sparse, exact = {**experts, "n_inducing": 10}, {**experts, "expert": "exact"}
     for model, says in (
-        (ExpertsGP(**COMMON, **experts, aggregation="rbcm"), "aggregation='rbcm' gives the"),
-        (ExpertsGP(**COMMON, **experts, expert="exact", variance="paper"), "variance='paper'"),
+        (ExpertsGP(**COMMON, **sparse, aggregation="rbcm"), "aggregation='rbcm' gives the"),
+        (ExpertsGP(**COMMON, **exact, variance="paper"), "variance='paper'"),
         (CGGP(**COMMON), "no variance"),
     ):
         model.fit(X, y)
         with no_compute(), pytest.raises(SettingError, match=says):
             model.predict_average(T)
-    classes = SVGP(**COMMON, n_inducing=5, max_iter=3, likelihood="bernoulli").fit(X, y > 0)
+    common = {name: value for name, value in COMMON.items() if name != "noise_variance"}
+    classes = SVGP(**common, n_inducing=5, max_iter=3, likelihood="bernoulli").fit(X, y > 0)
     with pytest.raises(SettingError, match="new observations of likelihood 'bernoulli"):
         classes.predict_average(X, include_noise=True)
     assert classes.predict_average(X)[1] > 0

@@ -7,6 +7,7 @@ import daskgp
 from daskgp import kernels, scaling, testing
 from daskgp.estimators import ESTIMATORS
 from daskgp.estimators.base import GaussianProcess
+from tests.effective import effective
 from tests.logs import warnings_in
 
 N, M = 240, 24
@@ -61,10 +62,15 @@ def by_turn(by):
         "cagp": lambda **k: daskgp.CaGP(n_actions=M, order=None, **k),
         "cagp cg": lambda **k: daskgp.CaGP(n_actions=M, actions="cg", **k),
         "cggp": lambda **k: daskgp.CGGP(solver_tol=1e-12, **_less(k, "optimizer")),
-        "decoupled": lambda **k: daskgp.DecoupledGP(
-            n_mean=60, precondition=None, train_mean_points=False, **stochastic, **k
+        "decoupled": lambda **k: effective(
+            daskgp.DecoupledGP,
+            n_mean=60,
+            precondition=None,
+            train_mean_points=False,
+            **stochastic,
+            **k,
         ),
-        "svgp": lambda **k: daskgp.SVGP(**stochastic, **k),
+        "svgp": lambda **k: effective(daskgp.SVGP, **stochastic, **k),
         "ssgp": lambda **k: daskgp.SparseSpectrumGP(n_spectral=M, **k),
     }
 
@@ -154,7 +160,7 @@ def test_a_stream_takes_the_proportions_of_its_first_rows():
 
 def test_a_likelihood_of_classes_follows():
     kernel = {"kernel": kernels.RBF(0.5), "inducing": Z, "progress": False}
-    model = daskgp.SVGP(**kernel, likelihood="bernoulli-logit", **STEPS)
+    model = effective(daskgp.SVGP, **kernel, likelihood="bernoulli-logit", **STEPS)
     assert len(set(model.fit(X, y > 1).solved_.scaling.x_scale)) == 1
 
 

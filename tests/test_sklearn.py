@@ -21,7 +21,7 @@ from daskgp.estimators import ESTIMATORS
 
 COMMON = {"kernel": "rbf", "progress": False, "device": "cpu"}
 SETTINGS = {
-    "sgpr": {"n_inducing": 8, "max_iter": 15},
+    "sgpr": {"n_inducing": 10, "max_iter": 15},
     "lma": {"n_support": 4, "max_iter": 2},
     "pic": {"n_support": 4, "max_iter": 2},
     "experts": {"n_inducing": 8, "n_experts": 2, "max_iter": 15},
@@ -255,7 +255,7 @@ def test_cross_validation_takes_rows_and_frames(data):
 
 def test_meta_estimators_take_it(data):
     X, y = data
-    model = ExactGP("rbf", max_iter=5, progress=False)
+    model = ExactGP("rbf(ard=true)", max_iter=5, progress=False)
     logged = TransformedTargetRegressor(model, func=np.log, inverse_func=np.exp).fit(X, np.exp(y))
     np.testing.assert_allclose(logged.predict(X), np.exp(model.fit(X, y).predict(X)), rtol=1e-6)
     both = VotingRegressor([("a", model), ("b", model)]).fit(X, y)

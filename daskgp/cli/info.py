@@ -20,6 +20,7 @@ from daskgp.kernels import Kernel
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
     from daskgp.flow.plan import Plan
+    from daskgp.flow.solved import Solved
 
 NAMES_SHOWN, RUNS_SHOWN = 12, 5
 
@@ -164,7 +165,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table = _table(f"model {url}")
     table.add_row("model", estimator.model_name)
     table.add_row("rows", f"{estimator.n_rows_:,}")
-    table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
+    _add_features(table, solved)
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
     if solved.theta.inputs is not None:
         table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
@@ -191,6 +192,15 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
     return table
+
+
+def _add_features(table: Table, solved: Solved) -> None:
+    """Names of the features, and of those that are constant."""
+    table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
+    uses = zip(solved.feature_names, solved.scaling.uses, strict=True)
+    constant = [name for name, used in uses if not used]
+    if constant:
+        table.add_row("constant, left out", _listed(constant))
 
 
 def _add_functions(table: Table, state: Any) -> None:

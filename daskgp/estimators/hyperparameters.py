@@ -57,12 +57,16 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
     values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
     units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
     known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
-    uses = solved.scaling.uses
     return Table(
         Hyperparameter(name, *_in_units(solved, unit, float(value), float(value * error)))
         for name, value, error, unit in zip(names, values, known, units, strict=True)
-        if not unit.columns or uses[list(unit.columns)].any()  # else of a column left out
+        if not left_out(unit, solved.scaling.uses)
     )
+
+
+def left_out(unit: Unit, uses: np.ndarray) -> bool:
+    """Whether a unit is that of columns that are all left out, by the mask (d,) of the others."""
+    return bool(unit.columns) and not uses[list(unit.columns)].any()
 
 
 def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:

@@ -128,7 +128,11 @@ progress
         "predict_order": (among("neighbours", "nearest"),),
         "predict_rows": (
             among("neighbours", "nearest"),
-            Needs("predict_order", lambda found: found.predict_order is None, "leave that out"),
+            Needs(
+                "predict_order",
+                lambda found: found.predict_order is None,
+                "choose predict_order=None",
+            ),
         ),
         "neighbours": (JOINED,),
         "prediction": (JOINED,),

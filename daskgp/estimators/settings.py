@@ -73,8 +73,7 @@ def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
         )
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
-    if estimator.train_blocks not in (None, "auto"):
-        whole("train_blocks", estimator.train_blocks, 1)
+    _number_of_blocks("train_blocks", estimator.train_blocks)
     kernel_of(estimator.kernel)
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)
@@ -121,6 +120,15 @@ def _finite(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def _number_of_blocks(name: str, value: Any) -> None:
+    """Raise SettingError unless a setting is a whole number from 1, "auto" or None."""
+    if value is None or (type(value) is str and value == "auto"):
+        return
+    if isinstance(value, str):
+        raise SettingError(f"{name}={shown(value)}: choose a whole number from 1, 'auto' or None")
+    whole(name, value, 1)
 
 
 def share(name: str, value: Any, zero: bool = False) -> None:

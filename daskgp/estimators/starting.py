@@ -29,7 +29,7 @@ SHRINK = (1.0, 0.25, 0.0625)
 """Lengthscales that are tried, times median distances."""
 QUIET = 0.01
 """Noise variance that is tried beside the one that is given, of targets of variance 1."""
-STARTS, ITERATIONS = 2, 30
+ITERATIONS = 30
 SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
 """Kernels of which ``kernel=None`` takes the one of largest evidence."""
 
@@ -91,15 +91,14 @@ class Evidence:
 
     def search(self, theta: Theta) -> newton.Search:
         """A trust region from hyper-parameters."""
-        kernel = theta.kernel
-        coordinates = subset.with_noise(kernel.coordinates())
-        evaluate = subset.evidence(self.few, theta)
-        return newton.Search(evaluate, self.bounds(theta), coordinates, self.tol)
+        bounds = self.bounds(theta)
+        coordinates = subset.with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
+        return newton.Search(subset.evidence(self.few, theta), bounds, coordinates, self.tol)
 
     def best(self, theta: Theta, curvature: newton.Curvature | None = None) -> newton.Arrived:
-        """Maximise from hyper-parameters, without making sure of the curvature at the end."""
+        """Maximise from hyper-parameters; with a curvature, without making sure of it."""
         search = self.search(theta)
-        search.verify = False
+        search.verify = curvature is None
         return search.run(theta.to_vector(False), curvature, ITERATIONS, _unnoted)
 
 
@@ -130,9 +129,8 @@ def search(
     """
     thin = Block(*(part[:: -(-len(few.X) // SCREEN)] for part in few))
     screen, whole = Evidence(thin, bounds, tol), Evidence(few, bounds, tol)
-    starts = _candidates(given[0], noise_variance, distances)
-    ranked = sorted(starts, key=screen.value, reverse=True)
-    tried = [(screen.best(theta), theta) for theta in _apart(ranked)]
+    starts = _apart(_candidates(given[0], noise_variance, distances), screen.value)
+    tried = [(screen.best(theta), theta) for theta in starts]
     first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
     begun = _at(first[1], first[0].vector)
     curvature = first[0].curvature.scaled(len(few.X) / len(thin.X))._replace(exact=False)
@@ -162,12 +160,11 @@ def _candidates(kernel: Kernel, noise_variance: float, distances: Distances) -> 
     return [Theta(*pair) for pair in found]
 
 
-def _apart(ranked: Sequence[Theta]) -> list[Theta]:
-    """The best starts, each with lengthscales of its own."""
-    found: dict[Kernel, Theta] = {}
-    for theta in ranked:
-        found.setdefault(theta.kernel, theta)
-    return list(found.values())[:STARTS]
+def _apart(starts: Sequence[Theta], value: Callable[[Theta], float]) -> list[Theta]:
+    """The best start at median distances and the best elsewhere."""
+    first = [theta for theta in starts if theta.kernel == starts[0].kernel]
+    others = [theta for theta in starts if theta.kernel != starts[0].kernel]
+    return [max(some, key=value) for some in (first, others) if some]
 
 
 def _like(kernel: Kernel, trained: Kernel) -> Kernel:

@@ -14,11 +14,12 @@ from daskgp.flow.plan import SHARE
 from daskgp.flow.progress import ShowProgress
 from daskgp.model import Block, Shape, Theta
 from daskgp.models.exact import Exact, Rows
+from daskgp.train import newton
 
 logger = logging.getLogger(__name__)
 
-ITERATIONS = 50
-NO_NOISE = 10.0
+ITERATIONS, TOL = 50, 0.01
+NO_NOISE = 100.0
 """Times its lower bound, the noise variance below which the evidence sees none."""
 
 
@@ -60,8 +61,8 @@ def with_noise(coordinates: np.ndarray) -> np.ndarray:
 
 def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
     """Kernel and noise variance of the largest evidence of scaled rows, within bounds (k, 2)."""
-    coordinates = with_noise(theta.kernel.coordinates())
-    settings = train.Training(max_iter=ITERATIONS, progress=progress, coordinates=coordinates)
+    coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
+    settings = train.Training("auto", ITERATIONS, TOL, progress=progress, coordinates=coordinates)
     start = theta.to_vector(with_inputs=False)
     best = train.maximise(
         evidence(few, theta), start, bounds, few.y.size, settings, lambda _: {}

@@ -12,7 +12,7 @@ import dask
 import numpy as np
 
 from daskgp import scaling, selection, train
-from daskgp.estimators import starting, subset
+from daskgp.estimators import hyperparameters, starting, subset
 from daskgp.estimators.settings import whole
 from daskgp.flow import partition, rounds
 from daskgp.flow.io import checkpoints
@@ -70,12 +70,33 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = selection.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
-    theta = begun.theta
+    plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
+    starts = [begun] if begun.theta == plain else [begun, starting.Start(plain)]
+    found = [_with_inputs(estimator, stage, sums, sample.X, one) for one in starts]
+    # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
+    if len(found) == 1 or found[0].theta.inputs is None or stage.model.keeps_rows:
+        chosen = found[0]
+    else:
+        some = partition.sample(stage.windows, FIRST, np.random.default_rng(0))
+        part = dataclasses.replace(stage, windows=some)
+        chosen = max(found, key=lambda one: part.solve(one.theta)[1])
+    if estimator._placed_inputs(stage, sums) is None:
+        estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
+    return chosen
+
+
+def _with_inputs(
+    estimator: Method,
+    stage: rounds.Rounds,
+    sums: scaling.Sums,
+    sample: np.ndarray,
+    begun: starting.Start,
+) -> starting.Start:
+    """A start with its inducing inputs, where the method has some."""
     inputs = estimator._placed_inputs(stage, sums)
     if inputs is None:
-        inputs = estimator._choose_inputs(stage, sample.X, theta.kernel)
-        estimator._warn_of_inputs(inputs, sums, stage.scaling)
-    return begun._replace(theta=dataclasses.replace(theta, inputs=inputs))
+        inputs = estimator._choose_inputs(stage, sample, begun.theta.kernel)
+    return begun._replace(theta=dataclasses.replace(begun.theta, inputs=inputs))
 
 
 def _searched(
@@ -162,12 +183,14 @@ def plan_run(
     """The run that trains from hyper-parameters."""
     theta, values = begun.theta, begun.rows * stage.rows.n_targets
     curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
+    limits = bounds(estimator, theta, sums, stage.scaling)
+    varies = newton.varies(limits)[: len(theta.kernel.parameter_names)]
     return Run(
         theta.to_vector(estimator._trains_inputs()),
-        bounds(estimator, theta, sums, stage.scaling),
+        limits,
         partial(_named, theta),
         _tape(estimator, checkpoint, sums),
-        subset.with_noise(theta.kernel.coordinates()),
+        subset.with_noise(theta.kernel.coordinates(varies)),
         curvature,
     )
 
@@ -311,7 +334,7 @@ def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list
 def bounds(
     estimator: Method, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
 ) -> np.ndarray:
-    """Bounds (k, 2) of the hyper-parameters' vector."""
+    """Bounds (k, 2) of the hyper-parameters' vector; equal ones for those of columns left out."""
     d = len(scale.x_scale)
     spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
     kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
@@ -327,6 +350,8 @@ def bounds(
     # what the user starts from is allowed
     given = theta.to_vector(with_inputs=False)
     found = np.stack([np.minimum(found[:, 0], given), np.maximum(found[:, 1], given)], axis=1)
+    idle = [hyperparameters.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
+    found[:-1][idle] = given[:-1][idle, None]
     if not estimator._trains_inputs() or theta.inputs is None:
         return found
     return np.concatenate([found, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])

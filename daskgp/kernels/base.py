@@ -210,11 +210,12 @@ class Kernel(ABC):
         """Return the unit of each hyper-parameter; one without has powers 0, the default."""
         return tuple(Unit() for _ in self.parameter_names)
 
-    def coordinates(self) -> np.ndarray:
+    def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
         """Return T (k, k): training takes its steps in T log_parameters.
 
         Where the data fix a combination of hyper-parameters better than each, it should be one
-        of these coordinates.  By default the identity.
+        of these coordinates.  By default the identity.  Those that do not vary, by a mask (k,),
+        are coordinates of their own and part of no other.
         """
         return np.eye(len(self.parameter_names))
 

@@ -88,8 +88,11 @@ class Composite(Kernel):
     def units(self, n_features: int) -> tuple[Unit, ...]:
         return tuple(unit for part in self.parts for unit in part.units(n_features))
 
-    def coordinates(self) -> np.ndarray:
-        return np.asarray(block_diag(*(part.coordinates() for part in self.parts)))
+    def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
+        found = (
+            part.coordinates(None if varies is None else varies[at]) for part, at in self._slices()
+        )
+        return np.asarray(block_diag(*found))
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return _united(group for part in self.parts for group in part.tied_columns(d))

@@ -118,15 +118,17 @@ class Stationary(Radial):
         lengths = [(j,) for j in active] if many else [active]
         return (Unit((), 0, 2), *(Unit(columns, 1, 0) for columns in lengths))
 
-    def coordinates(self) -> np.ndarray:
+    def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
         """Return coordinates in which the ridge is an axis.
 
         Rows within a lengthscale of one another fix v / l^(2 nu) well and v and l badly (Zhang
-        2004), so the first coordinate is log v - 2 nu log l, l the geometric mean.
+        2004), so the first coordinate is log v - 2 nu log l, l the geometric mean of those that
+        vary.
         """
         found = np.eye(len(self.parameter_names))
         number = len(self.lengthscale) if isinstance(self.lengthscale, tuple) else 1
-        found[0, 1 : 1 + number] = -2.0 * self._smoothness / number
+        share = np.ones(number) if varies is None else varies[1 : 1 + number].astype(float)
+        found[0, 1 : 1 + number] = -2.0 * self._smoothness * share / max(share.sum(), 1.0)
         return found
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:

@@ -81,9 +81,9 @@ class Training:
     curvature: newton.Curvature | None = None
     precision: str = "float64"
 
-    def nats(self, size: int) -> float:
-        """The gain, in nats, below which training a vector of ``size`` entries stops."""
-        return self.tol * (self.hyperparameters or size)
+    def nats(self, bounds: np.ndarray) -> float:
+        """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
+        return self.tol * int(newton.varies(bounds)[: self.hyperparameters].sum())
 
     def chosen(self, size: int) -> str:
         """The optimizer for a vector of ``size`` entries; SettingError for none."""
@@ -277,7 +277,7 @@ def _say_early(gain: float | None = None) -> None:
 def _lbfgs(
     loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
 ) -> Best:
-    seen, least = [], training.nats(len(start)) / loss.scale
+    seen, least = [], training.nats(bounds) / loss.scale
 
     def callback(intermediate_result: Any) -> None:
         found = loss.last
@@ -346,7 +346,7 @@ def _adam(
         seen.append(value)
         if value < lowest or training.noisy:
             best, lowest = x.copy(), value
-        if _arrived(training, seen, training.nats(len(x)) / loss.scale):
+        if _arrived(training, seen, training.nats(bounds) / loss.scale):
             break
         step, moments = adam_step(gradient, moments)
         rate = training.learning_rate * (1 - (1 - training.decay) * i / training.max_iter)

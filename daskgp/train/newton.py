@@ -74,7 +74,7 @@ class Search:
     coordinates : ndarray (k, k)
         T; steps are measured by |T s|.
     tol : float
-        Predicted gain, in nats per parameter, below which the run has arrived.
+        Predicted gain, in nats per parameter that varies, below which the run has arrived.
     precision : {"float64", "float32"}
         Of the objective.
     verify : bool
@@ -97,17 +97,17 @@ class Search:
 
         Without a curvature the first is made from differences.
         """
-        x = np.clip(start, *self.bounds.T)
+        x, least = np.clip(start, *self.bounds.T), self.tol * varies(self.bounds).sum()
         value, g = self.evaluate(x)
         B = curvature or self.differences(x, g)
         refused = 0
         for _ in range(max_iter):
             gain = self._potential(x, g, B.matrix)
-            if gain < self.tol * len(x) and not self._trusted(x, B) and self._may_refresh:
+            if gain < least and not self._trusted(x, B) and self._may_refresh:
                 B = self.differences(x, g)
                 gain = self._potential(x, g, B.matrix)
             note(x, value, g, gain)
-            if gain < self.tol * len(x):
+            if gain < least:
                 return Arrived(x, B, gain, self._trusted(x, B))
             s = self._step(x, g, B.matrix, self.radius)
             hoped = _gain(g, B.matrix, s)
@@ -135,8 +135,9 @@ class Search:
         """B at x from one more gradient per parameter."""
         self._refreshes += 1
         step, inverse = STEP[self.precision], np.linalg.inv(self.coordinates)
-        turned = np.empty_like(inverse)
-        for j, direction in enumerate(step * inverse.T):
+        turned = np.zeros_like(inverse)
+        for j in np.flatnonzero(varies(self.bounds)):
+            direction = step * inverse[:, j]
             inside = (
                 (x + direction >= self.bounds[:, 0]) & (x + direction <= self.bounds[:, 1])
             ).all()
@@ -165,7 +166,7 @@ class Search:
         """The step of largest model gain within the radius and the bounds."""
         low, high = self.bounds.T - x
         s = np.zeros_like(x)
-        free = ~(((low >= 0) & (g < 0)) | ((high <= 0) & (g > 0)))
+        free = varies(self.bounds) & ~(((low >= 0) & (g < 0)) | ((high <= 0) & (g > 0)))
         while free.any():
             s[free] = self._free_step(g - B @ np.where(free, 0.0, s), B, free, radius)
             over = free & ((s < low) | (s > high))
@@ -186,6 +187,11 @@ class Search:
         along = vectors.T @ np.linalg.solve(root, g[free])
         z = vectors @ (along / (values + _shift(values, along, radius)))
         return np.linalg.solve(root.T, z)
+
+
+def varies(bounds: np.ndarray) -> np.ndarray:
+    """Mask (k,) of the parameters whose bounds (k, 2) leave them a choice."""
+    return np.asarray(bounds[:, 0] < bounds[:, 1])
 
 
 def _shift(values: np.ndarray, along: np.ndarray, radius: float) -> float:
