@@ -62,10 +62,13 @@ def blocks_near(model):
     count = nearby.layout.n_blocks
     if model.neighbours == "order":
         return [tuple(range(i + 1, min(i + 1 + model._reach(), count))) for i in range(count)]
-    places = model.solved_.scaling.inputs(nearby.layout.centroids)
-    away = ((places[:, None] - places) ** 2).sum(axis=2)
+    X = model.solved_.scaling.inputs(nearby.rows.read(0, nearby.layout.rows)[0])
+    some = [np.rint(np.linspace(a, b - 1, 16)).astype(int)[::2] for a, b in nearby.layout.spans]
+    places = X[np.array(some)]
+    away = np.linalg.norm(places[:, None, :, None] - places[None, :, None], axis=4)
+    apart = away.min(axis=3).mean(axis=2)  # from each row of a block to the nearest of another
     return [
-        tuple(np.sort(np.argsort(away[i, :i])[: model._reach()]).tolist()) for i in range(count)
+        tuple(np.sort(np.argsort(apart[i, :i])[: model._reach()]).tolist()) for i in range(count)
     ]
 
 

@@ -21,7 +21,6 @@ GIVEN, ACTIONS = X[3:9], rng.standard_normal((60, 5))
 BOX = [[-0.5, 1.5], [-0.5, 1.5]]
 
 SMALL = {
-    "kernel": kernels.RBF((6.0, 6.0)),  # far from where training arrives
     "n_inducing": 8,
     "n_support": 8,
     "n_actions": 5,
@@ -32,12 +31,14 @@ SMALL = {
     "n_added": 7,
     "level": 3,
     "markov_order": 1,
-    "max_iter": 8,
+    "max_iter": 3,
 }
 OWN = {name: {"block_rows": 12} for name in ("lma", "pic", "sgpr", "ssgp", "opticom")} | {
     "exact": {}
 }
-OWN = {name: {**small, "max_iter": 24} for name, small in OWN.items()}  # Adam may stop after 20
+FAR = {"kernel": kernels.RBF((6.0, 6.0)), "max_iter": 24}
+"""A start from which no optimizer arrives soon, and more steps than Adam takes at least."""
+OWN = {name: {**small, **FAR} for name, small in OWN.items()}
 OWN |= {name: {"batch_rows": 30} for name in ("decoupled", "svgp")} | {"cggp": {"max_iter": 30}}
 """What makes each estimator small."""
 
@@ -61,6 +62,7 @@ OTHER = {
     "markov_order": 2,
     "neighbours": "order",
     "predict_order": 1,
+    "predict_rows": 5,
     "prediction": "paper",
     "order": "pca",
     "expert": "exact",
@@ -225,7 +227,7 @@ def one_line(error):
     return text
 
 
-LONG = {"experts", "decoupled", "svgp", "cagp", "lma"}
+LONG = set(ESTIMATORS) - {"exact", "cggp"}
 """Estimators with so many settings that all of them beside all choices take minutes."""
 
 
