@@ -166,7 +166,7 @@ CONTEXTS = {
         {"natural": None},
         {"n_mean": 6},
         {"parametrization": "direct", "n_mean": 6},
-        {"validation": 0.2, "check_every": 2},
+        {"validation": 0.2, "check_every": 2, "max_iter": 30},
         {"max_iter": 210},
     ],
     "svgp": [

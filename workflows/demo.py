@@ -126,7 +126,6 @@ def main(rows: int, test_rows: int, inducing: int, workers: int, memory: str, fo
             n_inducing=inducing,
             train_blocks=4,
             max_iter=25,
-            tol=1e-5,
         )
         needs = model.plan(X, y)
         mebibytes = needs.bytes_per_task / 2**20
