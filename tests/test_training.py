@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 import daskgp
 from daskgp import kernels, scaling
+from daskgp.errors import SettingError
 from daskgp.estimators import starting, subset, training
 from daskgp.flow import partition, rounds
 from daskgp.flow.cluster import Executor
@@ -176,6 +177,22 @@ def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
     assert len(said) == 1
     trained = int(re.search(r"trained on (\d+) of 100 blocks", said[0]).group(1))
     assert training.SECOND <= trained < 100
+
+
+@pytest.mark.parametrize("optimizer", ["l-bfgs", "adam"])
+def test_other_optimizers_train_on_a_number_of_blocks(optimizer):
+    X, y = simulated(kernels.Matern32(0.8), 400)
+    settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "max_iter": 2}
+    some = daskgp.LMA(**settings, optimizer=optimizer).fit(X, y)
+    same = daskgp.LMA(**settings, optimizer=optimizer, train_blocks=training.SECOND).fit(X, y)
+    assert some.objective_ == same.objective_
+    assert "expected_loss" not in some.history_[-1]
+
+
+def test_methods_that_cannot_tell_enough_blocks_say_so():
+    X, y = simulated(kernels.Matern32(0.8), 60)
+    with pytest.raises(SettingError, match="train_blocks='auto': choose a whole number from 1 or"):
+        daskgp.SGPR(n_inducing=5, train_blocks="auto").fit(X, y)
 
 
 def test_few_blocks_are_all_trained_on():

@@ -121,6 +121,7 @@ progress
 
     model_name: ClassVar[str] = "lma"
     inputs_label: ClassVar[str] = "support inputs"
+    knows_enough_blocks: ClassVar[bool] = True
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "n_support": (chosen("support", *WAYS),),

@@ -63,6 +63,8 @@ class Method(RegressorMixin, NestedKernel):
 
     Lengthscales and variance may drift off together then, which not every method bears.
     """
+    knows_enough_blocks: ClassVar[bool] = False
+    """Whether ``train_blocks="auto"`` can tell how many blocks are enough."""
     searches_start: ClassVar[bool] = True
     """Whether training starts from the best of several starts."""
     inputs_label: ClassVar[str] = "inducing inputs"

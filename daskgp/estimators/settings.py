@@ -73,7 +73,7 @@ def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
         )
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
-    _number_of_blocks("train_blocks", estimator.train_blocks)
+    _number_of_blocks("train_blocks", estimator.train_blocks, estimator.knows_enough_blocks)
     kernel_of(estimator.kernel)
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)
@@ -122,12 +122,13 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def _number_of_blocks(name: str, value: Any) -> None:
-    """Raise SettingError unless a setting is a whole number from 1, "auto" or None."""
-    if value is None or (type(value) is str and value == "auto"):
+def _number_of_blocks(name: str, value: Any, auto: bool) -> None:
+    """Raise SettingError unless a setting is a whole number from 1, None or, if so, "auto"."""
+    if value is None or (auto and type(value) is str and value == "auto"):
         return
     if isinstance(value, str):
-        raise SettingError(f"{name}={shown(value)}: choose a whole number from 1, 'auto' or None")
+        known = "a whole number from 1, 'auto' or None" if auto else "a whole number from 1 or None"
+        raise SettingError(f"{name}={shown(value)}: choose {known}")
     whole(name, value, 1)
 
 

@@ -197,8 +197,8 @@ def plan_run(
 
 def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
     """Maximise the objective of the blocks that are trained on."""
-    few = len(run.start) == run.hyperparameters
-    if estimator.train_blocks == "auto" and few and estimator.optimizer != "l-bfgs":
+    settings = _settings(estimator, run, estimator._tol())
+    if estimator.train_blocks == "auto" and settings.chosen(len(run.start)) == "trust-region":
         return on_enough_blocks(estimator, stage, theta, run)
     return _on(estimator, stage, theta, run, train_windows(estimator, stage.windows))
 
@@ -305,8 +305,15 @@ def maximise(
 
     ``more`` are other settings of the loop.
     """
+    curvature = run.curvature and run.curvature.scaled(values)
+    settings = _settings(estimator, run, tol, curvature=curvature, **more)
+    return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
+
+
+def _settings(estimator: Method, run: Run, tol: float, **more: Any) -> train.Training:
+    """Settings of a loop of training."""
     assert estimator.optimizer is not None
-    settings = train.Training(
+    return train.Training(
         estimator.optimizer,
         estimator.max_iter,
         tol,
@@ -314,11 +321,9 @@ def maximise(
         progress=estimator.progress,
         hyperparameters=run.hyperparameters,
         coordinates=run.coordinates,
-        curvature=run.curvature and run.curvature.scaled(values),
         precision=estimator.dtype,
         **more,
     )
-    return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
 def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
