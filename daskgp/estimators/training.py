@@ -72,7 +72,8 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
     starts = [begun] if begun.theta == plain else [begun, starting.Start(plain)]
-    found = [_with_inputs(estimator, stage, sums, sample.X, one) for one in starts]
+    placed = estimator._placed_inputs(stage, sums)
+    found = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
     # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
     if len(found) == 1 or found[0].theta.inputs is None or stage.model.keeps_rows:
         chosen = found[0]
@@ -80,7 +81,7 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
         some = partition.sample(stage.windows, FIRST, np.random.default_rng(0))
         part = dataclasses.replace(stage, windows=some)
         chosen = max(found, key=lambda one: part.solve(one.theta)[1])
-    if estimator._placed_inputs(stage, sums) is None:
+    if placed is None:
         estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
     return chosen
 
@@ -88,12 +89,12 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
 def _with_inputs(
     estimator: Method,
     stage: rounds.Rounds,
-    sums: scaling.Sums,
+    placed: np.ndarray | None,
     sample: np.ndarray,
     begun: starting.Start,
 ) -> starting.Start:
     """A start with its inducing inputs, where the method has some."""
-    inputs = estimator._placed_inputs(stage, sums)
+    inputs = placed
     if inputs is None:
         inputs = estimator._choose_inputs(stage, sample, begun.theta.kernel)
     return begun._replace(theta=dataclasses.replace(begun.theta, inputs=inputs))

@@ -8,6 +8,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from effective import effective
 
 import daskgp
 from daskgp import ExpertsGP, kernels, testing
@@ -68,7 +69,7 @@ SETTINGS = {
 
 def experts(**settings):
     few = {"n_experts": 4, "n_inducing": 8, "optimizer": None, "progress": False}
-    return ExpertsGP(**{**few, **settings})
+    return effective(ExpertsGP, **{**few, **settings})
 
 
 @pytest.mark.parametrize("chosen", SETTINGS.values(), ids=SETTINGS)

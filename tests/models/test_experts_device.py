@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from effective import effective
 
 from daskgp import ExpertsGP, backend, kernels, sparsegrid, testing
 from daskgp.flow.cluster import Executor
@@ -135,7 +136,8 @@ def test_fit_and_predict(expert, aggregation, dtype):
     X, y = problem(40)
 
     def found(device):
-        gp = ExpertsGP(
+        gp = effective(
+            ExpertsGP,
             expert=expert,
             aggregation=aggregation,
             n_experts=3,
