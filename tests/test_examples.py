@@ -111,6 +111,7 @@ def test_cagp_actions_near_the_eigenvectors_are_those_of_cg(tmp_path):
     assert (tmp_path / "actions.png").exists()
 
 
+@pytest.mark.slow
 def test_decoupled_toy_has_the_mean_of_many_and_the_band_of_few(tmp_path):
     sizes = {"rows": 200, "few": 8, "many": 40, "steps": 300, "places": 121}
     found = example("decoupled_toy").main(**sizes, path=tmp_path / "toy.png")

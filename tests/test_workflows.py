@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import daskgp
 
 WORKFLOWS = Path(__file__).parents[1] / "workflows"
-SMALL = "n_inducing = 40\nmax_iter = 15"
+SMALL = "n_inducing = 40\nmax_iter = 3"
 
 
 def run(folder, script, *arguments, timeout=300):
@@ -391,6 +391,7 @@ def test_fields_are_drawn_alike_for_a_seed(case, monkeypatch, tmp_path):
     assert not rows & {tuple(place) for place in drawn.X_test}
 
 
+@pytest.mark.slow
 def test_shapes_benchmark_goes_on_where_it_was(tmp_path):
     sizes = ("--out", "found.jsonl", "--tiny", "--cases", "log-normal", "--threads", 1)
     run(tmp_path, "benchmarks/shapes.py", *sizes, "--methods", "true")
@@ -404,6 +405,7 @@ def test_shapes_benchmark_goes_on_where_it_was(tmp_path):
     assert f"| {true['rmse']:.4f} |" in table
 
 
+@pytest.mark.slow
 def test_defaults_benchmark_measures_and_stops_at_its_limit(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     sizes = ("--out", "found.jsonl", "--rows", 400, "--sets", "friedman", "--threads", 1)

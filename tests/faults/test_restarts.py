@@ -73,6 +73,7 @@ def test_a_cluster_that_somebody_else_restarts_does_the_round_again(data, cluste
         other.close()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_comes_back_is_given_the_round_again(data, cluster, disturbed, caplog):
     cluster.start(1).wait()
     given = daskgp.open_dataset(data)
