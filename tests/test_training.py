@@ -162,7 +162,7 @@ def test_gradients_of_blocks_add_up_to_the_gradient():
     np.testing.assert_allclose(each.sum(axis=0), whole, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
     X = np.random.default_rng(seed).uniform(0, 40, (2_000, 1))
     X, y = simulated(kernels.Matern32(0.5), X=np.sort(X, axis=0), noise=0.1)

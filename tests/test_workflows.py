@@ -155,6 +155,7 @@ def rows_of(done):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_fit_then_evaluate(stores, here, scheduler):
     (stores / "fit.toml").write_text(configured(stores, "fit"))
     fitted = json.loads(run(stores, "fit.py", "--config", "fit.toml"))

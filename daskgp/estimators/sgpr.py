@@ -56,7 +56,7 @@ class SGPR(GaussianProcess):
     tol : float
         Gain of the objective, in nats per hyper-parameter, below which training stops: predicted
         from the curvature (½ gᵀF⁻¹g), or that of the last five iterations of L-BFGS.  A run that
-        ends before says so in a warning.
+        ends before that says so in a warning.
     train_blocks : int, optional
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.

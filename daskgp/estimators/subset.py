@@ -46,7 +46,9 @@ def evidence(few: Block, theta: Theta) -> train.Evaluate:
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         with solve_threads(len(few.X)):
             found = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
-        return found.value, found.gradient.to_vector(with_inputs=False)
+        gradient = found.gradient.to_vector(with_inputs=False)
+        train.refuse_nan(found.value, gradient)
+        return found.value, gradient
 
     return evaluate
 

@@ -71,13 +71,14 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     distances = selection.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
-    starts = [begun] if begun.theta == plain else [begun, starting.Start(plain)]
+    starts = [begun, starting.Start(plain)]
+    # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
+    if begun.theta == plain or not estimator._n_inputs() or stage.model.keeps_rows:
+        starts = [begun]
     placed = estimator._placed_inputs(stage, sums)
     found = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
-    # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
-    if len(found) == 1 or found[0].theta.inputs is None or stage.model.keeps_rows:
-        chosen = found[0]
-    else:
+    chosen = found[0]
+    if len(found) > 1:
         some = partition.sample(stage.windows, FIRST, np.random.default_rng(0))
         part = dataclasses.replace(stage, windows=some)
         chosen = max(found, key=lambda one: part.solve(one.theta)[1])
@@ -169,7 +170,7 @@ def train_theta(
     run = plan_run(estimator, stage, begun, sums, checkpoint)
     trained = estimator._train(stage, theta, run)
     errors = unknown
-    if trained.curvature is not None:
+    if trained.curvature is not None and trained.curvature.exact:
         errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
     return Learned(theta.from_vector(trained.vector), trained.history, errors)
 
@@ -201,6 +202,14 @@ def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -
     settings = _settings(estimator, run, estimator._tol())
     if estimator.train_blocks == "auto" and settings.chosen(len(run.start)) == "trust-region":
         return on_enough_blocks(estimator, stage, theta, run)
+    if estimator.train_blocks == "auto":
+        logger.info(
+            "hyper-parameters trained on %d of %d blocks; what is lost to training on all "
+            "(train_blocks=None) is not known beside optimizer=%r or trained inputs",
+            min(SECOND, len(stage.windows)),
+            len(stage.windows),
+            estimator.optimizer,
+        )
     return _on(estimator, stage, theta, run, train_windows(estimator, stage.windows))
 
 
@@ -220,12 +229,16 @@ def on_enough_blocks(
         number = total if total < 1.5 * number else number
         windows = tuple(stage.windows[j] for j in np.sort(line[:number]))
         tape = run.tape and run.tape.stage(i)
-        trained = _on(estimator, stage, theta, run._replace(tape=tape), windows)
+        last = number >= min(SECOND, total)  # a rough optimum is enough of a few blocks
+        trained = _on(estimator, stage, theta, run._replace(tape=tape), windows, verify=last)
         history = continued(history, trained.history)
         if number == total:
             lost = 0.0
             break
-        run = run._replace(start=trained.vector, curvature=_per_value(trained, windows, stage))
+        curvature = _per_value(trained, windows, stage)
+        if number < SECOND:  # so few blocks do not tell the curvature of all
+            curvature = curvature and curvature._replace(exact=False)
+        run = run._replace(start=trained.vector, curvature=curvature)
         if number < SECOND:
             number = SECOND
             continue
@@ -265,7 +278,9 @@ def _spread(
     assert trained.curvature is not None
     part = dataclasses.replace(stage, windows=windows)
     each = part.block_gradients(theta.from_vector(trained.vector))
-    free = (trained.vector > limits[:, 0]) & (trained.vector < limits[:, 1])
+    free = (trained.vector > limits[:, 0] + newton.ATOP) & (
+        trained.vector < limits[:, 1] - newton.ATOP
+    )
     if not free.any():
         return 0.0
     values, vectors = np.linalg.eigh(trained.curvature.matrix[np.ix_(free, free)])
@@ -280,8 +295,9 @@ def _on(
     theta: Theta,
     run: Run,
     windows: tuple[partition.Window, ...],
+    **more: Any,
 ) -> train.Trained:
-    """Maximise the objective of some blocks."""
+    """Maximise the objective of some blocks; ``more`` are settings of the loop."""
     with_inputs = estimator._trains_inputs()
     quiet = dataclasses.replace(stage.executor, show=False)
     part = dataclasses.replace(stage, windows=windows, executor=quiet)
@@ -291,7 +307,7 @@ def _on(
         return found.value, found.gradient.to_vector(with_inputs)
 
     values = sum(window.own.rows for window in windows) * stage.rows.n_targets
-    return maximise(estimator, evaluate, run, values, estimator._tol())
+    return maximise(estimator, evaluate, run, values, estimator._tol(), **more)
 
 
 def maximise(
@@ -345,7 +361,7 @@ def bounds(
     spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
     kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
     # an input of its own lengthscale may turn out not to matter
-    single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names])
+    single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names], dtype=bool)
     single &= len(spread) > 1
     kernel[single, 1] += np.log(estimator.ard_reach)
     # bounds of variances are for targets of variance 1

@@ -6,7 +6,7 @@ that each have an objective of their own, and ``updates`` has a round of each of
 """
 
 from daskgp.train.federated import Experts, Federated, FederatedName, Work, fact, train_experts
-from daskgp.train.loops import Evaluate, Tape, Trained, Training, maximise
+from daskgp.train.loops import Evaluate, Tape, Trained, Training, maximise, refuse_nan
 
 __all__ = [
     "Evaluate",
@@ -19,5 +19,6 @@ __all__ = [
     "Work",
     "fact",
     "maximise",
+    "refuse_nan",
     "train_experts",
 ]

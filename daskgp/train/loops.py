@@ -65,6 +65,8 @@ class Training:
     runs is an estimate, so the last point is taken instead of the best.  ``corrections`` are the
     pairs of past steps that L-BFGS remembers.  The trust region measures steps in
     ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
+    Without ``verify`` its curvature at the end need not be from differences, and ending early is
+    not said.
     """
 
     optimizer: OptimizerName = "auto"
@@ -80,6 +82,7 @@ class Training:
     coordinates: np.ndarray | None = None
     curvature: newton.Curvature | None = None
     precision: str = "float64"
+    verify: bool = True
 
     def nats(self, bounds: np.ndarray) -> float:
         """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
@@ -262,9 +265,11 @@ def _trust_region(
         note(vector, -value / scale, gradient / scale, predicted_gain=gain)
 
     coordinates = np.eye(k) if training.coordinates is None else training.coordinates
-    search = newton.Search(evaluate, bounds, coordinates, training.tol, training.precision)
+    search = newton.Search(
+        evaluate, bounds, coordinates, training.tol, training.precision, training.verify
+    )
     found = search.run(start, training.curvature, training.max_iter, noted)
-    if not found.converged:
+    if not found.converged and training.verify:
         _say_early(found.gain)
     return found.vector, found.curvature
 

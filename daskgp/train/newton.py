@@ -27,6 +27,8 @@ NEAR = 0.3
 """Length of the way, in coordinates, for which a curvature from differences is good."""
 STEP = {"float64": 1e-3, "float32": 3e-2}
 """Differences of coordinates, by the precision of the objective."""
+ATOP = 1e-9
+"""Distance from a bound below which a parameter lies at it."""
 REFRESHES = 8
 """Most times that a run makes curvature from differences."""
 FLAT = 0.1
@@ -37,7 +39,7 @@ class Curvature(NamedTuple):
     """The negative Hessian B (k, k) of an objective.
 
     ``exact`` says that it was made from differences of gradients of the objective at ``point``
-    (k,), or of its kind on other rows; steps since have corrected it.
+    (k,), or of its kind on other rows; steps since then may have corrected it.
     """
 
     point: np.ndarray
@@ -124,12 +126,13 @@ class Search:
             elif share > 0.75 and length > 0.9 * self.radius:
                 self.radius *= 2.0
             if share > 1e-4:
-                x, value, g, refused = x + s, found, gradient, 0
+                x, value, g, refused = np.clip(x + s, *self.bounds.T), found, gradient, 0
                 continue
             refused += 1
             if refused == 2 and not fresh and self._may_refresh:
                 B = self.differences(x, g)
-        return Arrived(x, B, self._potential(x, g, B.matrix), converged=False)
+        gain = self._potential(x, g, B.matrix)
+        return Arrived(x, B, gain, gain < least and self._trusted(x, B))
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
         """B at x from one more gradient per parameter."""
@@ -229,7 +232,7 @@ def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> 
     NaN for one at a bound, and for one that lies mostly along directions without curvature.
     """
     B = curvature.matrix
-    free = (x > bounds[:, 0]) & (x < bounds[:, 1])
+    free = (x > bounds[:, 0] + ATOP) & (x < bounds[:, 1] - ATOP)
     found = np.full(len(x), np.nan)
     if not free.any():
         return found

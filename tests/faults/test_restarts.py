@@ -101,6 +101,7 @@ def test_a_cluster_that_stays_without_workers_is_one_line(data, cluster, disturb
             lma().fit(*daskgp.open_dataset(data))
 
 
+@pytest.mark.slow
 def test_a_fit_whose_scheduler_is_gone_goes_on_from_its_checkpoint(
     data, cluster, disturbed, tmp_path
 ):

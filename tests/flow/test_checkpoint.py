@@ -183,7 +183,7 @@ def test_a_checkpoint_without_a_whole_row_is_begun_anew(tmp_path, evaluations):
     assert outcome(model(max_iter=1).fit(X, Y, checkpoint=url)) == outcome(whole)
 
 
-@pytest.mark.parametrize("checkpoint", ["", "  ", 3, False])
+@pytest.mark.parametrize("checkpoint", ["", " ", 3, False])
 def test_a_checkpoint_that_is_no_path_is_refused(checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingError, match=f"checkpoint={checkpoint!r}: give the path or URL of a"):
