@@ -188,7 +188,7 @@ class Search:
         whitened = np.linalg.solve(root, np.linalg.solve(root, B[at]).T)
         values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
         along = vectors.T @ np.linalg.solve(root, g[free])
-        z = vectors @ (along / (values + _shift(values, along, radius)))
+        z = vectors @ (along / np.maximum(values + _shift(values, along, radius), FLOOR))
         return np.linalg.solve(root.T, z)
 
 
@@ -202,7 +202,7 @@ def _shift(values: np.ndarray, along: np.ndarray, radius: float) -> float:
     low = max(0.0, FLOOR - float(values.min()))
 
     def length(mu: float) -> float:
-        return float(np.linalg.norm(along / (values + mu)))
+        return float(np.linalg.norm(along / np.maximum(values + mu, FLOOR)))  # rounding may leave 0
 
     if length(low) <= radius:
         return low

@@ -119,3 +119,11 @@ def test_standard_errors_are_those_of_the_inverse_and_flat_directions_have_none(
     found = newton.standard_errors(np.zeros(3), newton.Curvature(np.zeros(3), B), free(3))
     np.testing.assert_allclose(found[:2], [0.5, 0.2])
     assert np.isnan(found[2])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_curvature_that_rounding_makes_zero_gives_a_finite_step():
+    run = search(rosenbrock, 2)
+    s = run._step(np.zeros(2), np.ones(2), np.diag([-1e20, 1.0]), 1.0)
+    assert np.isfinite(s).all()
+    assert np.linalg.norm(s) <= 1.0 + 1e-9
