@@ -179,6 +179,28 @@ def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
     assert training.SECOND <= trained < 100
 
 
+class NotesBlocks(daskgp.LMA):
+    """Notes the hyper-parameters that nearby blocks were chosen for."""
+
+    def _settled(self, stage, theta):
+        self.noted_ = [*getattr(self, "noted_", []), theta]
+        return super()._settled(stage, theta)
+
+
+def test_blocks_are_those_near_by_the_hyperparameters_found():
+    rng = np.random.default_rng(0)
+    X, y = simulated(kernels.Matern12((3.0, 0.3)), X=rng.uniform(0, 4, (800, 2)), noise=1e-3)
+    settings = {"n_support": 8, "block_rows": 8, "markov_order": 2, "train_blocks": None}
+    model = NotesBlocks(kernels.Matern12(ard=True), **settings).fit(X, y)
+    arranged, of_few, of_some, final = (theta.to_vector(False) for theta in model.noted_)
+    assert np.array_equal(final[:-1], model.kernel_.log_parameters)
+    names = [*model.kernel_.parameter_names, "noise_variance"]
+    ends = [[np.log(entry[name]) for name in names] for entry in model.history_]
+    for noted in (of_few, of_some):  # where a stage ended, the next begins
+        assert any(np.allclose(noted, end) for end in ends)
+    assert not np.array_equal(arranged, of_few)
+
+
 @pytest.mark.parametrize("optimizer", ["l-bfgs", "adam"])
 def test_other_optimizers_train_on_a_number_of_blocks(optimizer):
     X, y = simulated(kernels.Matern32(0.8), 400)

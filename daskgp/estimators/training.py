@@ -34,6 +34,8 @@ TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
 """Blocks that ``train_blocks="auto"`` begins with, and then goes on with."""
+LEAP = 3
+"""More blocks than a third of all are all: what they cost is known, what they save is not."""
 STAGES = 5
 
 
@@ -137,11 +139,16 @@ def train_windows(
     estimator: Method, windows: tuple[partition.Window, ...]
 ) -> tuple[partition.Window, ...]:
     """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
-    if estimator.train_blocks is None:
+    number = _most_blocks(estimator, len(windows), SECOND)
+    if number == len(windows):
         return windows
-    number = SECOND if estimator.train_blocks == "auto" else estimator.train_blocks
-    number = whole("train_blocks", number, 1)
     return partition.sample(windows, number, np.random.default_rng(estimator.random_state))
+
+
+def _most_blocks(estimator: Method, total: int, auto: int) -> int:
+    """Blocks that are trained on: ``train_blocks`` of ``total``, ``auto`` where it is "auto"."""
+    chosen = auto if estimator.train_blocks == "auto" else estimator.train_blocks
+    return total if chosen is None else min(whole("train_blocks", chosen, 1), total)
 
 
 class Learned(NamedTuple):
@@ -200,8 +207,8 @@ def plan_run(
 def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
     """Maximise the objective of the blocks that are trained on."""
     settings = _settings(estimator, run, estimator._tol())
-    if estimator.train_blocks == "auto" and settings.chosen(len(run.start)) == "trust-region":
-        return on_enough_blocks(estimator, stage, theta, run)
+    if estimator.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
+        return on_growing_blocks(estimator, stage, theta, run)
     if estimator.train_blocks == "auto":
         logger.info(
             "hyper-parameters trained on %d of %d blocks; what is lost to training on all "
@@ -213,58 +220,78 @@ def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -
     return _on(estimator, stage, theta, run, train_windows(estimator, stage.windows))
 
 
-def on_enough_blocks(
+def on_growing_blocks(
     estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run
 ) -> train.Trained:
-    """Maximise on some blocks, then on so many that training on all would gain little.
+    """Maximise on some blocks, then on more: so many that training on all would gain little.
 
     With F the curvature and V the covariance of the gradients of single blocks, training on b of M
     blocks at random loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all, on average.
+    Each stage conditions its blocks on those nearest by the hyper-parameters so far, and takes
+    curvature from the first SECOND of them.
     """
-    total, number = len(stage.windows), FIRST
+    total, enough = len(stage.windows), estimator.train_blocks == "auto"
+    most, number = _most_blocks(estimator, total, total), FIRST
     history: list[dict[str, Any]] = []
     line = np.random.default_rng(estimator.random_state).permutation(total)
-    trained, lost = None, np.inf
+    trained, lost = None, np.nan
     for i in range(STAGES):
-        number = total if total < 1.5 * number else number
-        windows = tuple(stage.windows[j] for j in np.sort(line[:number]))
+        number = most if most < LEAP * number else number
+        windows, few = (
+            tuple(stage.windows[j] for j in np.sort(line[:count])) for count in (number, SECOND)
+        )
+        more: dict[str, Any] = {"few": few} if number > SECOND else {}
         tape = run.tape and run.tape.stage(i)
-        last = number >= min(SECOND, total)  # a rough optimum is enough of a few blocks
-        trained = _on(estimator, stage, theta, run._replace(tape=tape), windows, verify=last)
+        last = number >= min(SECOND, most)  # a rough optimum is enough of a few blocks
+        begun = run._replace(tape=tape)
+        trained = _on(estimator, stage, theta, begun, windows, verify=last, **more)
         history = continued(history, trained.history)
-        if number == total:
-            lost = 0.0
+        if number == most:
+            lost = 0.0 if most == total else np.nan
             break
         curvature = _per_value(trained, windows, stage)
         if number < SECOND:  # so few blocks do not tell the curvature of all
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
-        if number < SECOND:
-            number = SECOND
-            continue
-        spread = _spread(stage, theta, trained, windows, run.bounds)
-        lost = 0.5 * (total / number - 1.0) * spread
-        if lost <= TOLERATED:
-            break
-        number = max(int(1.25 * number), int(np.ceil(total / (1.0 + 2.0 * TOLERATED / spread))))
+        needed = SECOND if number < SECOND else most
+        if enough and number >= SECOND:
+            lost, needed = _lost(stage, theta, trained, windows, run.bounds)
+            if lost <= TOLERATED:
+                break
+        stage = estimator._settled(stage, theta.from_vector(trained.vector))
+        number = min(max(int(1.25 * number), needed), most)
     assert trained is not None
-    for entry in history[-1:]:
-        entry["expected_loss"] = float(lost)
-    logger.info(
-        "hyper-parameters trained on %d of %d blocks: about %.0f nats of the evidence of all rows "
-        "are lost to training on all (train_blocks=None)",
-        len(windows),
-        total,
-        lost,
-    )
+    if enough:
+        for entry in history[-1:]:
+            entry["expected_loss"] = float(lost)
+        logger.info(
+            "hyper-parameters trained on %d of %d blocks: about %.0f nats of the evidence of all "
+            "rows are lost to training on all (train_blocks=None)",
+            len(windows),
+            total,
+            lost,
+        )
     return trained._replace(history=history)
+
+
+def _lost(
+    stage: rounds.Rounds,
+    theta: Theta,
+    trained: train.Trained,
+    windows: tuple[partition.Window, ...],
+    limits: np.ndarray,
+) -> tuple[float, int]:
+    """Nats of all rows' evidence that training on some blocks loses, and how many are enough."""
+    total = len(stage.windows)
+    spread = _spread(stage, theta, trained, windows, limits)
+    enough = total / (1.0 + 2.0 * TOLERATED / spread) if spread > 0 else 1.0
+    return 0.5 * (total / len(windows) - 1.0) * spread, int(np.ceil(enough))
 
 
 def _per_value(
     trained: train.Trained, windows: Sequence[partition.Window], stage: rounds.Rounds
 ) -> newton.Curvature | None:
-    values = sum(window.own.rows for window in windows) * stage.rows.n_targets
-    return trained.curvature and trained.curvature.scaled(1.0 / values)
+    return trained.curvature and trained.curvature.scaled(1.0 / _values(windows, stage))
 
 
 def _spread(
@@ -295,19 +322,42 @@ def _on(
     theta: Theta,
     run: Run,
     windows: tuple[partition.Window, ...],
+    few: tuple[partition.Window, ...] = (),
     **more: Any,
 ) -> train.Trained:
-    """Maximise the objective of some blocks; ``more`` are settings of the loop."""
+    """Maximise the objective of some blocks; ``more`` are settings of the loop.
+
+    Curvature is that of a ``few`` of them, if given.
+    """
+    values = _values(windows, stage)
+    if few:
+        sampled = _objective(estimator, stage, theta, few, values / _values(few, stage))
+        more["sampled"] = sampled
+    evaluate = _objective(estimator, stage, theta, windows)
+    return maximise(estimator, evaluate, run, values, estimator._tol(), **more)
+
+
+def _objective(
+    estimator: Method,
+    stage: rounds.Rounds,
+    theta: Theta,
+    windows: tuple[partition.Window, ...],
+    factor: float = 1.0,
+) -> train.Evaluate:
+    """The objective of some blocks times a factor, and its gradient, at a vector."""
     with_inputs = estimator._trains_inputs()
     quiet = dataclasses.replace(stage.executor, show=False)
     part = dataclasses.replace(stage, windows=windows, executor=quiet)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         found = part.value_and_gradient(theta.from_vector(vector))
-        return found.value, found.gradient.to_vector(with_inputs)
+        return factor * found.value, factor * found.gradient.to_vector(with_inputs)
 
-    values = sum(window.own.rows for window in windows) * stage.rows.n_targets
-    return maximise(estimator, evaluate, run, values, estimator._tol(), **more)
+    return evaluate
+
+
+def _values(windows: Sequence[partition.Window], stage: rounds.Rounds) -> int:
+    return sum(window.own.rows for window in windows) * stage.rows.n_targets
 
 
 def maximise(

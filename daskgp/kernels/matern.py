@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from daskgp.backend import is_numpy, namespace
+from daskgp.kernels.radial import Coincidence
 from daskgp.kernels.stationary import Lengthscale, Stationary, times
 from daskgp.typing import Array
 
@@ -33,13 +34,12 @@ class Matern12(Stationary):
     _scale: ClassVar[float] = 1.0
     _slope: ClassVar[float] = -0.5
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
-        # the root would turn a zero's rounding into 1e-8
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp = namespace(q)
-        coincident = q <= rounding
+        coincident = q <= same.least
         found = not is_numpy(xp) or bool(coincident.any())
         xp.sqrt(q, out=aside)
-        if found:
+        if found and not same.exact:  # the root turns a zero's rounding into 1e-8
             aside[coincident] = 0
         xp.negative(aside, out=q)
         xp.exp(q, out=q)
@@ -75,7 +75,7 @@ class Matern32(Stationary):
     _scale: ClassVar[float] = 3.0
     _slope: ClassVar[float] = -1.5
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp = namespace(q)
         xp.sqrt(q, out=q)
         xp.negative(q, out=aside)
@@ -106,7 +106,7 @@ class Matern52(Stationary):
     _scale: ClassVar[float] = 5.0
     _slope: ClassVar[float] = -5.0 / 6.0
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp = namespace(q)
         xp.sqrt(q, out=aside)
         xp.negative(aside, out=work)

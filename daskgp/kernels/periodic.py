@@ -14,7 +14,7 @@ import numpy as np
 from daskgp.backend import namespace
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import all_tied, check_dims, column_sums, dimensions, positive
-from daskgp.kernels.radial import Radial
+from daskgp.kernels.radial import Coincidence, Radial
 from daskgp.typing import Array
 
 
@@ -96,7 +96,7 @@ class Periodic(Radial):
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return all_tied(self.active_dims, d, "Periodic")
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp = namespace(q)
         xp.negative(q, out=q)
         xp.exp(q, out=q)

@@ -83,12 +83,25 @@ class Scratch:
         return self._flat[: strip.shape[0] * strip.shape[1]].reshape(strip.shape)
 
 
+class Coincidence(NamedTuple):
+    """Which q = a |u - w|^2 are those of rows at the same place, but for rounding.
+
+    The direction between rows with q of ``least`` or less, one for each row of a strip, is lost in
+    the sums of a gradient.  ``exact`` says that q itself is good however small it is.
+    """
+
+    least: Array | float
+    exact: bool
+
+
 class SquaredDistances:
     """a |u - w|^2 for features U (n, q) and W (m, q), filled in strip by strip."""
 
     def __init__(self, U: Array, W: Array, scale: float):
         self._xp = xp = namespace(U, W)
         itemsize = U.dtype.itemsize
+        limits = np.finfo(U.dtype)
+        eps = float(limits.eps)
         self._direct = 0 < U.shape[1] <= _DIRECT[itemsize]
         if not self._direct:
             u, w = (U * U).sum(axis=1), (W * W).sum(axis=1)
@@ -97,18 +110,20 @@ class SquaredDistances:
         if self._direct:
             root = abs(scale) ** 0.5
             self._left, self._right = U * root, (W * root).T.copy()
+            # errors eps |u| / r of a direction, which is dropped at the cost of r
+            lost = xp.minimum(eps ** (2 / 3) * xp.abs(U).max(axis=1), eps**0.25)
+            self._least = abs(scale) * lost[:, None] ** 2
             return
         # [u, |u|^2, 1] . a [-2 w, 1, |w|^2]
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        limits = np.finfo(U.dtype)
-        rounding = (8 + U.shape[1]) * float(limits.eps) * scale * u[:, None]
-        self._rounding = xp.minimum(rounding, limits.max)  # no zero comes out as infinite
+        # what a true zero may come out as, which is not infinite
+        self._least = xp.minimum((8 + U.shape[1]) * eps * scale * u[:, None], limits.max)
 
-    def rounding(self, strip: Strip) -> Array | float:
-        """What a true zero may come out as, for each of the strip's rows."""
-        return 0.0 if self._direct else self._rounding[strip.rows]
+    def coincidence(self, strip: Strip) -> Coincidence:
+        """Which of the strip's values are those of rows at the same place."""
+        return Coincidence(self._least[strip.rows], self._direct)
 
     def fill(self, strip: Strip, q: Array, work: Array) -> None:
         """Put the strip's values, never negative, in q; ``work`` is overwritten."""
@@ -165,7 +180,7 @@ class Radial(Kernel):
         raise NotImplementedError
 
     @abstractmethod
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
 
     def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
@@ -310,7 +325,7 @@ class Radial(Kernel):
             strip = Strip(patch.points, patch.rows)
             q, aside, work = memory.of(strip)
             distances.fill(strip, q, work)
-            self._evaluate(q, aside, work, distances.rounding(strip))
+            self._evaluate(q, aside, work, distances.coincidence(strip))
             yield patch, q, aside if self._keeps_aside else None, work
 
     def _pulled(self, DW: Array, U: Array) -> Array:
@@ -360,7 +375,7 @@ class Radial(Kernel):
             keep = keeps.like(q) if square or aside is None else aside[strip]
             work = works.like(q)
             distances.fill(strip, q, work)
-            self._evaluate(q, keep, work, distances.rounding(strip))
+            self._evaluate(q, keep, work, distances.coincidence(strip))
             if square:
                 _put_both(K, strip, q)
             if square and aside is not None:

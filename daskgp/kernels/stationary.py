@@ -23,7 +23,7 @@ from daskgp.kernels.checks import (
     positive,
     positive_or_many,
 )
-from daskgp.kernels.radial import Radial, replaced
+from daskgp.kernels.radial import Coincidence, Radial, replaced
 from daskgp.typing import Array
 
 Lengthscale = float | tuple[float, ...] | None
@@ -209,7 +209,7 @@ class RBF(Stationary):
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp = namespace(q)
         xp.negative(q, out=q)
         xp.exp(q, out=q)
@@ -270,7 +270,7 @@ class RationalQuadratic(Stationary):
     def _shape(self) -> float:
         return self.alpha
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, rounding: Array | float) -> None:
+    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         # aside = log b with b = 1 + r^2 / (2 alpha), k = v exp(-alpha log b)
         xp = namespace(q)
         q *= 1.0 / self.alpha

@@ -65,8 +65,9 @@ class Training:
     runs is an estimate, so the last point is taken instead of the best.  ``corrections`` are the
     pairs of past steps that L-BFGS remembers.  The trust region measures steps in
     ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
-    Without ``verify`` its curvature at the end need not be from differences, and ending early is
-    not said.
+    ``sampled`` is an estimate of the objective, from fewer rows, that curvature is taken from.
+    Without ``verify`` curvature at the end need not be from differences, and ending early is not
+    said.
     """
 
     optimizer: OptimizerName = "auto"
@@ -83,6 +84,7 @@ class Training:
     curvature: newton.Curvature | None = None
     precision: str = "float64"
     verify: bool = True
+    sampled: Evaluate | None = None
 
     def nats(self, bounds: np.ndarray) -> float:
         """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
@@ -127,18 +129,23 @@ class _Evaluator:
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Loss per value of y and its gradient."""
+        found = self.last = self.found(vector, self.evaluate)
+        return -found.value / self.scale, -found.gradient / self.scale
+
+    def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
+        """The next evaluation, kept or made."""
         if self.count < len(self.kept):
             found = self.kept[self.count]
             if not np.array_equal(found.vector, vector):
                 raise StoreError(OTHER_RUN)
         else:
-            found = Evaluation(vector.copy(), *self.evaluate(vector))
+            found = Evaluation(vector.copy(), *evaluate(vector))
             refuse_nan(found.value, found.gradient)
             if self.tape:
                 row = np.concatenate([found.vector, [found.value], found.gradient])
                 self.tape.append(self.count, row)
-        self.count, self.last = self.count + 1, found
-        return -found.value / self.scale, -found.gradient / self.scale
+        self.count += 1
+        return found
 
 
 def refuse_nan(value: float, gradient: np.ndarray) -> None:
@@ -265,8 +272,20 @@ def _trust_region(
         note(vector, -value / scale, gradient / scale, predicted_gain=gain)
 
     coordinates = np.eye(k) if training.coordinates is None else training.coordinates
+    estimate = training.sampled
+
+    def sampled(vector: np.ndarray) -> np.ndarray:
+        assert estimate is not None
+        return loss.found(vector, estimate).gradient
+
     search = newton.Search(
-        evaluate, bounds, coordinates, training.tol, training.precision, training.verify
+        evaluate,
+        bounds,
+        coordinates,
+        training.tol,
+        training.precision,
+        training.verify,
+        sampled if estimate else None,
     )
     found = search.run(start, training.curvature, training.max_iter, noted)
     if not found.converged and training.verify:

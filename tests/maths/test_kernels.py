@@ -187,6 +187,27 @@ def test_the_exponential_kernel_is_exact_at_coincident_points(xp, rng, d, dtype)
     assert gradient.log_parameters[1] == 0
 
 
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("away", [1e-16, 1e-14, 1e-12, 1e-9, 1e-6])
+def test_rows_all_but_at_the_same_place_leave_gradients_right(xp, rng, d, away):
+    X = rng.normal(size=(30, d))
+    Z = np.concatenate([X[:8] + away * rng.uniform(-1, 1, (8, d)), rng.normal(size=(7, d))])
+    K_bar, logs = rng.normal(size=(30, 15)), np.zeros(1 + d)
+
+    def kernel(logs):
+        return Matern12(variance=np.exp(logs[0]), lengthscale=tuple(np.exp(logs[1:])))
+
+    def value(logs):
+        return (K_bar * kernel(logs)(X, Z)).sum()
+
+    _, pull = kernel(logs).pullback(xp.asarray(X), xp.asarray(Z))
+    steps = 1e-5 * np.eye(1 + d)
+    wanted = [(value(logs + step) - value(logs - step)) / 2e-5 for step in steps]
+    found = pull(xp.asarray(K_bar))
+    np.testing.assert_allclose(found.log_parameters, wanted, rtol=1e-5, atol=1e-4)
+    assert np.abs(to_host(found.Z)[:8]).max() < 30 * np.abs(K_bar).max()
+
+
 @everyone
 def test_far_points_do_not_overflow(rng, kernel):
     X = rng.normal(size=(4, D))

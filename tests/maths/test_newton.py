@@ -64,6 +64,18 @@ def test_a_wrong_first_curvature_is_corrected_before_the_run_may_stop():
     np.testing.assert_allclose(found.vector, top, atol=0.05)
 
 
+def test_curvature_of_a_sample_of_rows_leads_to_the_optimum_of_all():
+    B, top = np.array([[1e3, 20.0], [20.0, 10.0]]), np.array([1.0, -2.0])
+    whole, part = bowl(B, top), bowl(0.7 * B, top + 0.3)
+    run = search(whole, 2, sampled=lambda x: part(x)[1])
+    found = run.run(np.zeros(2), None, 50, unnoted)
+    assert found.converged
+    np.testing.assert_allclose(found.vector, top, atol=0.1)
+    assert part.count % 3 == 0  # differences are of the sample alone
+    assert part.count > 0
+    assert whole.count <= 6
+
+
 def test_parameters_at_a_bound_stay_there_and_the_others_arrive():
     B, top = np.array([[10.0, 6.0], [6.0, 10.0]]), np.array([3.0, 3.0])
     bounds = np.array([[-1.0, 1.0], [-10.0, 10.0]])
