@@ -60,9 +60,12 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
             correlation = kernel(away, origin)[:, 0] / unit
         lowest = max(float(correlation.min()), 0.0)  # NaN is not below anything
-        below = np.flatnonzero(correlation < 0.5 * (1 + lowest))
+        middle = 0.5 * (1 + lowest)
+        below = np.flatnonzero(correlation < middle)
         if len(below) and width > 0 and lowest < 1 - 1e-6:
-            found[j] = steps[below[0]] * width
+            before, first = max(below[0] - 1, 0), below[0]  # between the two, so without a jump
+            ends = correlation[[first, before]]
+            found[j] = width * np.interp(middle, ends, steps[[first, before]])
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 import daskgp
-from daskgp import kernels, scaling
+from daskgp import kernels, scaling, train
 from daskgp.errors import SettingError
 from daskgp.estimators import starting, subset, training
 from daskgp.flow import partition, rounds
@@ -102,6 +102,18 @@ def test_training_that_is_cut_off_says_so_once(caplog):
     said = [r.getMessage() for r in caplog.records if "converged" in r.getMessage()]
     assert len(said) == 1
     assert re.search(r"nats left to gain: raise max_iter", said[0])
+
+
+def test_training_that_finds_no_better_point_says_so(caplog):
+    def downhill(vector):  # its gradient points away from the optimum
+        return -float(vector @ vector), 2.0 * vector
+
+    bounds, settings = np.tile([-9.0, 9.0], (2, 1)), train.Training(max_iter=500)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        train.maximise(downhill, np.ones(2), bounds, 1.0, settings, lambda _: {})
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == 1
+    assert re.search(r"no better point is found, with about .* nats left to gain", said[0])
 
 
 def test_training_that_arrives_says_nothing(caplog):

@@ -64,7 +64,14 @@ def with_noise(coordinates: np.ndarray) -> np.ndarray:
 def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
     """Kernel and noise variance of the largest evidence of scaled rows, within bounds (k, 2)."""
     coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
-    settings = train.Training("auto", ITERATIONS, TOL, progress=progress, coordinates=coordinates)
+    settings = train.Training(
+        "auto",
+        ITERATIONS,
+        TOL,
+        progress=progress,
+        coordinates=coordinates,
+        remedy="start from other hyper-parameters, or choose hyperparameters='bound'",
+    )
     start = theta.to_vector(with_inputs=False)
     best = train.maximise(
         evidence(few, theta), start, bounds, few.y.size, settings, lambda _: {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,9 +35,16 @@ TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
 """Blocks that ``train_blocks="auto"`` begins with, and then goes on with."""
-LEAP = 3
-"""More blocks than a third of all are all: what they cost is known, what they save is not."""
-STAGES = 5
+ROUGH = 0.5
+"""Nats per hyper-parameter that a stage may leave which is not the last."""
+SEVERAL = 128
+"""Most blocks that tell how gradients of blocks differ."""
+MARGIN = 1.1
+"""How many times the blocks that seem enough are taken: few blocks tell it roughly."""
+GROWTH = 4
+"""How many times as many blocks the next stage has at most: it starts near its optimum then."""
+LEAP = 1.25
+"""As many blocks that are nearly all are all."""
 
 
 class Run(NamedTuple):
@@ -232,60 +240,48 @@ def on_growing_blocks(
     """
     total, enough = len(stage.windows), estimator.train_blocks == "auto"
     most, number = _most_blocks(estimator, total, total), FIRST
-    history: list[dict[str, Any]] = []
     line = np.random.default_rng(estimator.random_state).permutation(total)
-    trained, lost = None, np.nan
-    for i in range(STAGES):
+    found, lost, needed = train.Trained(run.start, [], None), np.nan, most
+    for i in itertools.count():
         number = most if most < LEAP * number else number
-        windows, few = (
-            tuple(stage.windows[j] for j in np.sort(line[:count])) for count in (number, SECOND)
+        windows, few, several = (
+            tuple(stage.windows[j] for j in np.sort(line[:count]))
+            for count in (number, SECOND, min(number, SEVERAL))
         )
+        last = number >= needed  # as it seems
         more: dict[str, Any] = {"few": few} if number > SECOND else {}
-        tape = run.tape and run.tape.stage(i)
-        last = number >= min(SECOND, most)  # a rough optimum is enough of a few blocks
-        begun = run._replace(tape=tape)
-        trained = _on(estimator, stage, theta, begun, windows, verify=last, **more)
-        history = continued(history, trained.history)
+        more["verify"] = last or number == SECOND
+        more["tol"] = estimator._tol() if last or number <= SECOND else ROUGH
+        staged = run._replace(tape=run.tape and run.tape.stage(i))
+        trained = _on(estimator, stage, theta, staged, windows, **more)
+        found = trained._replace(history=continued(found.history, trained.history))
         if number == most:
-            lost = 0.0 if most == total else np.nan
             break
         curvature = _per_value(trained, windows, stage)
         if number < SECOND:  # so few blocks do not tell the curvature of all
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
-        needed = SECOND if number < SECOND else most
         if enough and number >= SECOND:
-            lost, needed = _lost(stage, theta, trained, windows, run.bounds)
-            if lost <= TOLERATED:
+            spread = _spread(stage, theta, trained, windows, several, run.bounds)
+            lost = 0.5 * (total / number - 1.0) * spread
+            if lost <= TOLERATED and (last or number == SECOND):
                 break
+            needed = int(np.ceil(MARGIN * total / (1.0 + 2.0 * TOLERATED / spread)))
+            needed = min(max(needed, int(1.25 * number)), most)
         stage = estimator._settled(stage, theta.from_vector(trained.vector))
-        number = min(max(int(1.25 * number), needed), most)
-    assert trained is not None
+        number = min(needed, GROWTH * number)
     if enough:
-        for entry in history[-1:]:
+        lost = 0.0 if number == total else lost
+        for entry in found.history[-1:]:
             entry["expected_loss"] = float(lost)
         logger.info(
             "hyper-parameters trained on %d of %d blocks: about %.0f nats of the evidence of all "
             "rows are lost to training on all (train_blocks=None)",
-            len(windows),
+            number,
             total,
             lost,
         )
-    return trained._replace(history=history)
-
-
-def _lost(
-    stage: rounds.Rounds,
-    theta: Theta,
-    trained: train.Trained,
-    windows: tuple[partition.Window, ...],
-    limits: np.ndarray,
-) -> tuple[float, int]:
-    """Nats of all rows' evidence that training on some blocks loses, and how many are enough."""
-    total = len(stage.windows)
-    spread = _spread(stage, theta, trained, windows, limits)
-    enough = total / (1.0 + 2.0 * TOLERATED / spread) if spread > 0 else 1.0
-    return 0.5 * (total / len(windows) - 1.0) * spread, int(np.ceil(enough))
+    return found
 
 
 def _per_value(
@@ -298,12 +294,16 @@ def _spread(
     stage: rounds.Rounds,
     theta: Theta,
     trained: train.Trained,
-    windows: tuple[partition.Window, ...],
+    windows: Sequence[partition.Window],
+    several: tuple[partition.Window, ...],
     limits: np.ndarray,
 ) -> float:
-    """tr(F^-1 V) of hyper-parameters that are at no bound, F the curvature of a block."""
+    """tr(F^-1 V) of hyper-parameters that are at no bound.
+
+    F is the curvature of a block, of those trained on; V is seen on ``several`` of them.
+    """
     assert trained.curvature is not None
-    part = dataclasses.replace(stage, windows=windows)
+    part = dataclasses.replace(stage, windows=several)
     each = part.block_gradients(theta.from_vector(trained.vector))
     free = (trained.vector > limits[:, 0] + newton.ATOP) & (
         trained.vector < limits[:, 1] - newton.ATOP
@@ -323,6 +323,7 @@ def _on(
     run: Run,
     windows: tuple[partition.Window, ...],
     few: tuple[partition.Window, ...] = (),
+    tol: float | None = None,
     **more: Any,
 ) -> train.Trained:
     """Maximise the objective of some blocks; ``more`` are settings of the loop.
@@ -334,7 +335,8 @@ def _on(
         sampled = _objective(estimator, stage, theta, few, values / _values(few, stage))
         more["sampled"] = sampled
     evaluate = _objective(estimator, stage, theta, windows)
-    return maximise(estimator, evaluate, run, values, estimator._tol(), **more)
+    tol = estimator._tol() if tol is None else tol
+    return maximise(estimator, evaluate, run, values, tol, **more)
 
 
 def _objective(

@@ -35,7 +35,7 @@ from daskgp.typing import Device
 
 T = TypeVar("T")
 FAN_IN = 8
-KEEP_SHARE, KEEP_BYTES = 0.15, 256 * 2**20
+KEEP_SHARE, KEEP_BYTES = 0.15, 128 * 2**20
 """Share of the workers' memory for factors that wait for the gradient, and most bytes of them a
 process: a fit is not to take much memory only because it is there."""
 

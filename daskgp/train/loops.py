@@ -65,6 +65,7 @@ class Training:
     runs is an estimate, so the last point is taken instead of the best.  ``corrections`` are the
     pairs of past steps that L-BFGS remembers.  The trust region measures steps in
     ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
+    ``remedy`` is what to do about a run that ended for want of iterations.
     ``sampled`` is an estimate of the objective, from fewer rows, that curvature is taken from.
     Without ``verify`` curvature at the end need not be from differences, and ending early is not
     said.
@@ -85,6 +86,7 @@ class Training:
     precision: str = "float64"
     verify: bool = True
     sampled: Evaluate | None = None
+    remedy: str = "raise max_iter"
 
     def nats(self, bounds: np.ndarray) -> float:
         """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
@@ -289,13 +291,24 @@ def _trust_region(
     )
     found = search.run(start, training.curvature, training.max_iter, noted)
     if not found.converged and training.verify:
-        _say_early(found.gain)
+        left = f", with about {found.gain:.2g} nats left to gain"
+        if found.cut:
+            _say_early(training, left)
+        else:
+            _say_lost(left)
     return found.vector, found.curvature
 
 
-def _say_early(gain: float | None = None) -> None:
-    left = "" if gain is None else f", with about {gain:.2g} nats left to gain"
-    logger.warning("training ended before it had converged%s: raise max_iter", left)
+def _say_early(training: Training, left: str = "") -> None:
+    logger.warning("training ended before it had converged%s: %s", left, training.remedy)
+
+
+def _say_lost(left: str) -> None:
+    logger.warning(
+        "training ended where no better point is found%s, as where rounding hides it: raise "
+        "noise_variance, choose dtype='float64' or start from other hyper-parameters",
+        left,
+    )
 
 
 def _lbfgs(
@@ -334,7 +347,7 @@ def _lbfgs(
             str(result.message).strip(" :"),
         )
     elif result.nit >= training.max_iter and not arrived:
-        _say_early()
+        _say_early(training)
     return np.asarray(result.x), None
 
 
@@ -376,7 +389,7 @@ def _adam(
         rate = training.learning_rate * (1 - (1 - training.decay) * i / training.max_iter)
         x = np.clip(x - rate * step, *bounds.T)
     else:
-        _say_early()
+        _say_early(training)
     return best, None
 
 

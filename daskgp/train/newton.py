@@ -55,13 +55,14 @@ class Arrived(NamedTuple):
     """Where a run ended.
 
     ``gain`` is what another step is predicted to bring, in nats; ``converged`` says that it is
-    below what was asked for.
+    below what was asked for, ``cut`` that there were no more iterations.
     """
 
     vector: np.ndarray
     curvature: Curvature
     gain: float
     converged: bool
+    cut: bool = False
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Search:
         x, least = np.clip(start, *self.bounds.T), self.tol * varies(self.bounds).sum()
         value, g = self.evaluate(x)
         B = curvature or self.differences(x, g)
-        refused = 0
+        refused, cut = 0, False
         for _ in range(max_iter):
             gain = self._potential(x, g, B.matrix)
             if gain < least and not self._trusted(x, B) and self._may_refresh:
@@ -134,8 +135,10 @@ class Search:
             refused += 1
             if refused == 2 and not fresh and self._may_refresh:
                 B = self.differences(x, g)
+        else:
+            cut = True
         gain = self._potential(x, g, B.matrix)
-        return Arrived(x, B, gain, gain < least and self._trusted(x, B))
+        return Arrived(x, B, gain, gain < least and self._trusted(x, B), cut)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
         """B at x, where the gradient is g, from one more gradient per parameter."""
@@ -157,7 +160,8 @@ class Search:
 
     def _trusted(self, x: np.ndarray, B: Curvature) -> bool:
         """Whether the curvature is from differences near x, where that is asked for."""
-        return not self.verify or (B.exact and self._length(x - B.point) < NEAR)
+        near = NEAR if self.sampled is None else 2 * NEAR  # that of a sample is rough anyway
+        return not self.verify or (B.exact and self._length(x - B.point) < near)
 
     @property
     def _may_refresh(self) -> bool:
