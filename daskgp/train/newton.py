@@ -2,8 +2,8 @@
 
 Letters: x (k,) the parameters, g (k,) the gradient and B (k, k) the negative Hessian of the
 objective at x, s (k,) a step.  The model of the gain of a step is g's - s'Bs / 2.  B starts as an
-estimate, follows the gradients seen by the symmetric rank-one update (Nocedal & Wright 2006,
-section 6.2) and is made anew from differences of gradients before a run may say that it has
+estimate, follows the gradients seen by symmetric updates (Nocedal & Wright 2006, section 6.2)
+and is made anew from differences of gradients before a run may say that it has
 arrived.  Steps are measured in coordinates u = T x, so that a long step along a ridge costs no
 more than a short one across it.
 """
@@ -27,6 +27,8 @@ NEAR = 0.3
 """Length of the way, in coordinates, for which a curvature from differences is good."""
 STEP = {"float64": 1e-3, "float32": 3e-2}
 """Differences of coordinates, by the precision of the objective."""
+BOLD = 0.1
+"""Cosine between a step and what B lacks along it above which the rank-one update is bounded."""
 ATOP = 1e-9
 """Distance from a bound below which a parameter lies at it."""
 REFRESHES = 8
@@ -123,7 +125,7 @@ class Search:
             found, gradient = self.evaluate(x + s)
             fresh = B.exact and np.array_equal(B.point, x)
             if not (fresh and found < value):  # a step too long says little of B at x
-                B = B._replace(matrix=_rank_one(B.matrix, s, g - gradient))
+                B = B._replace(matrix=_updated(B.matrix, s, g - gradient, self.coordinates))
             share = (found - value) / hoped
             if share < 0.25:
                 self.radius = 0.25 * length
@@ -226,13 +228,20 @@ def _gain(g: np.ndarray, B: np.ndarray, s: np.ndarray) -> float:
     return float(g @ s - 0.5 * s @ B @ s)
 
 
-def _rank_one(B: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """B after a step s along which the gradient fell by y; as it was where that says nothing."""
-    missing = y - B @ s
-    along = float(missing @ s)
-    if abs(along) <= 1e-8 * np.linalg.norm(missing) * np.linalg.norm(s):
+def _updated(B: np.ndarray, s: np.ndarray, y: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """B after a step s along which the gradient fell by y: the new B s is y.
+
+    By the symmetric rank-one update, or, where that would change B by much along directions that
+    the step says little of, by the smallest change in coordinates T (Powell's).
+    """
+    missing, metric = y - B @ s, T.T @ (T @ s)
+    along, squared = float(missing @ s), float(s @ metric)
+    if squared == 0 or not missing.any():
         return B
-    return B + np.outer(missing, missing) / along
+    if abs(along) > BOLD * np.linalg.norm(np.linalg.solve(T.T, missing)) * squared**0.5:
+        return B + np.outer(missing, missing) / along
+    both = np.outer(missing, metric) / squared
+    return B + both + both.T - along / squared**2 * np.outer(metric, metric)
 
 
 def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> np.ndarray:
