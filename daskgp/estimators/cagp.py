@@ -112,6 +112,7 @@ progress
     Attributes
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     n_actions_ : int, those that say something
     actions_ : sparse array or ndarray (a, n_actions), the weights of all actions
     points_ : ndarray (a, d), the rows they are on, in the units of X

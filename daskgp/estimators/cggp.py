@@ -55,6 +55,7 @@ class CGGP(GaussianProcess):
     Attributes
     ----------
     kernel_, noise_variance_ : in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     residual_ : float, the relative residual reached
     n_iter_ : int, the steps taken
     objective_ : None: there is none

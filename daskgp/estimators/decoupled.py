@@ -110,6 +110,7 @@ class DecoupledGP(VariationalGP):
     Attributes
     ----------
     kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     mean_points_, covariance_points_ : ndarray (m, d), in the units of X
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
         over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
@@ -339,6 +340,7 @@ gradients, block_rows, dtype, device, store, random_state, progress
     Attributes
     ----------
     kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     inducing_ : ndarray (m, d), in the units of X
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
         over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in

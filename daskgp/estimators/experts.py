@@ -135,6 +135,7 @@ random_state, progress
     Attributes
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     n_experts_ : int
     weights_ : ndarray (M,), of ``aggregation="optimal"``
     inducing_ : ndarray (m, d), in the units of X, of sparse experts

@@ -49,7 +49,7 @@ class LMA(GaussianProcess):
     A low-rank part on support inputs carries what is smooth; the residual is exact within a block
     of nearby rows and the blocks it is conditioned on ([LMA]).  Fit and prediction are linear in
     the number of rows, the log evidence is that of all rows, and variances are those of one joint
-    distribution.  Markov order 0 is PIC; all blocks but one is the exact GP.
+    distribution.  Markov order 0 is PIC; conditioned on all other blocks it is the exact GP.
 
     Parameters
     ----------
@@ -93,16 +93,18 @@ class LMA(GaussianProcess):
         conditioned on; the posterior is always that of all rows.  "auto" takes so many that the
         evidence of all rows is expected to lose at most 25 nats against training on all of them,
         and says in the log what is lost; None takes all blocks.
+    max_iter : int
+        Most iterations of training, on each of the growing parts of the blocks.
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
-    mean, standardize, optimizer, learning_rate, max_iter, tol, dtype, device, random_state, \
-progress
+    mean, standardize, optimizer, learning_rate, tol, dtype, device, random_state, progress
         As in ``SGPR``.
 
     Attributes
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int
     objective_ : float, the log evidence of all standardised rows
@@ -298,7 +300,9 @@ progress
     def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
         wide = max(span.rows for span in self._work(rows))
         step = 2 * wide * threads
-        copy = self._quick(block_rows=wide)
+        # the trust region trains on a part of the blocks first, whose seconds are others
+        usual = self.optimizer in ("auto", "trust-region")
+        copy = self._quick(block_rows=wide, **({"optimizer": "l-bfgs"} if usual else {}))
         numbers = measuring.sizes(len(rows), step, self._n_inputs())
         return [measuring.Probe(copy, number) for number in numbers]
 

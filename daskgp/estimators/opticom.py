@@ -67,6 +67,7 @@ random_state, progress
     Attributes
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     grid_ : ndarray (m, d), in the units of X
     levels_ : ndarray of int (g, d), the multi-index of each partial grid
     weights_ : ndarray (g,), their coefficients

@@ -47,6 +47,7 @@ progress
     Attributes
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     frequencies_ : ndarray (m, d), in radians per unit of X
     objective_ : float, the log evidence of all standardised rows
     history_ : list of dict, one an iteration
