@@ -207,16 +207,16 @@ def test_hyper_parameters_of_a_subset_are_those_of_its_evidence(table):
 def test_a_subset_that_sees_no_noise_is_remarked_upon(caplog):
     rng = np.random.default_rng(5)
     X = rng.standard_normal((300, 8))
-    y = X.sum(1) + 0.3 * rng.standard_normal(300)
+    noise = 0.3 * rng.standard_normal(300)
 
-    def warned(n_subset):
+    def warned(n_subset, y):
         caplog.clear()
         made("decoupled", n_subset=n_subset, max_iter=1).fit(X, y)
         return [r.getMessage() for r in caplog.records if "sees no noise" in r.getMessage()]
 
-    assert warned(300) == []
-    (line,) = warned(9)
-    assert "the evidence of 9 rows" in line
+    assert warned(300, X.sum(1) + noise) == []
+    (line,) = warned(90, X.sum(1))
+    assert "the evidence of 90 rows" in line
     assert "choose a larger n_subset" in line
 
 

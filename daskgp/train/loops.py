@@ -290,7 +290,7 @@ def _trust_region(
         sampled if estimate else None,
     )
     found = search.run(start, training.curvature, training.max_iter, noted)
-    if not found.converged and training.verify:
+    if found.gain >= training.nats(bounds) and training.verify:
         left = f", with about {found.gain:.2g} nats left to gain"
         if found.cut:
             _say_early(training, left)
