@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import logging
 import os
 import pickle
 
@@ -680,3 +681,14 @@ def test_random_state_may_be_none():
     X, y = data()
     model = SGPR(KERNEL, n_inducing=5, inducing="random", optimizer=None, random_state=None)
     assert model.fit(X, y).n_rows_ == len(X)
+
+
+@pytest.mark.parametrize("make", ["SGPR", "LMA", "PIC", "ExpertsGP"])
+def test_few_rows_take_no_setting(make, caplog):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 4, (60, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(60)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        model = getattr(daskgp, make)().fit(X, y)
+    assert np.abs(model.predict(X) - np.sin(X[:, 0])).mean() < 0.1
+    assert not caplog.records

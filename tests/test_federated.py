@@ -128,7 +128,7 @@ def test_fedavg_of_identical_experts_in_single_steps_is_adam():
     _, history = fit(experts, "fedavg", local_steps=1, max_iter=40, learning_rate=0.1)
     adam = train.Training("adam", max_iter=40, learning_rate=0.1, progress=False)
     start = np.array([2.0, 2.0])
-    _, expected, _ = train.maximise(
+    _, expected, *_ = train.maximise(
         partial(train.fact, experts), start, FREE, 400, adam, lambda v: {"first": v[0]}
     )
     for name in ("objective", "gradient_norm", "first"):

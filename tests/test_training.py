@@ -104,6 +104,22 @@ def test_training_that_is_cut_off_says_so_once(caplog):
     assert re.search(r"nats left to gain: raise max_iter", said[0])
 
 
+def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):
+    X, y = simulated(kernels.Matern32(0.8), 600)
+    settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "train_blocks": None}
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        daskgp.LMA(kernels.RBF(20.0), max_iter=1, **settings).fit(X, y)
+    assert len([r for r in caplog.records if "raise max_iter" in r.getMessage()]) == 1
+
+
+def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
+    X, y = simulated(kernels.Matern32(0.8), 1_600)
+    spreads = iter([1e3, 0.0, 0.0])
+    monkeypatch.setattr(training, "_spread", lambda *_: next(spreads))
+    model = daskgp.LMA(n_support=5, block_rows=5, markov_order=1).fit(X, y)
+    assert model.history_[-1]["expected_loss"] == 0.0
+
+
 def test_training_that_finds_no_better_point_says_so(caplog):
     def downhill(vector):  # its gradient points away from the optimum
         return -float(vector @ vector), 2.0 * vector
@@ -227,6 +243,19 @@ def test_methods_that_cannot_tell_enough_blocks_say_so():
     X, y = simulated(kernels.Matern32(0.8), 60)
     with pytest.raises(SettingError, match="train_blocks='auto': choose a whole number from 1 or"):
         daskgp.SGPR(n_inducing=5, train_blocks="auto").fit(X, y)
+
+
+def test_a_number_of_blocks_says_what_it_loses(caplog):
+    X, y = simulated(kernels.Matern32(0.8), 600)
+    settings = {"n_support": 10, "block_rows": 10, "markov_order": 1}
+    with caplog.at_level(logging.INFO, "daskgp"):
+        some = daskgp.LMA(**settings, train_blocks=20).fit(X, y)
+        one = daskgp.LMA(**settings, train_blocks=1).fit(X, y)
+    assert some.history_[-1]["expected_loss"] > 0
+    assert "expected_loss" not in one.history_[-1]
+    said = [r.getMessage() for r in caplog.records if "blocks:" in r.getMessage()]
+    assert re.search(r"trained on 20 of 60 blocks: about \d+ nats", said[0])
+    assert re.search(r"trained on 1 of 60 blocks: an unknown number of nats", said[1])
 
 
 def test_few_blocks_are_all_trained_on():

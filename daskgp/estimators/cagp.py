@@ -598,7 +598,7 @@ progress
             bounds=np.concatenate([run.bounds, free]),
             describe=lambda vector: run.describe(vector[:k]),
         )
-        best, history, _ = self._maximise(evaluate, whole_run, acts)
+        best, history, *_ = self._maximise(evaluate, whole_run, acts)
         weights, _ = policies.normalised(PACE * best[k:], owner, count)
         return theta.from_vector(best[:k]), weights, history
 
@@ -647,7 +647,7 @@ progress
             start = run.start if i == 0 else theta.to_vector(False)
             tape = run.tape and run.tape.stage(i)
             part = run._replace(start=start, tape=tape)
-            best, more, _ = self._maximise(evaluate, part, acts)
+            best, more, *_ = self._maximise(evaluate, part, acts)
             theta, history = theta.from_vector(best), training.continued(history, more)
         return theta, choose(acts, theta), history
 

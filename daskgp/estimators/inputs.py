@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 
 from daskgp import selection
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators import effects
 from daskgp.estimators.settings import whole
 from daskgp.flow import rounds
 from daskgp.flow.solved import Solved
@@ -36,6 +37,12 @@ class ChosenInputs:
             return whole(self.number, getattr(self.estimator, self.number), 1)
         return len(self._given())
 
+    @property
+    def usual(self) -> bool:
+        """Whether their number is the default one, of which few rows take what there is."""
+        usual = effects.defaults(type(self.estimator))[self.number]
+        return isinstance(self._setting, str) and getattr(self.estimator, self.number) == usual
+
     def choose(self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel) -> np.ndarray:
         """The inputs (m, d) in scaled units, from a scaled sample or as they are given."""
         if not isinstance(self._setting, str):
@@ -43,7 +50,8 @@ class ChosenInputs:
         rng = np.random.default_rng(self.estimator.random_state)
         chosen = selection.choose(sample, kernel, self.count, self._setting, rng)
         if len(chosen) < self.count:
-            logger.warning(
+            logger.log(
+                logging.INFO if self.usual else logging.WARNING,
                 "%d of %d %s are used: the sample has no more distinct rows",
                 len(chosen),
                 self.count,

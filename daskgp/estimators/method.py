@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from daskgp import scaling, train
 from daskgp.estimators import training
 from daskgp.estimators.effects import ADAM, TRAINED, Effects
+from daskgp.estimators.inputs import ChosenInputs
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.settings import kernel_of
 from daskgp.flow import io, partition, rounds
@@ -83,6 +84,11 @@ class Method(RegressorMixin, NestedKernel):
     def _n_inputs(self) -> int:
         """Number of inducing inputs, 0 for a method without."""
         return 0
+
+    @property
+    def _chosen(self) -> ChosenInputs | None:
+        """How inducing inputs are chosen, of a method that has some."""
+        return None
 
     def _planned_inputs(self, rows: io.Rows) -> int:
         """Number of inducing inputs that a plan for these rows reckons with."""

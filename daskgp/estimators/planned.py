@@ -80,7 +80,7 @@ class Planned(Method):
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
             raise InputError("no rows: the training data has length 0")
-        if n < self._n_inputs():
+        if n < self._n_inputs() and not (self._chosen and self._chosen.usual):
             raise InputError(
                 f"{self._n_inputs()} {self.inputs_label} for {n} usable rows: choose at most {n}"
             )

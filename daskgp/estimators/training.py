@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -241,18 +240,19 @@ def on_growing_blocks(
     total, enough = len(stage.windows), estimator.train_blocks == "auto"
     most, number = _most_blocks(estimator, total, total), FIRST
     line = np.random.default_rng(estimator.random_state).permutation(total)
-    found, lost, needed = train.Trained(run.start, [], None), np.nan, most
-    for i in itertools.count():
+    found, lost, needed = train.Trained(run.start, []), np.nan, most
+    tol = estimator._tol()
+    while True:
         number = most if most < LEAP * number else number
         windows, few, several = (
             tuple(stage.windows[j] for j in np.sort(line[:count]))
             for count in (number, SECOND, min(number, SEVERAL))
         )
         last = number >= needed  # as it seems
-        more: dict[str, Any] = {"few": few} if number > SECOND else {}
+        more: dict[str, Any] = {"few": few if number > SECOND else (), "quiet": True}
         more["verify"] = last or number == SECOND
-        more["tol"] = estimator._tol() if last or number <= SECOND else ROUGH
-        staged = run._replace(tape=run.tape and run.tape.stage(i))
+        more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
+        staged = run._replace(tape=run.tape and run.tape.stage(number if found.history else 0))
         trained = _on(estimator, stage, theta, staged, windows, **more)
         found = trained._replace(history=continued(found.history, trained.history))
         if number == most:
@@ -266,22 +266,33 @@ def on_growing_blocks(
             lost = 0.5 * (total / number - 1.0) * spread
             if lost <= TOLERATED and (last or number == SECOND):
                 break
-            needed = int(np.ceil(MARGIN * total / (1.0 + 2.0 * TOLERATED / spread)))
+            needed = int(np.ceil(MARGIN * total * spread / (spread + 2.0 * TOLERATED)))
             needed = min(max(needed, int(1.25 * number)), most)
         stage = estimator._settled(stage, theta.from_vector(trained.vector))
         number = min(needed, GROWTH * number)
-    if enough:
-        lost = 0.0 if number == total else lost
-        for entry in found.history[-1:]:
-            entry["expected_loss"] = float(lost)
-        logger.info(
-            "hyper-parameters trained on %d of %d blocks: about %.0f nats of the evidence of all "
-            "rows are lost to training on all (train_blocks=None)",
-            number,
-            total,
-            lost,
+    if number == total:
+        lost = 0.0
+    elif not enough and number > 1:
+        lost = (
+            (total / number - 1.0) / 2 * _spread(stage, theta, found, windows, several, run.bounds)
         )
+    _say_lost(found, number, total, lost)
     return found
+
+
+def _say_lost(found: train.Trained, number: int, total: int, lost: float) -> None:
+    """Say on how many blocks hyper-parameters were trained and how it ended; note what is lost."""
+    if found.early:
+        logger.warning("%s", found.early)
+    if found.history and not np.isnan(lost):
+        found.history[-1]["expected_loss"] = float(lost)
+    logger.info(
+        "hyper-parameters trained on %d of %d blocks: %s nats of the evidence of all rows are lost "
+        "to training on all (train_blocks=None)",
+        number,
+        total,
+        "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
+    )
 
 
 def _per_value(

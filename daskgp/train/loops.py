@@ -67,8 +67,8 @@ class Training:
     ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
     ``remedy`` is what to do about a run that ended for want of iterations.
     ``sampled`` is an estimate of the objective, from fewer rows, that curvature is taken from.
-    Without ``verify`` curvature at the end need not be from differences, and ending early is not
-    said.
+    Without ``verify`` curvature at the end need not be from differences.  A ``quiet`` run leaves
+    it to the caller to say that it ended early.
     """
 
     optimizer: OptimizerName = "auto"
@@ -87,6 +87,7 @@ class Training:
     verify: bool = True
     sampled: Evaluate | None = None
     remedy: str = "raise max_iter"
+    quiet: bool = False
 
     def nats(self, bounds: np.ndarray) -> float:
         """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
@@ -104,11 +105,15 @@ class Training:
 
 
 class Trained(NamedTuple):
-    """Where training ended: parameters (k,), an entry an iteration, and the curvature if known."""
+    """Where training ended: parameters (k,), an entry an iteration, and the curvature if known.
+
+    ``early`` says why it ended before it had converged, if it did.
+    """
 
     vector: np.ndarray
     history: list[dict[str, Any]]
     curvature: newton.Curvature | None = None
+    early: str = ""
 
 
 @dataclass
@@ -253,12 +258,21 @@ def maximise(
                 **more,
             )
 
-        best, curvature = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
-    return Trained(best, diary.entries, curvature)
+        best = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
+    if best.early and not training.quiet:
+        logger.warning("%s", best.early)
+    return Trained(best.vector, diary.entries, best.curvature, best.early)
 
 
 Note = Callable[..., None]
-Best = tuple[np.ndarray, newton.Curvature | None]
+
+
+class Best(NamedTuple):
+    """The best point seen (k,), the curvature there if known, and why the run ended early."""
+
+    vector: np.ndarray
+    curvature: newton.Curvature | None = None
+    early: str = ""
 
 
 def _trust_region(
@@ -290,25 +304,20 @@ def _trust_region(
         sampled if estimate else None,
     )
     found = search.run(start, training.curvature, training.max_iter, noted)
-    if found.gain >= training.nats(bounds) and training.verify:
-        left = f", with about {found.gain:.2g} nats left to gain"
-        if found.cut:
-            _say_early(training, left)
-        else:
-            _say_lost(left)
-    return found.vector, found.curvature
+    early, left = "", f", with about {found.gain:.2g} nats left to gain"
+    if found.gain >= training.nats(bounds):
+        early = _cut_off(training, left) if found.cut else LOST.format(left)
+    return Best(found.vector, found.curvature, early)
 
 
-def _say_early(training: Training, left: str = "") -> None:
-    logger.warning("training ended before it had converged%s: %s", left, training.remedy)
+LOST = (
+    "training ended where no better point is found{}, as where rounding hides it: raise "
+    "noise_variance, choose dtype='float64' or start from other hyper-parameters"
+)
 
 
-def _say_lost(left: str) -> None:
-    logger.warning(
-        "training ended where no better point is found%s, as where rounding hides it: raise "
-        "noise_variance, choose dtype='float64' or start from other hyper-parameters",
-        left,
-    )
+def _cut_off(training: Training, left: str = "") -> str:
+    return f"training ended before it had converged{left}: {training.remedy}"
 
 
 def _lbfgs(
@@ -339,16 +348,16 @@ def _lbfgs(
         },
     )
     arrived = len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least
+    early = ""
     if result.status == 2 and not arrived:
-        logger.warning(
-            "training stopped early after %d iterations: no better point was found along its last "
-            "direction, as where rounding hides what is left to gain (%s)",
-            result.nit,
-            str(result.message).strip(" :"),
+        early = (
+            f"training stopped early after {result.nit} iterations: no better point was found "
+            "along its last direction, as where rounding hides what is left to gain "
+            f"({str(result.message).strip(' :')})"
         )
     elif result.nit >= training.max_iter and not arrived:
-        _say_early(training)
-    return np.asarray(result.x), None
+        early = _cut_off(training)
+    return Best(np.asarray(result.x), early=early)
 
 
 class Moments(NamedTuple):
@@ -389,8 +398,8 @@ def _adam(
         rate = training.learning_rate * (1 - (1 - training.decay) * i / training.max_iter)
         x = np.clip(x - rate * step, *bounds.T)
     else:
-        _say_early(training)
-    return best, None
+        return Best(best, early=_cut_off(training))
+    return Best(best)
 
 
 def _arrived(training: Training, seen: list[float], least: float) -> bool:

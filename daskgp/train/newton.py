@@ -124,7 +124,8 @@ class Search:
                 break  # rounding hides what is left
             found, gradient = self.evaluate(x + s)
             fresh = B.exact and np.array_equal(B.point, x)
-            if not (fresh and found < value):  # a step too long says little of B at x
+            # a step too long says little of B at x, unless that is an estimate
+            if found >= value or not fresh or self.sampled:
                 B = B._replace(matrix=_updated(B.matrix, s, g - gradient, self.coordinates))
             share = (found - value) / hoped
             if share < 0.25:
