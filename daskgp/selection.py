@@ -91,7 +91,12 @@ def choose(
         return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(X).cluster_centers_
     if how == "random":
         return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
-    raise SettingError(
+    raise unknown(how)
+
+
+def unknown(how: str) -> SettingError:
+    """The error for a way of choosing that there is not."""
+    return SettingError(
         f"unknown selection {shown(how)}: choose 'greedy', 'kmeans', 'random' or give an array"
     )
 

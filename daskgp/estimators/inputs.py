@@ -34,6 +34,8 @@ class ChosenInputs:
     def count(self) -> int:
         """How many there are."""
         if isinstance(self._setting, str):
+            if self._setting not in effects.WAYS:
+                raise selection.unknown(self._setting)
             return whole(self.number, getattr(self.estimator, self.number), 1)
         return len(self._given())
 
