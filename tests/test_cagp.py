@@ -585,7 +585,7 @@ def test_adam_stops_where_steps_bring_no_more(noisy):
         free = np.tile([-np.inf, np.inf], (3, 1))
         return train.maximise(bowl, np.zeros(3), free, 1.0, settings, lambda x: {})
 
-    best, history, _ = run(20)
+    best, history, *_ = run(20)
     assert 40 <= len(history) < 200
     np.testing.assert_allclose(best, 1.0, atol=0.05)
     assert len(run(20, 39)[1]) == 39  # too few to judge by
