@@ -260,6 +260,18 @@ def test_as_many_actions_as_rows_are_the_exact_gp(kind, p, T):
     assert model.log_marginal_likelihood() == pytest.approx(exact.log_marginal_likelihood())
 
 
+@pytest.mark.parametrize("actions", ["sparse", "random", "eigen"])
+def test_few_rows_need_no_number_of_actions(actions, T):
+    X, y = rows(40)
+    given = {"kernel": GIVEN, "optimizer": None}
+    model = CaGP(actions=actions, **given).fit(X, y)
+    exact = ExactGP(**given).fit(X, y)
+    assert model.n_actions_ == (39 if actions == "eigen" else 40)
+    np.testing.assert_allclose(
+        model.predict(T), exact.predict(T), atol=1e-8 if actions != "eigen" else 0.02
+    )
+
+
 def test_conjugate_gradients_that_have_arrived_give_the_exact_mean(table, T):
     exact = ExactGP(kernel=GIVEN, optimizer=None).fit(*table)
     model = build(**{**FIXED, "n_actions": N}, actions="cg", action_tol=1e-10).fit(*table)

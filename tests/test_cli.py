@@ -150,6 +150,8 @@ def test_info_shows_a_model_with_lengthscales_in_the_units_of_x(fitted):
     scale = model.kernel_.parts[0].lengthscale[0]
     own = scale * model.solved_.scaling.x_scale[0]
     assert re.search(rf"0.lengthscale\[0\] {own:.4g} \S+ lon ", text)
+    gain = model.history_[-1]["predicted_gain"]
+    assert f"predicted gain of one more step, nats {gain:.2g} " in f"{text} "
 
 
 def test_info_shows_the_actions_of_a_model(tmp_path):

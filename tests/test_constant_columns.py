@@ -257,3 +257,10 @@ def test_the_command_line_says_and_shows_it(tmp_path, scheduler):
     lon, lat = [line for line in result.stdout.splitlines() if "lengthscale[" in line]
     assert "lon" in lon
     assert "lat" in lat
+
+
+@pytest.mark.parametrize("name", ["sgpr", "svgp"])
+def test_a_kernel_of_constant_columns_alone_is_refused(name):
+    kernel = kernels.RBF(active_dims=(1,))
+    with pytest.raises(InputError, match="the kernel sees only 'x1', the same in every row"):
+        made(name, kernel=kernel).fit(beside(X), y)

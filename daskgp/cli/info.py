@@ -226,6 +226,13 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     table.add_row("objective", f"{estimator.objective_:.8g}")
     table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
     table.add_row("iterations", f"{len(estimator.history_)}")
+    last = estimator.history_[-1] if estimator.history_ else {}
+    for name, label in (
+        ("predicted_gain", "predicted gain of one more step, nats"),
+        ("expected_loss", "expected loss to training on all rows, nats"),
+    ):
+        if name in last:
+            table.add_row(label, f"{last[name]:.2g}")
 
 
 def _hyperparameter_table(estimator: GaussianProcess) -> Table:

@@ -129,10 +129,9 @@ class GaussianProcess(Planned, Predicting):
             visible.check(executor, array, "the training data", remedy)
         model, spans = self._unit(), self._spans(rows)
         sums = rounds.describe(rows, spans, executor)
-        scaling.check(sums, rows.feature_names, rows.target_names)
+        self._check_columns(sums, rows)
         self._refuse_few_rows(int(sums.rows))
         scaling.warn_of_missing(sums.dropped)
-        scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
         if not self._codes_targets():
             scaling.warn_of_discrete(sums, rows.target_names)
         scale = self._scaling(sums, rows)
@@ -143,6 +142,21 @@ class GaussianProcess(Planned, Predicting):
         stage = self._arranged(stage, begun.theta, sums, keep or "")
         self._learn(stage, begun, sums, checkpoint, keep or "")
         self.n_rows_ = int(sums.rows)
+
+    def _check_columns(self, sums: scaling.Sums, rows: io.Rows) -> None:
+        """Raise InputError for columns that no kernel, or not this one, can be fitted to."""
+        scaling.check(sums, rows.feature_names, rows.target_names)
+        kernel = self._kernel().resolve(np.ones(rows.n_features), 1.0)
+        varies = ~scaling.constant(sums, rows.n_features)
+        seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
+        if seen and all(hyperparameters.left_out(unit, varies) for unit in seen):
+            columns = sorted({j for unit in seen for j in unit.columns})
+            names = ", ".join(repr(rows.feature_names[j]) for j in columns)
+            raise InputError(
+                f"the kernel sees only {names}, the same in every row: give it a feature that "
+                "varies by active_dims"
+            )
+        scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
 
     def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
         """Units that the method works in, and the mean function."""

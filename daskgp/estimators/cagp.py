@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import ordering, scaling, train
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import measuring, policies, training
+from daskgp.estimators import effects, measuring, policies, training
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.effects import TRAINED, Effects, among, chosen
 from daskgp.estimators.places import kept_rows
@@ -333,6 +333,11 @@ progress
         given = self._given
         return whole("n_actions", self.n_actions, 1) if given is None else given.shape[1]
 
+    def _n_inputs_of(self, n: int) -> int:
+        t, usual = self._n_inputs(), effects.defaults(type(self))["n_actions"]
+        whole_rows = self._given is None and self.support is None and t == usual
+        return min(t, max(1, n - (self.actions == "eigen"))) if whole_rows else t
+
     def _check(self, n: int) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
         given = self._given
@@ -358,7 +363,7 @@ progress
 
     def _refuse_few_rows(self, n: int) -> None:
         super()._refuse_few_rows(n)
-        t = self._n_inputs()
+        t = self._n_inputs_of(n)
         if self.support is not None and self.support * t > n:
             raise InputError(
                 f"support={self.support} for {t} actions on {n} usable rows: an action has at "
@@ -378,7 +383,8 @@ progress
         self._check(len(rows))
         if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
             ordering.check_order(self.order, rows.feature_names)
-        found, n, t = super()._plan_blocks(rows, spans), len(rows), self._n_inputs()
+        found, n = super()._plan_blocks(rows, spans), len(rows)
+        t = self._n_inputs_of(n)
         points, counted = self._n_points(n), self._counted_rows(n)
         task, client, disk, work = self._grows_with(points, t)
         return dataclasses.replace(
@@ -403,7 +409,7 @@ progress
         return (
             8
             * self._n_points(len(rows))
-            * (rows.n_features + (1 if self._sparse else self._n_inputs()))
+            * (rows.n_features + (1 if self._sparse else self._n_inputs_of(len(rows))))
         )
 
     def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
@@ -531,7 +537,7 @@ progress
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
     ) -> tuple[io.Rows, np.ndarray | None]:
         """The rows that actions are on, and where each action's begin if they are its own."""
-        rows, t = stage.rows, self._n_inputs()
+        rows, t = stage.rows, self._n_inputs_of(len(stage.rows))
         if not self._sparse:
             return rows, None
         if self.support is None:
@@ -636,7 +642,8 @@ progress
         quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
         history: list[dict[str, Any]] = []
         kind = "given" if self._given is not None else str(self.actions)
-        choose = policies.Dense(kind, self._n_inputs(), self.action_tol, seed, self._given)
+        t = self._n_inputs_of(acts.count)
+        choose = policies.Dense(kind, t, self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
             held = quiet.hold(choose(acts, theta))
 

@@ -85,6 +85,11 @@ class Method(RegressorMixin, NestedKernel):
         """Number of inducing inputs, 0 for a method without."""
         return 0
 
+    def _n_inputs_of(self, n: int) -> int:
+        """Return the number of inducing inputs for n rows: the default one is at most n."""
+        usual = self._chosen is not None and self._chosen.usual
+        return min(n, self._n_inputs()) if usual else self._n_inputs()
+
     @property
     def _chosen(self) -> ChosenInputs | None:
         """How inducing inputs are chosen, of a method that has some."""

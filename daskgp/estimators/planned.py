@@ -80,10 +80,9 @@ class Planned(Method):
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
             raise InputError("no rows: the training data has length 0")
-        if n < self._n_inputs() and not (self._chosen and self._chosen.usual):
-            raise InputError(
-                f"{self._n_inputs()} {self.inputs_label} for {n} usable rows: choose at most {n}"
-            )
+        count = self._n_inputs_of(n)
+        if n < count:
+            raise InputError(f"{count} {self.inputs_label} for {n} usable rows: choose at most {n}")
 
     def _refuse_full_disk(self, rows: io.Rows, keep: str | None) -> None:
         """Raise PlanError where rows, or the model store that they are kept in, find no room."""

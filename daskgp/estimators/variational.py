@@ -227,8 +227,7 @@ class VariationalGP(Ascending):
             scale = self.solved_.scaling
             self._warn_of_left_out(sums, rows)
         else:
-            scaling.check(sums, rows.feature_names, rows.target_names)
-            scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
+            self._check_columns(sums, rows)
             scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         scaling.warn_of_missing(sums.dropped)

@@ -77,7 +77,13 @@ def _forget_often(server: Scheduler | Worker) -> None:
         return
     often = PeriodicCallback(key_split.cache_clear, 1e3 * FORGET_EVERY)
     server.periodic_callbacks[FORGET] = often  # which the server stops when it closes
-    server.loop.add_callback(often.start)
+    server.loop.add_callback(_start, often)
+
+
+def _start(callback: PeriodicCallback) -> None:
+    """Start a clock that the server has not started itself."""
+    if not callback.is_running():
+        callback.start()
 
 
 class ForgetNames(WorkerPlugin):

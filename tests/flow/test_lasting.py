@@ -80,8 +80,13 @@ def test_workers_of_a_local_cluster_forget_names():
 
 
 def forgets(dask_worker):
-    """Whether a worker empties its cache of names now and then."""
-    return dask_worker.periodic_callbacks[lasting.FORGET].is_running()
+    """Tell if a worker empties its cache of names now and then, from shortly after its start."""
+    clock = dask_worker.periodic_callbacks[lasting.FORGET]
+    for _ in range(200):
+        if clock.is_running():
+            break
+        time.sleep(0.05)
+    return clock.is_running()
 
 
 def test_logs_of_all_processes_are_short_and_workers_do_not_profile(cluster):

@@ -119,7 +119,8 @@ def check_kind(name: str, array: Any) -> None:
             f"Complex data not supported: {name} has type {array.dtype}, real numbers are needed"
         )
     if kind not in "fiub":
-        raise InputError(f"{name} has type {array.dtype}, numbers are needed")
+        remedy = {"m": DAYS, "M": DAYS, "O": f"give {name}.astype(float)"}.get(kind, ENCODE)
+        raise InputError(f"{name} has type {array.dtype}, numbers are needed: {remedy}")
 
 
 def check_table(X: Any) -> None:
