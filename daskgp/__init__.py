@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics, plot
+    from daskgp.data import open_dataset
+    from daskgp.data.blocks.prepare import prepare
+    from daskgp.data.convert.convert import convert
     from daskgp.errors import DaskgpError, InputError
     from daskgp.estimators import (
         CGGP,
@@ -31,10 +34,7 @@ if TYPE_CHECKING:
         load,
         plan,
     )
-    from daskgp.flow.cluster import connect
-    from daskgp.flow.convert import convert
-    from daskgp.flow.io import open_dataset
-    from daskgp.flow.prepare import prepare
+    from daskgp.runtime.executor import connect
 
     __version__: str
 
@@ -80,12 +80,12 @@ _HOMES = {
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
-    "connect": "daskgp.flow.cluster",
-    "convert": "daskgp.flow.convert",
+    "connect": "daskgp.runtime.executor",
+    "convert": "daskgp.data.convert.convert",
     "load": "daskgp.estimators",
-    "open_dataset": "daskgp.flow.io",
+    "open_dataset": "daskgp.data",
     "plan": "daskgp.estimators",
-    "prepare": "daskgp.flow.prepare",
+    "prepare": "daskgp.data.blocks.prepare",
 }
 
 

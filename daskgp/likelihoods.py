@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from scipy import special as host_special
 
-from daskgp.backend import namespace, number, special
+from daskgp.arrays.backend import namespace, number, special
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array

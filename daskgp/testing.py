@@ -20,11 +20,11 @@ import dask.threaded
 import numpy as np
 from distributed import Client
 
-from daskgp import projection
 from daskgp.errors import InputError
 from daskgp.kernels import Kernel, KernelGradient
 from daskgp.kernels.weights import Weights
-from daskgp.model import Block, Ensemble, LocalModel, Model, Moments, Theta, Want
+from daskgp.models.experts import inner_products
+from daskgp.models.values import Block, Ensemble, LocalModel, Model, Moments, Theta, Want
 
 STEP = 1e-5
 
@@ -319,10 +319,10 @@ def combine_experts(
     if model.needs_cross:
         functions = [(rows.X, s.weights) for rows, s in zip(joined, each, strict=True)]
         parts = (
-            projection.cross_sums(theta.kernel, rows, s.weights, i, functions, len(joined))
+            inner_products.cross_sums(theta.kernel, rows, s.weights, i, functions, len(joined))
             for i, (rows, s) in enumerate(zip(joined, each, strict=True))
         )
-        cross = reduce(projection.combine, parts)
+        cross = reduce(inner_products.combine, parts)
     state = model.solve(prepared, each, cross)
     assert isinstance(state, model.state_type)
     near = HeldExperts(model, theta, state, joined) if model.keeps_rows else None

@@ -15,8 +15,8 @@ import sys
 import numpy as np
 
 from daskgp import kernels, plot
-from daskgp.model import Block, Theta
-from daskgp.models.lma import LMA
+from daskgp.models.markov.lma import LMA
+from daskgp.models.values import Block, Theta
 
 CELLS = ((0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2))
 SIDES = np.array([1 / 2, 1 / 3])

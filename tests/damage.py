@@ -6,7 +6,7 @@ import json
 import numpy as np
 from hypothesis import strategies as st
 
-from daskgp.flow.io import groups, models
+from daskgp.data.stores import groups, models
 
 NAMES = ["__class__", "__init__", "os.system", "../../etc/passwd", "", "X", "float16", "object"]
 NUMBERS = [0, -1, 1, 2, 3, 7, 10**6, 10**12, 2**63, -(10**30), 10**400, 0.5, -2.5, 1e-300, 1e308]

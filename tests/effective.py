@@ -1,6 +1,6 @@
 """Settings of many tests, of which some are idle in one or the other."""
 
-from daskgp.estimators import effects
+from daskgp.fit import effects
 
 
 def effective(kind, **settings):

@@ -268,8 +268,8 @@ def test_a_dataset_is_not_a_model(data, tmp_path):
 
 def test_a_store_that_names_no_known_class(broken, data, tmp_path):
     """A name from a file is looked up in the registry and never imported."""
-    from daskgp.flow.io import checksum
-    from daskgp.flow.io import models as stores
+    from daskgp.data import checksum
+    from daskgp.data.stores import models as stores
 
     found = stores.read(str(broken))
     model = {**found.attributes, "model": "os.system"}

@@ -22,11 +22,12 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import CaGP, ExactGP, kernels, testing, train
+from daskgp import data as io
+from daskgp.data import reading
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.estimators import cagp
-from daskgp.flow import io, supports
-from daskgp.flow.actions import ActionRounds
-from daskgp.flow.io import reading
+from daskgp.fit.panels import ActionRounds
+from daskgp.predict import supports
 from tests import oracle
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)

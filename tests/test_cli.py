@@ -31,7 +31,7 @@ from daskgp.cli import main
 from daskgp.cli.run import Terminated
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
-from daskgp.flow.rounds import Rounds
+from daskgp.fit.rounds import Rounds
 from daskgp.kernels import RBF, Matern12
 
 SCORES = ["rmse", "mae", "nlpd", "crps", "coverage_95", "interval_score_95", "n", "seconds"]
@@ -329,7 +329,7 @@ def test_a_failure_nobody_foresaw_is_one_line_too(data, tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("the moon\nis down")
 
-    monkeypatch.setattr("daskgp.flow.io.open_dataset", fail)
+    monkeypatch.setattr("daskgp.data.open_dataset", fail)
     line = refused("fit", data, tmp_path / "m.zarr", "--model", "sgpr", code=1)
     assert "RuntimeError: the moon is down" in line
 
@@ -471,7 +471,7 @@ def test_a_fit_that_is_interrupted_before_it_has_its_store_promises_nothing(
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("daskgp.flow.io.locks._take", interrupted)
+    monkeypatch.setattr("daskgp.data.stores.locks._take", interrupted)
     assert refused("fit", data, tmp_path / "m.zarr", *FIT, code=130) == "Error: interrupted"
 
 
@@ -481,7 +481,7 @@ def test_rows_that_were_put_in_order_are_kept_too(data, tmp_path, scheduler, mon
 
     store = tmp_path / "m.zarr"
     lma = ("--model", "lma", "--set", "n_support=5", "--set", "block_rows=50")
-    monkeypatch.setattr("daskgp.estimators.training.train_theta", interrupted)
+    monkeypatch.setattr("daskgp.fit.hyperparameters.train_theta", interrupted)
     line = refused("fit", data, store, *lma, "--scheduler", scheduler, code=130)
     assert line == "Error: interrupted: the same command with --resume goes on from here"
     assert "rows kept" in invoke("info", store).stdout

@@ -8,8 +8,8 @@ import pytest
 from commands import dataset, invoke, refused, rows, succeed
 
 import daskgp
-from daskgp.flow.layout import read_layout
-from daskgp.ordering import random_order
+from daskgp.data.blocks.layout import read_layout
+from daskgp.data.blocks.ordering import random_order
 
 
 @pytest.fixture(scope="module")

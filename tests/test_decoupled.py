@@ -21,12 +21,12 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
+from daskgp.data.stores import snapshots
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
-from daskgp.estimators import ascending, learning, subset
+from daskgp.estimators import ascending
 from daskgp.estimators.variational import VariationalGP
-from daskgp.flow import stream
-from daskgp.flow.io import snapshots
-from daskgp.flow.steps import Steps
+from daskgp.fit import minibatches, subset, svi
+from daskgp.fit.steps import Steps
 from daskgp.train.stochastic import Ascent, Stopped
 
 N, STEP = 120, 30
@@ -97,7 +97,7 @@ def T():
 @pytest.fixture
 def lanes(monkeypatch):
     """Batches that two tasks work on."""
-    monkeypatch.setattr(stream, "LANE_ROWS", 16)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", 16)
 
 
 def wiggles(n=600, seed=0):
@@ -768,7 +768,7 @@ def test_an_interrupted_stream_leaves_the_model_as_it_was(table, T, monkeypatch)
     X, y = table
     model = made("svgp").fit(X, y)
     twin, wanted = made("svgp").fit(X, y), outcome(model, T)
-    advance, calls = learning.Learning.advance, []
+    advance, calls = svi.Learning.advance, []
 
     def interrupted(self, parameters, step):
         calls.append(step)
@@ -776,7 +776,7 @@ def test_an_interrupted_stream_leaves_the_model_as_it_was(table, T, monkeypatch)
             raise KeyboardInterrupt
         return advance(self, parameters, step)
 
-    monkeypatch.setattr(learning.Learning, "advance", interrupted)
+    monkeypatch.setattr(svi.Learning, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.partial_fit(X, y)
     assert outcome(model, T) == wanted
@@ -811,7 +811,7 @@ def test_training_that_ends_at_its_limits_is_remarked_upon(table, caplog):
 def test_rows_that_a_stream_did_not_learn_from_are_not_counted(table, monkeypatch):
     X, y = table
     model = made("svgp").fit(X, y)
-    advance, calls = learning.Learning.advance, []
+    advance, calls = svi.Learning.advance, []
 
     def failing(self, parameters, step):
         calls.append(step)
@@ -819,7 +819,7 @@ def test_rows_that_a_stream_did_not_learn_from_are_not_counted(table, monkeypatc
             raise NumericalError("the gradient by root is not finite")
         return advance(self, parameters, step)
 
-    monkeypatch.setattr(learning.Learning, "advance", failing)
+    monkeypatch.setattr(svi.Learning, "advance", failing)
     with pytest.raises(Stopped, match="step 15"):
         model.partial_fit(X, y)
     kept = len(model.history_) - 12
@@ -932,7 +932,7 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(Steps, "sums", counted)
     monkeypatch.setattr(VariationalGP, "_ascent", often)
-    monkeypatch.setattr(learning, "REFRESH", 5)
+    monkeypatch.setattr(svi, "REFRESH", 5)
     return counter
 
 
@@ -951,7 +951,7 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     name, lanes, table, T, tmp_path, calls, monkeypatch
 ):
     kind, settings = RUNS[name]
-    monkeypatch.setattr(learning, "GROUP", 8)
+    monkeypatch.setattr(svi, "GROUP", 8)
     X, y = table[0], targets(kind, table[1])
     whole = made(kind, **settings).fit(X, y)
     wanted = calls["made"]
@@ -969,7 +969,7 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
 
 def test_runs_are_kept_where_coordinates_are_made_anew():
     (every,) = (f.default for f in dataclasses.fields(Ascent) if f.name == "keep_every")
-    assert every % learning.REFRESH == 0  # they are made of what is kept
+    assert every % svi.REFRESH == 0  # they are made of what is kept
 
 
 def test_more_steps_go_on_where_fewer_ended(table, T, tmp_path, calls):

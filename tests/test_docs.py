@@ -12,9 +12,9 @@ from docs_text import ROOT, check_commands, code_blocks
 
 import daskgp
 from daskgp import errors, kernels, likelihoods, metrics, plot
-from daskgp.flow.io import rows_of
-from daskgp.flow.partition import default_block_rows
-from daskgp.flow.plan import Plan
+from daskgp.data import rows_of
+from daskgp.data.partition import default_block_rows
+from daskgp.fit.plan import Plan
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)

@@ -21,14 +21,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import daskgp
-from daskgp import SGPR, ExactGP, kernels, scaling, testing
+from daskgp import SGPR, ExactGP, kernels, testing
+from daskgp.data import Rows, partition
 from daskgp.errors import InputError, PlanError, SettingError
 from daskgp.estimators import ESTIMATORS
-from daskgp.flow import partition, rounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import Rows
-from daskgp.model import Theta
-from daskgp.models.sgpr import SGPR as CollapsedSparse
+from daskgp.fit import rounds
+from daskgp.models import scaling
+from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
+from daskgp.models.values import Theta
+from daskgp.runtime.executor import Executor
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3, 2.0), variance=1.4) + kernels.Linear(variance=0.2)

@@ -22,12 +22,12 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import ExactGP, ExpertsGP, kernels, testing
+from daskgp.data import reading, rows_of
+from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
-from daskgp.flow import experts as rounds_of_experts
-from daskgp.flow import local
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import reading, rows_of
-from daskgp.flow.partition import Span
+from daskgp.fit import experts as rounds_of_experts
+from daskgp.predict import training_rows
+from daskgp.runtime.executor import Executor
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
 SMALL = {"n_experts": 5, "n_inducing": 12}
@@ -78,7 +78,7 @@ def outcome(model, T):
 
 def forget():
     """Let go of factors and chunks that this process holds."""
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     reading._held.cache_clear()
 
 

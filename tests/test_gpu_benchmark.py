@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from daskgp import backend
+from daskgp.arrays import backend
 from daskgp.kernels import fused
 from tests.maths import fakearray, fakecuda
 

@@ -20,11 +20,12 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import LMA, PIC, SGPR, ExactGP, kernels, testing
+from daskgp.data import reading, rows_of
+from daskgp.data.blocks.layout import read_layout
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
-from daskgp.flow import local, rounds
-from daskgp.flow.io import reading, rows_of
-from daskgp.flow.layout import read_layout
-from daskgp.flow.rounds import Rounds
+from daskgp.fit import rounds
+from daskgp.fit.rounds import Rounds
+from daskgp.predict import training_rows
 from tests import oracle
 
 KERNEL = kernels.Matern32(0.5, variance=1.4)
@@ -497,7 +498,7 @@ def test_copies_and_lazy_predictions_outlive_the_estimator(table, temporary, tmp
     lazily = model.predict(da.from_array(X, chunks=(100, 2)))
     del model
     gc.collect()
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     np.testing.assert_allclose(lazily.compute(scheduler="threads"), wanted, rtol=1e-10)
     np.testing.assert_array_equal(copied.predict(X), wanted)
 
@@ -530,7 +531,7 @@ def test_rows_are_kept_in_store_where_it_is_given(table, temporary, tmp_path):
     assert read_layout(daskgp.open_dataset(str(kept))[0]).n_blocks == 8
     assert os.listdir(temporary) == []
     wanted = model.predict(table[0])
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     np.testing.assert_array_equal(model.predict(table[0]), wanted)
     LMA(**FIXED, store=str(store)).fit(*table)  # rows in memory stay there
     assert list(store.iterdir()) == [kept]
@@ -623,7 +624,7 @@ def test_a_saved_model_holds_all_it_needs(make, where, table, prepared, tmp_path
         shutil.rmtree(gone, ignore_errors=True)
     after.parent.mkdir()
     before.rename(after)
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     found = daskgp.load(str(after))
     assert type(found) is make
     assert found.solved_.token == token
@@ -633,7 +634,7 @@ def test_a_saved_model_holds_all_it_needs(make, where, table, prepared, tmp_path
     np.testing.assert_array_equal(found.predict(T, return_cov=True)[1], cov)
     found.save(tmp_path / "again.zarr")  # and once more from a store
     again = daskgp.load(tmp_path / "again.zarr")
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     np.testing.assert_array_equal(again.predict(T), wanted[0])
 
 
@@ -946,7 +947,7 @@ def test_rows_that_are_gone_are_an_error_and_not_a_prediction(table, tmp_path):
     model = LMA(**FIXED, store=str(tmp_path / "kept")).fit(*zarr_rows(tmp_path / "t.zarr", *table))
     (kept,) = (tmp_path / "kept").iterdir()
     shutil.rmtree(kept / "X" / "c")
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     reading._held.cache_clear()
     with pytest.raises(StoreError, match="training rows that the model reads back are gone"):
         model.predict(table[0])

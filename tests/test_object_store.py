@@ -18,9 +18,9 @@ from distributed import LocalCluster
 from s3server import Server
 
 import daskgp
+from daskgp.data import exists
+from daskgp.data.stores import groups, models
 from daskgp.errors import StoreError
-from daskgp.flow import io
-from daskgp.flow.io import groups, models
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=3")
 X, Y = rows(400)
@@ -164,14 +164,14 @@ def test_a_run_that_fails_leaves_nothing_behind(server, data, cluster, tmp_path)
 
 def test_stores_that_others_made_or_removed_are_seen_at_once(server):
     url, client = "s3://bucket/seen.zarr", boto3.client("s3")
-    assert not io.exists(url)
+    assert not exists(url)
     client.put_object(Bucket="bucket", Key="seen.zarr/zarr.json", Body=b"{}")
-    assert io.exists(url)
+    assert exists(url)
     client.put_object(Bucket="bucket", Key="seen.zarr/X/zarr.json", Body=b"{}")
     assert groups.names_in(url) == {"X"}
     client.delete_object(Bucket="bucket", Key="seen.zarr/X/zarr.json")
     client.delete_object(Bucket="bucket", Key="seen.zarr/zarr.json")
-    assert not io.exists(url)
+    assert not exists(url)
     client.close()
 
 

@@ -10,9 +10,10 @@ from docs_text import ROOT
 from sklearn.base import clone
 
 import daskgp
-from daskgp import OptiComGP, kernels, sparsegrid, testing
+from daskgp import OptiComGP, kernels, testing
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.model import Block
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.values import Block
 
 QUICK = {"level": 4, "optimizer": None, "noise_variance": 0.01}
 
@@ -56,7 +57,7 @@ def test_the_grid_fills_the_range_of_the_rows_or_the_bounds():
     X, y = rows()
     X = X * [1.0, 1000.0] + [0.0, 5.0]
     low, high = X.min(axis=0), X.max(axis=0)
-    points = sparsegrid.build(2, 4).points
+    points = sparse_grid.build(2, 4).points
     model = OptiComGP(**QUICK).fit(X, y)
     np.testing.assert_allclose(model.grid_, low + points * (high - low), rtol=1e-9)
     plain = OptiComGP(standardize=False, **QUICK).fit(X, y)
@@ -64,7 +65,7 @@ def test_the_grid_fills_the_range_of_the_rows_or_the_bounds():
     bounds = [[-1, 4], [0, 4000]]
     model = OptiComGP(bounds=bounds, **QUICK).fit(X, y)
     np.testing.assert_allclose(model.grid_, points * [5, 4000] + [-1, 0], rtol=1e-9)
-    np.testing.assert_array_equal(model.levels_, sparsegrid.multi_indices(2, 4))
+    np.testing.assert_array_equal(model.levels_, sparse_grid.multi_indices(2, 4))
     assert model.weights_.shape == (7,)
 
 
@@ -85,7 +86,7 @@ def test_the_weights_are_those_asked_for(weights):
     if weights == "paper":
         np.testing.assert_allclose(model.weights_, wanted.weights_, atol=1e-6)
     else:
-        np.testing.assert_array_equal(model.weights_, sparsegrid.build(2, 4).coefficients)
+        np.testing.assert_array_equal(model.weights_, sparse_grid.build(2, 4).coefficients)
         assert not np.allclose(model.weights_, wanted.weights_, atol=1e-2)
 
 
@@ -253,10 +254,10 @@ def test_the_table_of_points_is_that_of_the_code():
     assert len(table) == 6
     for line in table:
         d, *found = (int(cell.replace(",", "")) for cell in line.strip("| ").split("|"))
-        assert found == [sparsegrid.n_points(d, level) for level in range(1, len(found) + 1)]
-    assert sparsegrid.largest_level(6, 4096) == 5
-    assert sparsegrid.largest_level(10, 4096) == 4
-    assert [sparsegrid.largest_level(d, 4096) for d in (44, 45)] == [3, 2]
+        assert found == [sparse_grid.n_points(d, level) for level in range(1, len(found) + 1)]
+    assert sparse_grid.largest_level(6, 4096) == 5
+    assert sparse_grid.largest_level(10, 4096) == 4
+    assert [sparse_grid.largest_level(d, 4096) for d in (44, 45)] == [3, 2]
 
 
 @pytest.mark.parametrize(

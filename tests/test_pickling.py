@@ -49,7 +49,7 @@ def model(request, tmp_path):
 
 
 def stored_at(model):
-    return daskgp.flow.io.address(model.solved_.kept.rows.X)
+    return daskgp.data.address(model.solved_.kept.rows.X)
 
 
 RESTORED = """
@@ -66,7 +66,7 @@ def test_few_rows_go_along_to_another_process(model, tmp_path):
     X = table(50)[0]
     (tmp_path / "m.pickle").write_bytes(pickle.dumps(model))
     np.savez(tmp_path / "wanted.npz", X=X, mean=model.predict(X))
-    rows = zarr.open_array(daskgp.flow.io.remote.location(stored_at(model)))
+    rows = zarr.open_array(daskgp.data.stores.remote.location(stored_at(model)))
     os.rename(rows.store.root, tmp_path / "gone")  # as where the process has ended
     command = [sys.executable, "-c", RESTORED, tmp_path / "m.pickle", tmp_path / "wanted.npz"]
     subprocess.run(command, check=True)

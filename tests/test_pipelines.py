@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from daskgp import CGGP, LMA, SGPR, SVGP, ExactGP, ExpertsGP, OptiComGP
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.estimators import ESTIMATORS
-from daskgp.flow import average
+from daskgp.predict import average
 from daskgp.testing import no_compute
 
 COMMON = {"kernel": "rbf", "progress": False, "device": "cpu", "noise_variance": 0.05}

@@ -16,8 +16,8 @@ from commands import invoke, succeed
 import daskgp
 from daskgp.errors import PlanError
 from daskgp.estimators import ESTIMATORS
-from daskgp.flow.cluster import Executor
-from daskgp.flow.plan import SHARE, needed
+from daskgp.fit.plan import SHARE, needed
+from daskgp.runtime.executor import Executor
 
 BENCHMARK = Path(__file__).parents[1] / "workflows" / "benchmarks" / "plan.py"
 FACTOR = 1.5

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import daskgp
-from daskgp import kernels, scaling, testing
+from daskgp import kernels, testing
 from daskgp.estimators import ESTIMATORS
 from daskgp.estimators.base import GaussianProcess
+from daskgp.models import scaling
 from tests.effective import effective
 from tests.logs import warnings_in
 

@@ -39,10 +39,10 @@ from commands import (
 from dask.callbacks import Callback
 
 import daskgp
+from daskgp.data.stores import locks, objects
 from daskgp.errors import FullDiskError, InputError, RunError, SettingError, StoreError
-from daskgp.flow import cluster
-from daskgp.flow.cluster import single_blas_thread
-from daskgp.flow.io import locks, objects
+from daskgp.runtime import executor
+from daskgp.runtime.executor import single_blas_thread
 
 STEP = 100
 
@@ -128,7 +128,7 @@ def test_a_run_with_nothing_to_do_starts_no_cluster(
     def connect(*_, **__):
         raise RunError("a cluster is started")
 
-    monkeypatch.setattr(cluster, "connect", connect)
+    monkeypatch.setattr(executor, "connect", connect)
     again = ("predict", stored, source, output, "--resume")
     found = succeed(*again)
     assert (found["rows"], found["skipped"]) == (0, 250)
@@ -732,7 +732,7 @@ def test_one_of_many_gets_the_lock_of_a_dead_run(tmp_path, monkeypatch):
 RACER = """
 import os, sys, time
 from daskgp.errors import RunError
-from daskgp.flow.io import locks
+from daskgp.data import locks
 
 folder, me, many, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 
@@ -881,12 +881,12 @@ def test_lines_of_the_log_have_their_times(stored, tmp_path, scheduler):
 
 
 def test_a_store_remembers_its_last_hundred_runs(tmp_path, model):
-    from daskgp.flow.io import records
+    from daskgp.data.stores import run_records
 
     source, output = inputs(tmp_path / "in.zarr", 20), str(tmp_path / "out.zarr")
     model.predict_store(source, output)
     for i in range(103):
-        records.remember(output, {"run": i})
+        run_records.remember(output, {"run": i})
     runs = zarr.open_group(output, mode="r").attrs["runs"]
     assert [run["run"] for run in runs] == list(range(3, 103))
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 
 import daskgp
 from daskgp import kernels
+from daskgp.data.stores import groups, models
 from daskgp.errors import DaskgpError, SettingError, StoreError
-from daskgp.flow.io import groups, models
 
 # damaged numbers may overflow, and damaged arrays may hold text
 pytestmark = pytest.mark.filterwarnings(

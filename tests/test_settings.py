@@ -10,8 +10,9 @@ import daskgp
 from daskgp import kernels
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import ESTIMATORS, effects
+from daskgp.estimators import ESTIMATORS
 from daskgp.estimators.settings import CHOICES
+from daskgp.fit import effects
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 1, (60, 2))

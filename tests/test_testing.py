@@ -10,9 +10,9 @@ import pytest
 from distributed import Client
 
 from daskgp import kernels, testing
-from daskgp.model import Theta
 from daskgp.models.exact import Exact
-from daskgp.models.sgpr import SGPR
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Theta
 
 COMPUTE = {
     "compute": lambda x: x.compute(),

@@ -8,8 +8,8 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from daskgp.errors import InputError
-from daskgp.flow.cluster import connect
-from daskgp.flow.tls import FILES
+from daskgp.runtime.executor import connect
+from daskgp.runtime.tls import FILES
 
 CA, CERT, KEY = FILES
 

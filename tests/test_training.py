@@ -8,14 +8,14 @@ import pytest
 from scipy.optimize import minimize
 
 import daskgp
-from daskgp import kernels, scaling, train
+from daskgp import kernels, train
+from daskgp.data import partition, rows_of
 from daskgp.errors import SettingError
-from daskgp.estimators import starting, subset, training
-from daskgp.flow import partition, rounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import rows_of
-from daskgp.model import Block, Theta
-from daskgp.models.lma import LMA as LowRankMarkov
+from daskgp.fit import hyperparameters, rounds, starting, subset
+from daskgp.models import scaling
+from daskgp.models.markov.lma import LMA as LowRankMarkov
+from daskgp.models.values import Block, Theta
+from daskgp.runtime.executor import Executor
 
 
 def simulated(kernel, n=400, noise=0.05, d=2, seed=0, X=None):
@@ -115,7 +115,7 @@ def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):
 def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
     X, y = simulated(kernels.Matern32(0.8), 1_600)
     spreads = iter([1e3, 0.0, 0.0])
-    monkeypatch.setattr(training, "_spread", lambda *_: next(spreads))
+    monkeypatch.setattr(hyperparameters, "_spread", lambda *_: next(spreads))
     model = daskgp.LMA(n_support=5, block_rows=5, markov_order=1).fit(X, y)
     assert model.history_[-1]["expected_loss"] == 0.0
 
@@ -199,12 +199,12 @@ def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
         some = daskgp.LMA(**settings).fit(X, y)
     every = daskgp.LMA(**settings, train_blocks=None).fit(X, y)
     expected = some.history_[-1]["expected_loss"]
-    assert 0 < expected <= training.TOLERATED
-    assert every.objective_ - some.objective_ < 3 * training.TOLERATED
+    assert 0 < expected <= hyperparameters.TOLERATED
+    assert every.objective_ - some.objective_ < 3 * hyperparameters.TOLERATED
     said = [r.getMessage() for r in caplog.records if "blocks:" in r.getMessage()]
     assert len(said) == 1
     trained = int(re.search(r"trained on (\d+) of 100 blocks", said[0]).group(1))
-    assert training.SECOND <= trained < 100
+    assert hyperparameters.SECOND <= trained < 100
 
 
 class NotesBlocks(daskgp.LMA):
@@ -234,7 +234,9 @@ def test_other_optimizers_train_on_a_number_of_blocks(optimizer):
     X, y = simulated(kernels.Matern32(0.8), 400)
     settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "max_iter": 2}
     some = daskgp.LMA(**settings, optimizer=optimizer).fit(X, y)
-    same = daskgp.LMA(**settings, optimizer=optimizer, train_blocks=training.SECOND).fit(X, y)
+    same = daskgp.LMA(**settings, optimizer=optimizer, train_blocks=hyperparameters.SECOND).fit(
+        X, y
+    )
     assert some.objective_ == same.objective_
     assert "expected_loss" not in some.history_[-1]
 

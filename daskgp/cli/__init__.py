@@ -55,7 +55,7 @@ def convert(
     block_rows: int | None,
 ) -> None:
     """Convert SOURCE (csv, parquet, npz, netCDF, Zarr grid) to the dataset store DESTINATION."""
-    from daskgp.flow.convert import convert as run
+    from daskgp.data.convert.convert import convert as run
 
     began = time.perf_counter()
     names, targets = (None if text is None else _names(text) for text in (features, target))
@@ -101,7 +101,7 @@ def prepare(
     memory_limit: str | None,
 ) -> None:
     """Rewrite the dataset store SOURCE in blocks of nearby rows as the new store DESTINATION."""
-    from daskgp.flow.prepare import prepare as run
+    from daskgp.data.blocks.prepare import prepare as run
 
     began = time.perf_counter()
     chosen = _names(order) if "," in order else order
@@ -133,8 +133,9 @@ def fit(
 ) -> None:
     """Fit a model to the dataset store DATA and write it to the new store MODEL."""
     from daskgp.cli.settings import build_estimator
+    from daskgp.data import open_dataset
+    from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load, save_into
-    from daskgp.flow.io import checkpoints, locks, models, open_dataset
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
@@ -209,10 +210,10 @@ def predict(
 
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
+        from daskgp.data.stores import locks, predictions
         from daskgp.estimators import load
-        from daskgp.flow.cluster import Executor
-        from daskgp.flow.io import locks, predictions
-        from daskgp.flow.scheduled import Job, check_source, is_done, write_held
+        from daskgp.predict.to_store import Job, check_source, is_done, write_held
+        from daskgp.runtime.executor import Executor
 
         cluster = Workers(scheduler, workers, memory_limit)
         solved = load(model_store, device).solved_
@@ -244,9 +245,9 @@ def score(
     memory_limit: str | None,
 ) -> None:
     """Score the predictions of MODEL on the dataset store TEST: one line of JSON."""
+    from daskgp.data import open_dataset
     from daskgp.estimators import load
-    from daskgp.flow.io import open_dataset
-    from daskgp.flow.score import scores
+    from daskgp.predict.score import scores
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
@@ -290,10 +291,10 @@ def plan(
     """Show what a fit to the dataset store DATA will need, without starting it."""
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
+    from daskgp.data import open_dataset, rows_of
     from daskgp.errors import PlanError
-    from daskgp.flow import gpus
-    from daskgp.flow.cluster import local_memory_limit
-    from daskgp.flow.io import open_dataset, rows_of
+    from daskgp.runtime import gpus
+    from daskgp.runtime.executor import local_memory_limit
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)

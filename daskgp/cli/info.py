@@ -9,18 +9,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from daskgp import data
+from daskgp.data.blocks.layout import Layout, read_layout
+from daskgp.data.blocks.neighbours import Nearby
+from daskgp.data.stores import groups, locks, models, predictions, run_records
 from daskgp.errors import StoreError
-from daskgp.flow import io
-from daskgp.flow.io import groups, locks, models, predictions, records
-from daskgp.flow.layout import Layout, read_layout
-from daskgp.flow.nearby import Nearby
-from daskgp.flow.supports import Supports
 from daskgp.kernels import Kernel
+from daskgp.predict.supports import Supports
 
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
-    from daskgp.flow.plan import Plan
-    from daskgp.flow.solved import Solved
+    from daskgp.fit.plan import Plan
+    from daskgp.predict.posterior import Solved
 
 NAMES_SHOWN, RUNS_SHOWN = 12, 5
 
@@ -79,13 +79,13 @@ def describe_plan(
 
 
 def _dataset(url: str, group: Any) -> None:
-    X = io.open_inputs(url)
+    X = data.open_inputs(url)
     names = group.attrs.asdict()
     table = _table(f"dataset {url}")
     table.add_row("rows", f"{len(X):,}")
     table.add_row("features", f"{X.shape[1]}: {_listed(names.get('feature_names'))}")
     if "y" in groups.names_in(url):
-        _, y = io.open_dataset(url)
+        _, y = data.open_dataset(url)
         columns = 1 if y.ndim == 1 else y.shape[1]
         table.add_row("targets", f"{columns}: {_listed(names.get('target_names'))}")
     else:
@@ -119,7 +119,7 @@ def _predictions(url: str, group: Any) -> None:
         table.add_row(what.replace("_", " "), str(names.get(what)))
     _add_lock(table, url)
     _show(table)
-    runs = _run_table(records.history(names)[-RUNS_SHOWN:])
+    runs = _run_table(run_records.history(names)[-RUNS_SHOWN:])
     if runs.row_count:
         _show(runs)
 
@@ -140,8 +140,8 @@ def _add_lock(table: Table, url: str) -> None:
 
 
 def _model(url: str, group: Any) -> None:
+    from daskgp.data.stores.models import kept_of
     from daskgp.estimators import load
-    from daskgp.flow.io.models import kept_of
 
     if group.attrs.get("complete") is False:
         table = _table(f"model {url}")

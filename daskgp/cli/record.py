@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from daskgp.cli.run import outcome
 
 if TYPE_CHECKING:
-    from daskgp.flow.io.locks import Claim
+    from daskgp.data.stores.locks import Claim
 
 
 class Record:
@@ -68,9 +68,9 @@ class Record:
 
     def begin(self) -> None:
         """Say that the run is at work; nothing was done yet, should this not be possible."""
-        from daskgp.flow.io import records
+        from daskgp.data.stores import run_records
 
-        records.write(self._url, self._found)
+        run_records.write(self._url, self._found)
         self._began = True
 
     def done(self, rows: int, skipped: int) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class Record:
 
     @property
     def _url(self) -> str:
-        from daskgp.flow.io import records
+        from daskgp.data.stores import run_records
 
-        return self._place or records.record_url(self._output)
+        return self._place or run_records.record_url(self._output)
 
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._start, 3)
@@ -97,13 +97,13 @@ class Record:
 
     def _write(self, failure: BaseException | None, remember: bool = True) -> None:
         """Write the record; what hinders that is told with the failure of the run, if it failed."""
-        from daskgp.flow.io import records
+        from daskgp.data.stores import run_records
 
         try:
             if self._place or remember:
-                records.write(self._url, self._found)
+                run_records.write(self._url, self._found)
             if self._began and remember:
-                records.remember(self._output, self._found)
+                run_records.remember(self._output, self._found)
         except Exception as error:
             if failure is None:
                 raise

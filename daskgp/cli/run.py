@@ -17,7 +17,7 @@ import click
 from daskgp.errors import DaskgpError, InputError, SettingError
 
 if TYPE_CHECKING:
-    from daskgp.flow.cluster import Executor
+    from daskgp.runtime.executor import Executor
     from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
@@ -216,8 +216,8 @@ class Workers:
 
         None is started without ``start``: this process, then.
         """
-        from daskgp.flow import gpus
-        from daskgp.flow.cluster import Executor, connect
+        from daskgp.runtime import gpus
+        from daskgp.runtime.executor import Executor, connect
 
         if not (start or self.scheduler):
             yield Executor.current(device=device)

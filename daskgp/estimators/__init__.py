@@ -9,11 +9,11 @@ from daskgp.estimators.decoupled import SVGP, DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
+from daskgp.estimators.loading import ESTIMATORS, load, save_into
 from daskgp.estimators.opticom import OptiComGP
-from daskgp.estimators.persist import ESTIMATORS, load, save_into
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
-from daskgp.flow.plan import Plan
+from daskgp.fit.plan import Plan
 
 __all__ = [
     "CGGP",

@@ -12,19 +12,20 @@ import numpy as np
 from dask import delayed
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import likelihoods, scaling
+from daskgp import data, likelihoods
 from daskgp.checks import shown
+from daskgp.data import partition
 from daskgp.errors import NumericalError, SettingError
-from daskgp.estimators import subset, training
 from daskgp.estimators.batched import AVERAGE_FROM, BATCH_ROWS, POWERS, Batched
-from daskgp.estimators.learning import Bases, Learning
-from daskgp.flow import io, partition, rounds
-from daskgp.flow.cluster import Executor, solve_threads
-from daskgp.flow.steps import Steps
-from daskgp.flow.stream import LANE_ROWS, HeldOut, Piece
+from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.fit.minibatches import LANE_ROWS, HeldOut, Piece
+from daskgp.fit.steps import Steps
+from daskgp.fit.svi import Bases, Learning
 from daskgp.likelihoods import Likelihood
-from daskgp.model import Block, Theta
-from daskgp.models.decoupled import Parameters, empty, with_covariance
+from daskgp.models import scaling
+from daskgp.models.values import Block, Theta
+from daskgp.models.variational.decoupled import Parameters, empty, with_covariance
+from daskgp.runtime.executor import Executor, solve_threads
 from daskgp.train.stochastic import Ascent, Run, Stopped
 
 logger = logging.getLogger("daskgp")
@@ -96,7 +97,7 @@ class Ascending(Batched):
             drawn = rounds.Drawn(*(part[trained] for part in drawn))
         k = len(fit.theta.kernel.log_parameters)
         theta = dataclasses.replace(fit.theta, inputs=None)
-        bounds = training.bounds(self, theta, sums, fit.stage.scaling)[: k + 1]
+        bounds = hyperparameters.bounds(self, theta, sums, fit.stage.scaling)[: k + 1]
         found = subset.trained_on(theta, Block(drawn.X, drawn.y), bounds, self.progress)
         noise = found.noise_variance
         theta = dataclasses.replace(fit.theta, kernel=found.kernel, noise_variance=noise)
@@ -156,7 +157,7 @@ class Ascending(Batched):
         unit = scaling.target_variance(sums, scale, self.mean)
         if fit.likelihood.discrete:  # f has no unit
             scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
-        kernel = training.bounds(self, fit.theta, sums, scale)
+        kernel = hyperparameters.bounds(self, fit.theta, sums, scale)
         k = len(fit.theta.kernel.log_parameters)
         powers = [POWERS.get(name, 0.0) for name in fit.likelihood.parameter_names]
         own = fit.likelihood.log_bounds + np.log(unit) * np.array(powers)[:, None]
@@ -272,6 +273,6 @@ def _retold(history: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
     return {"step": len(rows), "history": rows}
 
 
-def no_rows(rows: io.Rows) -> Block:
+def no_rows(rows: data.Rows) -> Block:
     """A block of none, with the columns of rows."""
     return Block(np.zeros((0, rows.n_features)), np.zeros((0, rows.n_targets)))

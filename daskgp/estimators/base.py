@@ -10,22 +10,24 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import scaling
+from daskgp import data
 from daskgp.checks import shown
+from daskgp.data import partition, visibility
+from daskgp.data.stores import locks
+from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
-from daskgp.estimators import hyperparameters, measuring, training
-from daskgp.estimators.places import scratch_rows
 from daskgp.estimators.planned import Planned
-from daskgp.estimators.predicting import Predicting
+from daskgp.estimators.prediction import Predicting
 from daskgp.estimators.settings import check_settings, place
-from daskgp.estimators.starting import Start
-from daskgp.flow import io, partition, rounds, visible
-from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import locks
-from daskgp.flow.io.checkpoints import Place
-from daskgp.flow.solved import Solved
-from daskgp.model import Theta
+from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import plan as planning
+from daskgp.fit.scratch import scratch_rows
+from daskgp.fit.starting import Start
+from daskgp.models import scaling
+from daskgp.models.values import Theta
+from daskgp.predict import hyperparameter_table
+from daskgp.predict.posterior import Solved
+from daskgp.runtime.executor import Executor
 
 
 class GaussianProcess(Planned, Predicting):
@@ -105,13 +107,13 @@ class GaussianProcess(Planned, Predicting):
         executor = Executor.current(self.progress, self.device)
         # sizes first: what cannot fit is refused before anything is written
         chunk_rows = self._read_rows()
-        sizes = io.rows_of(X, y, None, executor.shares_memory, chunk_rows)
+        sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows)
         self._refuse(sizes, executor)
         self._refuse_full_disk(sizes, keep)
         limit = executor.memory_per_task()
         try:
             with scratch_rows(self.store) as spill:
-                rows = io.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
+                rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
                 self._fit_rows(rows, executor, checkpoint, keep)
         except MemoryRunError as error:
             raise self._out_of_memory(error, sizes, limit) from error
@@ -119,14 +121,14 @@ class GaussianProcess(Planned, Predicting):
 
     def _fit_rows(
         self,
-        rows: io.Rows,
+        rows: data.Rows,
         executor: Executor,
         checkpoint: Place | None,
         keep: str | None = None,
     ) -> None:
         for array in (rows.X, rows.y):
-            remedy = f"put it in {visible.HERE}, with store= where fit writes it"
-            visible.check(executor, array, "the training data", remedy)
+            remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
+            visibility.check(executor, array, "the training data", remedy)
         model, spans = self._unit(), self._spans(rows)
         sums = rounds.describe(rows, spans, executor)
         self._check_columns(sums, rows)
@@ -138,18 +140,18 @@ class GaussianProcess(Planned, Predicting):
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         windows = partition.alone(spans)
         stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
-        begun = training.start(self, stage, sums)
+        begun = hyperparameters.start(self, stage, sums)
         stage = self._arranged(stage, begun.theta, sums, keep or "")
         self._learn(stage, begun, sums, checkpoint, keep or "")
         self.n_rows_ = int(sums.rows)
 
-    def _check_columns(self, sums: scaling.Sums, rows: io.Rows) -> None:
+    def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Raise InputError for columns that no kernel, or not this one, can be fitted to."""
         scaling.check(sums, rows.feature_names, rows.target_names)
         kernel = self._kernel().resolve(np.ones(rows.n_features), 1.0)
         varies = ~scaling.constant(sums, rows.n_features)
         seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
-        if seen and all(hyperparameters.left_out(unit, varies) for unit in seen):
+        if seen and all(hyperparameter_table.left_out(unit, varies) for unit in seen):
             columns = sorted({j for unit in seen for j in unit.columns})
             names = ", ".join(repr(rows.feature_names[j]) for j in columns)
             raise InputError(
@@ -158,7 +160,7 @@ class GaussianProcess(Planned, Predicting):
             )
         scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
 
-    def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
+    def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
         """Units that the method works in, and the mean function."""
         tied = self._tied(rows)
         return scaling.solve(sums, rows.n_features, self.mean, self.standardize, tied)
@@ -167,7 +169,7 @@ class GaussianProcess(Planned, Predicting):
         """True if y holds codes or counts, for which the method has a likelihood."""
         return False
 
-    def _tied(self, rows: io.Rows) -> scaling.Ties:
+    def _tied(self, rows: data.Rows) -> scaling.Ties:
         """Columns that share a scale."""
         return self._kernel().tied_columns(rows.n_features)
 
@@ -180,7 +182,9 @@ class GaussianProcess(Planned, Predicting):
         keep: str,
     ) -> None:
         """Train from initial hyper-parameters, solve, and remember what prediction needs."""
-        theta, self.history_, errors = training.train_theta(self, stage, begun, sums, checkpoint)
+        theta, self.history_, errors = hyperparameters.train_theta(
+            self, stage, begun, sums, checkpoint
+        )
         stage = self._settled(stage, theta)
         state, self.objective_ = self._solve(stage, theta)
         self._errors = errors
@@ -212,13 +216,13 @@ class GaussianProcess(Planned, Predicting):
         self.feature_names_in_ = np.array(solved.feature_names, dtype=object)
 
     @property
-    def hyperparameters_(self) -> hyperparameters.Table:
+    def hyperparameters_(self) -> hyperparameter_table.Table:
         """Hyper-parameters in the units of the data, with standard errors where they are known.
 
         The errors come from the curvature of the objective of the rows that were trained on.
         """
         check_is_fitted(self, "solved_")
-        return hyperparameters.table(self.solved_, getattr(self, "_errors", None))
+        return hyperparameter_table.table(self.solved_, getattr(self, "_errors", None))
 
     # -- what it will take -----------------------------------------------------------------------
 
@@ -239,28 +243,28 @@ class GaussianProcess(Planned, Predicting):
         """
         check_settings(self)
         executor = Executor.current(self.progress)
-        rows = io.rows_of(X, y, None, executor.shares_memory, self._read_rows())
+        rows = data.rows_of(X, y, None, executor.shares_memory, self._read_rows())
         found = planning.with_held(self._plan(rows), *self._held_bytes(rows, executor))
         self._refuse_few_rows(len(rows))
         if measure:
-            seconds = measuring.seconds(self, rows, executor)
+            seconds = timing.seconds(self, rows, executor)
             found = dataclasses.replace(found, seconds=seconds)
         return found
 
-    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         """Short runs whose seconds tell those of an iteration, from the smaller to the larger.
 
         They have blocks of the planned size, some for each thread.
         """
         largest = max((span.rows for span in self._work(rows)), default=1)
         return [
-            measuring.Probe(self._quick(block_rows=largest), number)
-            for number in measuring.sizes(len(rows), largest * threads, self._n_inputs())
+            timing.Probe(self._quick(block_rows=largest), number)
+            for number in timing.sizes(len(rows), largest * threads, self._n_inputs())
         ]
 
     def _quick(self, **settings: Any) -> Self:
         """A copy that makes a few iterations, on all blocks that it is given."""
-        return measuring.quick(self, train_blocks=None, **settings)
+        return timing.quick(self, train_blocks=None, **settings)
 
     # -- stores ----------------------------------------------------------------------------------
 
@@ -274,7 +278,7 @@ class GaussianProcess(Planned, Predicting):
         wait, clear_lock
             As for ``fit``.
         """
-        from daskgp.estimators.persist import save
+        from daskgp.estimators.loading import save
 
         check_is_fitted(self, "solved_")
         with locks.hold(str(url), wait, clear_lock, resume=True):

@@ -11,22 +11,23 @@ import numpy as np
 from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
-from daskgp import likelihoods, scaling
+from daskgp import data, likelihoods
 from daskgp.checks import shown
+from daskgp.data import partition
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.estimators import measuring, subset
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import TRAINED, Effects, Needs, among, given
-from daskgp.estimators.inputs import ChosenInputs
-from daskgp.estimators.learning import Precondition
 from daskgp.estimators.settings import JITTER, choice, share, whole
-from daskgp.flow import io, partition, rounds
-from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor
-from daskgp.flow.stream import LANE_ROWS, POOL_BYTES
+from daskgp.fit import plan as planning
+from daskgp.fit import rounds, subset, timing
+from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
+from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES
+from daskgp.fit.svi import Precondition
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
-from daskgp.models.decoupled import Decoupled
+from daskgp.models import scaling
+from daskgp.models.variational.decoupled import Decoupled
+from daskgp.runtime.executor import Executor
 
 PROBE_SUBSET = 256
 """Rows whose evidence a short run maximises: what it finds does not matter."""
@@ -192,7 +193,7 @@ class Batched(GaussianProcess):
     def _codes_targets(self) -> bool:
         return self._likelihood().discrete
 
-    def _scaling(self, sums: scaling.Sums, rows: io.Rows) -> scaling.Scaling:
+    def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
         if not self._codes_targets():
             return super()._scaling(sums, rows)
         tied = self._tied(rows)
@@ -251,14 +252,14 @@ class Batched(GaussianProcess):
                 f"batch_rows={self.batch_rows} for {left} rows to train on: choose at most {left}"
             )
 
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
         self._check()
         if self._from_subset():
             few, d, p = min(self.n_subset, len(rows)), rows.n_features, rows.n_targets
             subset.refuse_large(few, d, p, self._kernel().tiles, MEMORY_LIMIT)
         super()._refuse(rows, executor)
 
-    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
+    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         self._check()
         n, batch = len(rows), self._batch(len(rows))
         lanes = -(-batch // LANE_ROWS)
@@ -275,29 +276,29 @@ class Batched(GaussianProcess):
             bytes_client=client,
         )
 
-    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
         planning.refuse_batch(plan, limit, planned, batch)
 
     def _out_of_memory(
-        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+        self, error: MemoryRunError, rows: data.Rows, limit: int | None
     ) -> MemoryRunError:
         planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
         return planning.batch_out_of_memory(error, self._plan(rows), limit, planned, batch)
 
-    def _planned_batch(self, rows: io.Rows, batch_rows: int) -> planning.Plan:
+    def _planned_batch(self, rows: data.Rows, batch_rows: int) -> planning.Plan:
         """The plan for batches of so many rows."""
         return clone(self).set_params(batch_rows=batch_rows)._plan(rows)
 
-    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         """One run of a few steps once the bases are full, which take the same for any rows."""
         batch, most = self._batch(len(rows)), self._n_inputs() + self._n_mean(len(rows))
         grown = 1 + -(-most // batch)
         copy = self._quick(
-            max_iter=grown + measuring.ITERATIONS,
+            max_iter=grown + timing.ITERATIONS,
             n_added=max(self.n_added, batch),
             n_subset=min(self.n_subset, PROBE_SUBSET),
             validation=None,
         )
         number = min(len(rows), max(most, grown * batch))
-        return [measuring.Probe(copy, number)]
+        return [timing.Probe(copy, number)]

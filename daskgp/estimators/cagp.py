@@ -14,31 +14,35 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import ordering, scaling, train
+from daskgp import data, train
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import neighbours, ordering
+from daskgp.data.blocks.layout import read_layout
+from daskgp.data.blocks.prepare import arrange
+from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import effects, measuring, policies, training
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import TRAINED, Effects, among, chosen
-from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import choice, positive, whole
-from daskgp.estimators.starting import Start
-from daskgp.flow import actions as acting
-from daskgp.flow import computational, io, nearby, partition, rounds, supports, visible
-from daskgp.flow import plan as planning
-from daskgp.flow import predict as prediction
-from daskgp.flow.actions import ActionRounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io.checkpoints import Place
-from daskgp.flow.layout import read_layout
-from daskgp.flow.prepare import arrange
-from daskgp.flow.progress import ShowProgress
-from daskgp.flow.rounds import FAN_IN
-from daskgp.flow.supports import Supports
+from daskgp.fit import effects, hyperparameters, rounds, timing
+from daskgp.fit import panels as acting
+from daskgp.fit import plan as planning
+from daskgp.fit.effects import TRAINED, Effects, among, chosen
+from daskgp.fit.panels import ActionRounds
+from daskgp.fit.rounds import FAN_IN
+from daskgp.fit.scratch import kept_rows
+from daskgp.fit.starting import Start
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
-from daskgp.model import Block, Theta
-from daskgp.models.cagp import CaGP as ComputationAware
-from daskgp.models.cagp import LossName
+from daskgp.models import scaling
+from daskgp.models.actions.cagp import CaGP as ComputationAware
+from daskgp.models.actions.cagp import LossName
+from daskgp.models.actions.choice import Dense, normalised
+from daskgp.models.values import Block, Theta
+from daskgp.predict import computational, supports
+from daskgp.predict import lazy as prediction
+from daskgp.predict.supports import Supports
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.progress import ShowProgress
 from daskgp.train import Evaluate
 from daskgp.typing import Device, MeanName, OptimizerName
 
@@ -55,7 +59,7 @@ CORRECTIONS = 20
 """Pairs that L-BFGS remembers: weights are many and depend on one another."""
 COLUMNS, COLUMN_BYTES = 256, 256 << 20
 """Most places whose computational part is found at a time, and most bytes of a matrix for that."""
-SHARED = f"give store= {visible.HERE}"
+SHARED = f"give store= {visibility.HERE}"
 
 
 class CaGP(GaussianProcess):
@@ -357,7 +361,7 @@ progress
                 f"actions have {len(given)} rows, the training data {n}: give one for each row"
             )
 
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
         self._check(len(rows))
         super()._refuse(rows, executor)
 
@@ -379,7 +383,7 @@ progress
                 f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"
             )
 
-    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
+    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         self._check(len(rows))
         if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
             ordering.check_order(self.order, rows.feature_names)
@@ -396,7 +400,7 @@ progress
             operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + work * n,
         )
 
-    def _written_bytes(self, rows: io.Rows) -> int:
+    def _written_bytes(self, rows: data.Rows) -> int:
         found, whole = super()._written_bytes(rows), planning.rows_bytes(rows)
         ordered = self._sparse and self.support is None and self.order is not None
         if ordered and read_layout(rows.X) is None:
@@ -404,7 +408,7 @@ progress
         kept = 0 if isinstance(rows.X, np.ndarray) else self._kept_bytes(rows)
         return found + kept
 
-    def _kept_bytes(self, rows: io.Rows) -> int:
+    def _kept_bytes(self, rows: data.Rows) -> int:
         """Points with their weights, in a store."""
         return (
             8
@@ -412,7 +416,7 @@ progress
             * (rows.n_features + (1 if self._sparse else self._n_inputs_of(len(rows))))
         )
 
-    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
         """The actions' functions at all rows, which wait for the gradient."""
         counted = (
             self._counted_rows(len(rows)) if self.loss == "elbo" else self._n_points(len(rows))
@@ -426,14 +430,14 @@ progress
         own = 0 if self.support is None else self._n_points(n)
         return own + (n if self.batch_rows is None else self.batch_rows)
 
-    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         largest, t = max(span.rows for span in self._work(rows)), self._n_inputs()
         settings: dict[str, Any] = {"block_rows": largest, "refreshes": 1}
         if self._given is not None:
             settings |= {"actions": "random", "n_actions": t}
         least = max(2 * t, self._n_points(0), self.batch_rows or 0)
-        numbers = measuring.sizes(len(rows), largest * threads, least)
-        return [measuring.Probe(self._quick(**settings), number) for number in numbers]
+        numbers = timing.sizes(len(rows), largest * threads, least)
+        return [timing.Probe(self._quick(**settings), number) for number in numbers]
 
     def _grows_with(self, points: int, t: int) -> tuple[int, int, int, float]:
         """Bytes in a task, in the client and on disk, and operations a row, beyond the common."""
@@ -455,7 +459,7 @@ progress
 
     def _fit_rows(
         self,
-        rows: io.Rows,
+        rows: data.Rows,
         executor: Executor,
         checkpoint: Place | None,
         keep: str | None = None,
@@ -464,7 +468,7 @@ progress
             try:
                 super()._fit_rows(rows, executor, checkpoint, place)
             finally:
-                io.remove(_ordered(place))
+                data.remove(_ordered(place))
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
@@ -473,16 +477,16 @@ progress
         as_it_lies = self.order is None or not self._sparse or self.support is not None
         if as_it_lies or read_layout(rows.X) is not None:
             return stage
-        lengths = training.lengths(stage, theta, sums)
+        lengths = hyperparameters.lengths(stage, theta, sums)
         url, order = _ordered(keep), self.order or "auto"
         made = lengths, order, self.random_state
         source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
-        if not nearby.made_from(url, source):  # else those of the run that is resumed
-            io.remove(url)
+        if not neighbours.made_from(url, source):  # else those of the run that is resumed
+            data.remove(url)
             seed, executor = self._seed(), stage.executor
             arrange(rows, url, order, None, lengths, seed, executor, sums, SHARED)
-            nearby.mark(url, source)
-        found, _ = nearby.open_blocks(url)
+            neighbours.mark(url, source)
+        found, _ = neighbours.open_blocks(url)
         if isinstance(rows.X, np.ndarray):
             found = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
         spans = tuple(self._spans(found))
@@ -515,7 +519,7 @@ progress
             stage.dtype,
             stage.device,
         )
-        run = training.plan_run(self, stage, begun, sums, checkpoint)
+        run = hyperparameters.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
         theta, weights, self.history_ = learn(acts, theta, run, edges, seed)
         complete = acts.on_points().complete()
@@ -535,7 +539,7 @@ progress
 
     def _points(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
-    ) -> tuple[io.Rows, np.ndarray | None]:
+    ) -> tuple[data.Rows, np.ndarray | None]:
         """The rows that actions are on, and where each action's begin if they are its own."""
         rows, t = stage.rows, self._n_inputs_of(len(stage.rows))
         if not self._sparse:
@@ -563,7 +567,7 @@ progress
         if self.order is None or self.order == ordering.RANDOM:  # they were drawn so
             return np.arange(len(drawn.X))
         d, names = stage.rows.n_features, stage.rows.feature_names
-        lengths = training.lengths(stage, theta, sums)
+        lengths = hyperparameters.lengths(stage, theta, sums)
         low, high = sums.low[:d], sums.high[:d]
         order = ordering.make_order(
             self.order, drawn.X, low, high, names, self._n_inputs(), lengths, seed
@@ -574,7 +578,7 @@ progress
         self,
         acts: ActionRounds,
         theta: Theta,
-        run: training.Run,
+        run: hyperparameters.Run,
         edges: np.ndarray | None,
         seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
@@ -584,11 +588,11 @@ progress
         count = len(edges) - 1
         start = self._started(acts, owner, seed)
         if self.optimizer is None:
-            return theta, policies.normalised(start, owner, count)[0], []
+            return theta, normalised(start, owner, count)[0], []
         quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            weights, norms = policies.normalised(PACE * vector[k:], owner, count)
+            weights, norms = normalised(PACE * vector[k:], owner, count)
             batch = None
             if self.batch_rows is not None:  # so that a run that is resumed draws the same
                 batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
@@ -605,11 +609,13 @@ progress
             describe=lambda vector: run.describe(vector[:k]),
         )
         best, history, *_ = self._maximise(evaluate, whole_run, acts)
-        weights, _ = policies.normalised(PACE * best[k:], owner, count)
+        weights, _ = normalised(PACE * best[k:], owner, count)
         return theta.from_vector(best[:k]), weights, history
 
-    def _maximise(self, evaluate: Evaluate, run: training.Run, acts: ActionRounds) -> train.Trained:
-        return training.maximise(
+    def _maximise(
+        self, evaluate: Evaluate, run: hyperparameters.Run, acts: ActionRounds
+    ) -> train.Trained:
+        return hyperparameters.maximise(
             self,
             evaluate,
             run,
@@ -634,7 +640,7 @@ progress
         self,
         acts: ActionRounds,
         theta: Theta,
-        run: training.Run,
+        run: hyperparameters.Run,
         edges: np.ndarray | None,
         seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
@@ -643,7 +649,7 @@ progress
         history: list[dict[str, Any]] = []
         kind = "given" if self._given is not None else str(self.actions)
         t = self._n_inputs_of(acts.count)
-        choose = policies.Dense(kind, t, self.action_tol, seed, self._given)
+        choose = Dense(kind, t, self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
             held = quiet.hold(choose(acts, theta))
 
@@ -655,7 +661,7 @@ progress
             tape = run.tape and run.tape.stage(i)
             part = run._replace(start=start, tape=tape)
             best, more, *_ = self._maximise(evaluate, part, acts)
-            theta, history = theta.from_vector(best), training.continued(history, more)
+            theta, history = theta.from_vector(best), hyperparameters.continued(history, more)
         return theta, choose(acts, theta), history
 
 

@@ -9,24 +9,26 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from daskgp import scaling
+from daskgp import data
+from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import Effects
-from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import positive
-from daskgp.estimators.starting import Start
-from daskgp.flow import actions as acting
-from daskgp.flow import io, rounds, supports
-from daskgp.flow import plan as planning
-from daskgp.flow.actions import ActionRounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io.checkpoints import Place
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import panels as acting
+from daskgp.fit import plan as planning
+from daskgp.fit import rounds
+from daskgp.fit.effects import Effects
+from daskgp.fit.panels import ActionRounds
+from daskgp.fit.scratch import kept_rows
+from daskgp.fit.starting import Start
 from daskgp.kernels import Kernel
-from daskgp.model import Theta
-from daskgp.models.cagp import CaGP as ComputationAware
-from daskgp.models.cggp import CGGP as ConjugateGradients
+from daskgp.models import scaling
+from daskgp.models.actions.cagp import CaGP as ComputationAware
+from daskgp.models.actions.cggp import CGGP as ConjugateGradients
+from daskgp.models.values import Theta
+from daskgp.predict import supports
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -114,14 +116,14 @@ class CGGP(GaussianProcess):
     def _most_iterations(self) -> int:
         return self.max_iter
 
-    def _written_bytes(self, rows: io.Rows) -> int:
+    def _written_bytes(self, rows: data.Rows) -> int:
         kept = 0 if isinstance(rows.X, np.ndarray) else planning.rows_bytes(rows)
         return super()._written_bytes(rows) + kept
 
     def _solve_steps(self) -> int:
         return self.n_iter_ + 1  # and the residual
 
-    def _plan(self, rows: io.Rows) -> planning.Plan:
+    def _plan(self, rows: data.Rows) -> planning.Plan:
         positive("solver_tol", self.solver_tol)
         return super()._plan(rows)
 
@@ -129,7 +131,7 @@ class CGGP(GaussianProcess):
         return max(block_rows, min(n, acting.HELD_POINTS)), n, 1
 
     def _fit_rows(
-        self, rows: io.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
+        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
     ) -> None:
         # trains nothing, so there is nothing to keep at the checkpoint
         with kept_rows(keep, self.store) as place:

@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike
 
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.batched import STREAM
-from daskgp.estimators.effects import WAYS, Effects, Needs, among, chosen
-from daskgp.estimators.learning import Precondition
 from daskgp.estimators.settings import positive, whole
 from daskgp.estimators.variational import VariationalGP
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
+from daskgp.fit.svi import Precondition
 from daskgp.kernels import RBF, Kernel
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 LikelihoodName = Literal["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from daskgp.estimators import measuring
+from daskgp import data
 from daskgp.estimators.base import GaussianProcess
-from daskgp.flow import io
-from daskgp.flow import plan as planning
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import plan as planning
+from daskgp.fit import timing
 from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 
@@ -80,10 +80,10 @@ random_state, progress
     def _model(self) -> Exact:
         return Exact()
 
-    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         wide, fewer = partial(self._planned_wide, rows), "fewer rows or another method"
         planning.refuse(plan, limit, wide, fewer)
 
-    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         numbers = sorted({min(len(rows), number) for number in (1_536, 3_072)})
-        return [measuring.Probe(self._quick(), number) for number in numbers]
+        return [timing.Probe(self._quick(), number) for number in numbers]

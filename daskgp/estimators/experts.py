@@ -13,31 +13,34 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import ordering, scaling, train
-from daskgp.aggregation import Aggregation
+from daskgp import data, train
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import neighbours, ordering
+from daskgp.data.blocks.layout import read_layout
+from daskgp.data.blocks.prepare import arrange
+from daskgp.data.partition import Span
+from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import TRAINED, WAYS, Effects, Needs, among, chosen
-from daskgp.estimators.inputs import ChosenInputs, in_users_units
-from daskgp.estimators.places import kept_rows, scratch_rows
 from daskgp.estimators.settings import JITTER, choice, share, whole
-from daskgp.flow import io, members, nearby, partition, rounds, visible
-from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor, solve_threads
-from daskgp.flow.experts import ExpertRounds, Objectives, per_task
-from daskgp.flow.io.checkpoints import Place
-from daskgp.flow.layout import read_layout
-from daskgp.flow.members import Members
-from daskgp.flow.partition import Span
-from daskgp.flow.prepare import arrange
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import plan as planning
+from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
+from daskgp.fit.experts import ExpertRounds, Objectives, per_task
+from daskgp.fit.inputs import ChosenInputs, in_users_units
+from daskgp.fit.scratch import kept_rows, scratch_rows
 from daskgp.kernels import Kernel
-from daskgp.model import Model, Theta
+from daskgp.models import scaling
 from daskgp.models.exact import Exact
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.sgpr import SGPR as CollapsedSparse
-from daskgp.models.sparse_experts import SparseExperts
+from daskgp.models.experts.aggregation import Aggregation
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
+from daskgp.models.values import Model, Theta
+from daskgp.predict import members
+from daskgp.predict.members import Members
+from daskgp.runtime.executor import Executor, solve_threads
+from daskgp.runtime.progress import ShowProgress
 from daskgp.train import federated
 from daskgp.typing import Device, MeanName, OptimizerName
 
@@ -53,7 +56,7 @@ ADMM_STEPS, OTHER_STEPS = 20, 5
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
 COMMITTEES = ("grbcm", "rbcm", "bcm", "gpoe", "poe")
 OPTIMAL, SPARSE = among("aggregation", "optimal"), among("expert", "sparse")
-SHARED = f"give store= {visible.HERE}"
+SHARED = f"give store= {visibility.HERE}"
 TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
 
 
@@ -345,7 +348,7 @@ random_state, progress
             return max(1, -(-n // EXACT_ROWS))
         return min(SPARSE_EXPERTS, max(1, n // max(SPARSE_ROWS, self._n_inputs())))
 
-    def _check(self, rows: io.Rows) -> None:
+    def _check(self, rows: data.Rows) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
         if self.aggregation == "grbcm" and self.partition == "block":
             raise SettingError(
@@ -370,7 +373,7 @@ random_state, progress
 
     # -- rows --------------------------------------------------------------------------------
 
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
         self._check(rows)
         super()._refuse(rows, executor)
 
@@ -391,11 +394,11 @@ random_state, progress
             return max(most, 1)
         return min(self.block_rows or partition.default_block_rows(n), max(most, 1))
 
-    def _plan(self, rows: io.Rows) -> planning.Plan:
+    def _plan(self, rows: data.Rows) -> planning.Plan:
         self._check(rows)
         return self._planned(rows, self._number(len(rows)))
 
-    def _planned(self, rows: io.Rows, count: int) -> planning.Plan:
+    def _planned(self, rows: data.Rows, count: int) -> planning.Plan:
         largest = min(self._part_rows(len(rows), count), len(rows))
         return planning.make_plan(
             self._model(count),
@@ -409,21 +412,21 @@ random_state, progress
             bytes_written=self._written_bytes(rows),
         )
 
-    def _written_bytes(self, rows: io.Rows) -> int:
+    def _written_bytes(self, rows: data.Rows) -> int:
         rewritten = planning.rows_bytes(rows)
         as_they_lie = self.partition == "chunks" or read_layout(rows.X) is not None
         if as_they_lie or (isinstance(rows.X, np.ndarray) and self.partition == "random"):
             rewritten = 0
         return super()._written_bytes(rows) + rewritten
 
-    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         count = self._number(len(rows))
         wide = -(-len(rows) // count)
         if self._exact:
             wide = min(wide, EXACT_PROBE_ROWS)
         settings = {"partition": "random", "order": "auto"}
         return [
-            measuring.Probe(
+            timing.Probe(
                 self._quick(n_experts=k, block_rows=self._part_rows(len(rows), count), **settings),
                 max(k * wide, self._n_inputs()),
             )
@@ -433,11 +436,11 @@ random_state, progress
     def _counted(self) -> str:
         return "evaluations" if self.training == "fact" else "iteration"
 
-    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         planning.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))
 
     def _out_of_memory(
-        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+        self, error: MemoryRunError, rows: data.Rows, limit: int | None
     ) -> MemoryRunError:
         count, planned = self._number(len(rows)), partial(self._planned, rows)
         return planning.experts_out_of_memory(error, self._plan(rows), limit, planned, count)
@@ -454,7 +457,7 @@ random_state, progress
         windows = partition.alone(partition.even(0, len(rows), self._number(int(sums.rows))))
         return dataclasses.replace(stage, rows=rows, windows=windows)
 
-    def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> io.Rows:
+    def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> data.Rows:
         """Rows in the order in which experts take them."""
         rows, layout = stage.rows, read_layout(stage.rows.X)
         shuffled = layout is not None and layout.order.kind == ordering.RANDOM
@@ -473,30 +476,30 @@ random_state, progress
         order = ordering.RANDOM if self.partition == "random" else self.order
         units = scaling.scales(sums, rows.n_features, self._tied(rows))
         source = str(dask.base.tokenize(*map(np.asarray, sums), units, order, self.random_state))
-        if not nearby.made_from(keep, source):  # else those of the run that is resumed
-            io.remove(keep)
+        if not neighbours.made_from(keep, source):  # else those of the run that is resumed
+            data.remove(keep)
             settings = order, None, units, self._seed(), stage.executor, sums
             arrange(stage.rows, keep, *settings, SHARED)
-            nearby.mark(keep, source)
-        found, _ = nearby.open_blocks(keep)
+            neighbours.mark(keep, source)
+        found, _ = neighbours.open_blocks(keep)
         if not isinstance(rows.X, np.ndarray):
             return found
         here = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
-        io.remove(keep)
+        data.remove(keep)
         return here
 
-    def _kept_as_they_lie(self, stage: rounds.Rounds, keep: str) -> io.Rows:
+    def _kept_as_they_lie(self, stage: rounds.Rounds, keep: str) -> data.Rows:
         """Rows of a store; those that predictions read back outlive the fit and do not change."""
-        rows = nearby.held(stage.rows)
+        rows = neighbours.held(stage.rows)
         if not self._exact or not (rows.passing or rows.identity is None):
             return rows
         rows = members.keep(stage.rows, keep, len(stage.rows))
-        visible.check(stage.executor, rows.X, "the experts' rows", SHARED)
+        visibility.check(stage.executor, rows.X, "the experts' rows", SHARED)
         return rows
 
     def _fit_rows(
         self,
-        rows: io.Rows,
+        rows: data.Rows,
         executor: Executor,
         checkpoint: Place | None,
         keep: str | None = None,
@@ -519,12 +522,14 @@ random_state, progress
             stage.device,
         )
 
-    def _train(self, stage: rounds.Rounds, theta: Theta, run: training.Run) -> train.Trained:
+    def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         quiet = dataclasses.replace(stage, executor=dataclasses.replace(stage.executor, show=False))
         experts = Objectives(self._rounds(quiet), stage.model, theta, self._trains_inputs())
         if self.training == "fact":
             values = int(experts.counts.sum())
-            return training.maximise(self, partial(train.fact, experts), run, values, self._tol())
+            return hyperparameters.maximise(
+                self, partial(train.fact, experts), run, values, self._tol()
+            )
         settings = self._federated(self.training)
         found = train.train_experts(
             experts, run.start, run.bounds, settings, run.describe, run.tape

@@ -10,27 +10,31 @@ import dask
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import ordering, scaling, selection
+from daskgp import data
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import ordering
+from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
+from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
+from daskgp.data.blocks.neighbours import Nearby, earlier, held, made_from, mark, open_blocks
+from daskgp.data.blocks.prepare import arrange
+from daskgp.data.partition import Span, Window
+from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import measuring, training
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import TRAINED, WAYS, Effects, Needs, among, chosen
-from daskgp.estimators.inputs import ChosenInputs, in_users_units
-from daskgp.estimators.places import kept_rows
 from daskgp.estimators.settings import JITTER, whole
-from daskgp.flow import io, local, nearby, partition, rounds, visible
-from daskgp.flow import plan as planning
-from daskgp.flow.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io.checkpoints import Place
-from daskgp.flow.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
-from daskgp.flow.nearby import Nearby
-from daskgp.flow.partition import Span, Window
-from daskgp.flow.prepare import arrange
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import plan as planning
+from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
+from daskgp.fit.inputs import ChosenInputs, in_users_units
+from daskgp.fit.scratch import kept_rows
 from daskgp.kernels import Kernel
-from daskgp.model import Theta
-from daskgp.models.lma import LMA as LowRankMarkov
+from daskgp.models import scaling
+from daskgp.models.markov.lma import LMA as LowRankMarkov
+from daskgp.models.sparse import selection
+from daskgp.models.values import Theta
+from daskgp.predict import training_rows
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 DEFAULT_ORDER = 3
@@ -257,7 +261,7 @@ class LMA(GaussianProcess):
     def _read_rows(self) -> int | None:
         return None
 
-    def _work(self, rows: io.Rows) -> tuple[Span, ...]:
+    def _work(self, rows: data.Rows) -> tuple[Span, ...]:
         layout = read_layout(rows.X)
         if layout is None:
             ordering.check_order(self.order, rows.feature_names, nearby=True)
@@ -278,7 +282,7 @@ class LMA(GaussianProcess):
         near = self._rows_around(n, count) if around is None else min(n, block_rows * (1 + around))
         return window, near, partition.per_task(count, max(block_rows, 1))
 
-    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
         """Factors that wait for the gradient, and those of predictions that were made last."""
         spans, m, p = self._work(rows), self._n_inputs(), rows.n_targets
         block_rows = max(span.rows for span in spans)
@@ -289,22 +293,22 @@ class LMA(GaussianProcess):
         factors = 8 * len(rows) * (2 * rows.n_features + p + m)
         factors += len(spans) * 8 * near * (near + m + rows.n_features + p)
         share = executor.threads()
-        most = local.CACHE_SHARE * (executor.memory_per_task() or executor.memory())
-        predicting = min(factors // share, most, local.CACHE_BYTES)
+        most = training_rows.CACHE_SHARE * (executor.memory_per_task() or executor.memory())
+        predicting = min(factors // share, most, training_rows.CACHE_BYTES)
         return kept // share, int(predicting)
 
-    def _written_bytes(self, rows: io.Rows) -> int:
+    def _written_bytes(self, rows: data.Rows) -> int:
         rewritten = 0 if read_layout(rows.X) else planning.rows_bytes(rows)
         return super()._written_bytes(rows) + rewritten
 
-    def _probes(self, rows: io.Rows, threads: int) -> list[measuring.Probe]:
+    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         wide = max(span.rows for span in self._work(rows))
         step = 2 * wide * threads
         # the trust region trains on a part of the blocks first, whose seconds are others
         usual = self.optimizer in ("auto", "trust-region")
         copy = self._quick(block_rows=wide, **({"optimizer": "l-bfgs"} if usual else {}))
-        numbers = measuring.sizes(len(rows), step, self._n_inputs())
-        return [measuring.Probe(copy, number) for number in numbers]
+        numbers = timing.sizes(len(rows), step, self._n_inputs())
+        return [timing.Probe(copy, number) for number in numbers]
 
     def _block_rows(self, n: int, layout: Layout | None) -> int:
         if layout is None:
@@ -331,7 +335,7 @@ class LMA(GaussianProcess):
         if layout is None:
             rows, layout = self._rewritten(stage, theta, sums, keep)
         else:
-            rows = nearby.held(rows)
+            rows = held(rows)
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
         found = dataclasses.replace(stage, rows=rows, layout=layout)
         if self._neighbours() == "nearest":
@@ -341,13 +345,13 @@ class LMA(GaussianProcess):
 
     def _rewritten(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
-    ) -> tuple[io.Rows, Layout]:
+    ) -> tuple[data.Rows, Layout]:
         """Rows in the order of blocks: on disk, or in memory where they are so."""
-        lengthscales = training.lengths(stage, theta, sums)
+        lengthscales = hyperparameters.lengths(stage, theta, sums)
         made = lengthscales, self.order, self.block_rows or DEFAULT_BLOCK_ROWS, self.random_state
         source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
-        if not nearby.made_from(keep, source):  # else those of the run that is resumed
-            io.remove(keep)
+        if not made_from(keep, source):  # else those of the run that is resumed
+            data.remove(keep)
             arrange(
                 stage.rows,
                 keep,
@@ -357,18 +361,18 @@ class LMA(GaussianProcess):
                 self._seed(),
                 stage.executor,
                 sums,
-                f"give store= {visible.HERE}",
+                f"give store= {visibility.HERE}",
             )
-            nearby.mark(keep, source)
-        rows, layout = nearby.open_blocks(keep)
+            mark(keep, source)
+        rows, layout = open_blocks(keep)
         if isinstance(stage.rows.X, np.ndarray):
             rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...], identity=None)
-            io.remove(keep)
+            data.remove(keep)
         return rows, layout
 
     def _fit_rows(
         self,
-        rows: io.Rows,
+        rows: data.Rows,
         executor: Executor,
         checkpoint: Place | None,
         keep: str | None = None,
@@ -383,7 +387,7 @@ class LMA(GaussianProcess):
         if self._neighbours() == "order":
             windows = partition.following(layout.spans, reach)
         else:
-            windows = nearby.earlier(layout, _places(stage, theta), reach)
+            windows = earlier(layout, _places(stage, theta), reach)
         return dataclasses.replace(stage, windows=windows)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:

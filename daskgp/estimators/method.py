@@ -8,18 +8,19 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from daskgp import scaling, train
-from daskgp.estimators import training
-from daskgp.estimators.effects import ADAM, TRAINED, Effects
-from daskgp.estimators.inputs import ChosenInputs
+from daskgp import data, train
+from daskgp.data import partition
+from daskgp.data.blocks.neighbours import Nearby
 from daskgp.estimators.nested import NestedKernel
 from daskgp.estimators.settings import kernel_of
-from daskgp.flow import io, partition, rounds
-from daskgp.flow.members import Members
-from daskgp.flow.nearby import Nearby
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import hyperparameters, rounds
+from daskgp.fit.effects import ADAM, TRAINED, Effects
+from daskgp.fit.inputs import ChosenInputs
 from daskgp.kernels import Kernel
-from daskgp.model import Ensemble, Model, Theta
+from daskgp.models import scaling
+from daskgp.models.values import Ensemble, Model, Theta
+from daskgp.predict.members import Members
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -95,7 +96,7 @@ class Method(RegressorMixin, NestedKernel):
         """How inducing inputs are chosen, of a method that has some."""
         return None
 
-    def _planned_inputs(self, rows: io.Rows) -> int:
+    def _planned_inputs(self, rows: data.Rows) -> int:
         """Number of inducing inputs that a plan for these rows reckons with."""
         return self._n_inputs()
 
@@ -126,9 +127,9 @@ class Method(RegressorMixin, NestedKernel):
         """The rounds of the final summary, now that the hyper-parameters are known."""
         return stage
 
-    def _train(self, stage: rounds.Rounds, theta: Theta, run: training.Run) -> train.Trained:
+    def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         """The best vector of hyper-parameters, the history of the search and the curvature."""
-        return training.on_blocks(self, stage, theta, run)
+        return hyperparameters.on_blocks(self, stage, theta, run)
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
         """What prediction needs, and the value of the objective."""
@@ -177,10 +178,10 @@ class Method(RegressorMixin, NestedKernel):
         """Rows that a task reads of the data as they are given."""
         return self.block_rows
 
-    def _spans(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+    def _spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
         return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
 
-    def _work(self, rows: io.Rows) -> tuple[partition.Span, ...]:
+    def _work(self, rows: data.Rows) -> tuple[partition.Span, ...]:
         """The blocks that the method will work on."""
         return self._spans(rows)
 

@@ -8,17 +8,19 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import scaling, sparsegrid
+from daskgp import data
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import Effects, among
-from daskgp.estimators.inputs import in_users_units
 from daskgp.estimators.settings import JITTER, choice, positive, whole
-from daskgp.flow import io, rounds
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import rounds
+from daskgp.fit.effects import Effects, among
+from daskgp.fit.inputs import in_users_units
 from daskgp.kernels import Kernel
-from daskgp.models.opticom import OptiCom
+from daskgp.models import scaling
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -149,7 +151,7 @@ random_state, progress
         """Multi-indices (g, d) of the partial grids; 1 for a column that is left out."""
         model, uses = self.solved_.model, self.solved_.scaling.uses
         assert isinstance(model, OptiCom)
-        found = sparsegrid.multi_indices(int(uses.sum()), model.level)
+        found = sparse_grid.multi_indices(int(uses.sum()), model.level)
         levels = np.ones((len(found), len(uses)), found.dtype)
         levels[:, uses] = found
         return levels
@@ -167,18 +169,18 @@ random_state, progress
         level = whole("level", self.level, 1)
         return OptiCom(level, self.weights, self.variance, float(self.ridge), JITTER[self.dtype])
 
-    def _planned_inputs(self, rows: io.Rows) -> int:
+    def _planned_inputs(self, rows: data.Rows) -> int:
         """Number of points, once it is known that they are not too many."""
         d, most = rows.n_features, whole("max_points", self.max_points, 1)
-        level, largest = whole("level", self.level, 1), sparsegrid.largest_level(d, most)
+        level, largest = whole("level", self.level, 1), sparse_grid.largest_level(d, most)
         if level > largest:
             raise SettingError(
                 f"level={level}: a sparse grid of that level in {d} dimensions has more than "
                 f"max_points={most:,} points: choose at most level={largest}, which has "
-                f"{sparsegrid.n_points(d, largest):,}"
+                f"{sparse_grid.n_points(d, largest):,}"
             )
         self._box(d)
-        return sparsegrid.n_points(d, level)
+        return sparse_grid.n_points(d, level)
 
     def _box(self, d: int) -> np.ndarray | None:
         """The setting ``bounds`` as an array (d, 2)."""
@@ -238,7 +240,7 @@ random_state, progress
                 "rows lie outside bounds, in %s: the grid has no points there",
                 ", ".join(map(repr, outside)),
             )
-        points = sparsegrid.build(len(names), self.level).points
+        points = sparse_grid.build(len(names), self.level).points
         places = np.tile(stage.scaling.x_shift, (len(points), 1))
         places[:, uses] = box[:, 0] + points * (box[:, 1] - box[:, 0])
         return np.asarray(stage.scaling.inputs(places))

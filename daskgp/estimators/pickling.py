@@ -6,10 +6,10 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+from daskgp import data
 from daskgp.errors import SettingError
-from daskgp.estimators.places import goes_with_the_process
-from daskgp.flow import io
-from daskgp.flow.solved import Solved
+from daskgp.fit.scratch import goes_with_the_process
+from daskgp.predict.posterior import Solved
 
 CARRIED_BYTES = 64 << 20
 """Most bytes of training rows in a temporary store that a pickled estimator carries."""
@@ -54,5 +54,5 @@ def _carried(solved: Solved, name: str) -> Solved:
             "that goes with this process, and cannot be pickled with it: fit with store= a folder "
             "or URL that lasts, or use save() and daskgp.load"
         )
-    X, y = io.all_of(kept.rows.X), io.all_of(kept.rows.y)
+    X, y = data.all_of(kept.rows.X), data.all_of(kept.rows.y)
     return replace(solved, kept=replace(kept, rows=replace(kept.rows, X=X, y=y, identity=None)))

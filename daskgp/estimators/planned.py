@@ -9,12 +9,13 @@ from functools import partial
 
 import numpy as np
 
+from daskgp import data
+from daskgp.data import partition
 from daskgp.errors import InputError, MemoryRunError
-from daskgp.estimators import training
 from daskgp.estimators.method import Method
-from daskgp.flow import io, partition
-from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor
+from daskgp.fit import hyperparameters
+from daskgp.fit import plan as planning
+from daskgp.runtime.executor import Executor
 
 ALIKE = 128
 """Blocks beyond which more of them change nothing of what a worker needs."""
@@ -23,10 +24,10 @@ ALIKE = 128
 class Planned(Method):
     """An estimator that knows the sizes of its work before any of it."""
 
-    def _plan(self, rows: io.Rows) -> planning.Plan:
+    def _plan(self, rows: data.Rows) -> planning.Plan:
         return self._plan_blocks(rows, self._work(rows))
 
-    def _plan_blocks(self, rows: io.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
+    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         largest = max((span.rows for span in spans), default=0)
         found = planning.make_plan(
             self._model(),
@@ -43,10 +44,10 @@ class Planned(Method):
             operations=found.operations * self._trained_share(len(spans)),
         )
 
-    def _planned_wide(self, rows: io.Rows, wide: int) -> planning.Plan:
+    def _planned_wide(self, rows: data.Rows, wide: int) -> planning.Plan:
         """The plan for blocks of so many rows."""
         cut = rows
-        if rows.chunks and not io.is_zarr(rows.X):  # chunks that a fit will write
+        if rows.chunks and not data.is_zarr(rows.X):  # chunks that a fit will write
             most = max(wide, partition.default_block_rows(len(rows)))
             cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
         count = min(-(-len(rows) // wide), ALIKE)
@@ -56,24 +57,24 @@ class Planned(Method):
         """Share of the blocks that hyper-parameters are trained on."""
         if self.train_blocks is None:
             return 1.0
-        number = training.SECOND if self.train_blocks == "auto" else self.train_blocks
+        number = hyperparameters.SECOND if self.train_blocks == "auto" else self.train_blocks
         return min(1.0, number / max(blocks, 1))
 
-    def _held_bytes(self, rows: io.Rows, executor: Executor) -> tuple[int, int]:
+    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
         """Bytes that a worker holds where there is room for them, in the fit and predicting."""
         return 0, 0
 
-    def _written_bytes(self, rows: io.Rows) -> int:
+    def _written_bytes(self, rows: data.Rows) -> int:
         """Bytes of rows that a fit writes: those that tasks could not read otherwise."""
-        spilled = rows.chunks is not None and not io.is_zarr(rows.X)
+        spilled = rows.chunks is not None and not data.is_zarr(rows.X)
         return planning.rows_bytes(rows) if spilled else 0
 
-    def _refuse(self, rows: io.Rows, executor: Executor) -> None:
+    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
         """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
         self._refuse_few_rows(len(rows))
         self._refuse_plan(self._plan(rows), rows, executor.memory_per_task())
 
-    def _refuse_plan(self, plan: planning.Plan, rows: io.Rows, limit: int | None) -> None:
+    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         """Raise PlanError, with the ``block_rows`` that would fit, if a plan does not."""
         planning.refuse(plan, limit, partial(self._planned_wide, rows))
 
@@ -84,7 +85,7 @@ class Planned(Method):
         if n < count:
             raise InputError(f"{count} {self.inputs_label} for {n} usable rows: choose at most {n}")
 
-    def _refuse_full_disk(self, rows: io.Rows, keep: str | None) -> None:
+    def _refuse_full_disk(self, rows: data.Rows, keep: str | None) -> None:
         """Raise PlanError where rows, or the model store that they are kept in, find no room."""
         found = self._plan(rows)
         planning.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
@@ -92,7 +93,7 @@ class Planned(Method):
             planning.refuse_full_disk(found.bytes_on_disk, keep)
 
     def _out_of_memory(
-        self, error: MemoryRunError, rows: io.Rows, limit: int | None
+        self, error: MemoryRunError, rows: data.Rows, limit: int | None
     ) -> MemoryRunError:
         """The error of a fit whose plan fitted, with the setting that needs less."""
         wide = partial(self._planned_wide, rows)

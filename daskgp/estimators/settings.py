@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from daskgp import kernels, likelihoods
 from daskgp.checks import shown
 from daskgp.errors import SettingError
-from daskgp.estimators import effects
+from daskgp.fit import effects
 from daskgp.kernels import Kernel
 from daskgp.typing import OptimizerName
 

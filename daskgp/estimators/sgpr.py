@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import TRAINED, WAYS, Effects, chosen
-from daskgp.estimators.inputs import ChosenInputs, in_users_units
 from daskgp.estimators.settings import JITTER
-from daskgp.flow import rounds
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import rounds
+from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
+from daskgp.fit.inputs import ChosenInputs, in_users_units
 from daskgp.kernels import Kernel
-from daskgp.models.sgpr import SGPR as CollapsedSparse
+from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.effects import TRAINED, Effects
 from daskgp.estimators.settings import kernel_of, whole
-from daskgp.flow import rounds
-from daskgp.flow.progress import ShowProgress
+from daskgp.fit import rounds
+from daskgp.fit.effects import TRAINED, Effects
 from daskgp.kernels import RBF, Kernel
-from daskgp.models.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
+from daskgp.models.sparse.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
+from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName
 
 

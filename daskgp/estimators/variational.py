@@ -13,24 +13,24 @@ import dask.array as da
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import likelihoods, metrics, scaling
-from daskgp.backend import resolve_device
+from daskgp import data, likelihoods, metrics
+from daskgp.arrays.backend import resolve_device
+from daskgp.data import grids, partition, reading, visibility
+from daskgp.data.stores.checkpoints import Place
+from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import training
 from daskgp.estimators.ascending import Ascending, Fit, no_rows
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.settings import check_settings
-from daskgp.estimators.starting import Start
-from daskgp.flow import io, partition, rounds, visible
-from daskgp.flow.cluster import Executor, freed_memory_is_kept
-from daskgp.flow.io import grids, reading
-from daskgp.flow.io.checkpoints import Place
-from daskgp.flow.io.snapshots import Snapshots
-from daskgp.flow.solved import Solved, check_columns
-from daskgp.flow.stream import HeldOut, Stream
+from daskgp.fit import hyperparameters, rounds
+from daskgp.fit.minibatches import HeldOut, Stream
+from daskgp.fit.starting import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
-from daskgp.models.decoupled import Parameters
+from daskgp.models import scaling
+from daskgp.models.variational.decoupled import Parameters
+from daskgp.predict.posterior import Solved, check_columns
+from daskgp.runtime.executor import Executor, freed_memory_is_kept
 from daskgp.train.stochastic import Run, ascend
 
 logger = logging.getLogger("daskgp")
@@ -107,12 +107,12 @@ class VariationalGP(Ascending):
     # -- stages ----------------------------------------------------------------------------------
 
     def _fit_rows(
-        self, rows: io.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
+        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
     ) -> None:
         if self._likelihood().discrete:
-            remedy = f"put it in {visible.HERE}, with store= where fit writes it"
+            remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
             for array in (rows.X, rows.y):
-                visible.check(executor, array, "the training data", remedy)
+                visibility.check(executor, array, "the training data", remedy)
             _check_targets(rows, self._spans(rows), executor, self._likelihood())
         super()._fit_rows(rows, executor, checkpoint, keep)
 
@@ -167,7 +167,7 @@ class VariationalGP(Ascending):
     def _keeper(self, checkpoint: Place | None, sums: scaling.Sums) -> Snapshots | None:
         if checkpoint is None:
             return None
-        identity = training.run_identity(self, sums, ("progress", "max_iter"))
+        identity = hyperparameters.run_identity(self, sums, ("progress", "max_iter"))
         return Snapshots(checkpoint.url, identity, checkpoint.claim)
 
     def _stream(
@@ -203,7 +203,7 @@ class VariationalGP(Ascending):
         self._check()
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
-        rows = io.rows_of(X, y, None, True, self.block_rows)
+        rows = data.rows_of(X, y, None, True, self.block_rows)
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")
         spans = self._spans(rows)
@@ -218,7 +218,7 @@ class VariationalGP(Ascending):
         return self
 
     def _given(
-        self, rows: io.Rows, spans: Sequence[partition.Span], executor: Executor
+        self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> tuple[rounds.Rounds, scaling.Sums]:
         """More rows in the units of the first ones, and their sums."""
         sums = rounds.describe(rows, spans, executor)
@@ -234,7 +234,7 @@ class VariationalGP(Ascending):
         windows, model = partition.alone(spans), self._model()
         return rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device), sums
 
-    def _warn_of_left_out(self, sums: scaling.Sums, rows: io.Rows) -> None:
+    def _warn_of_left_out(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Say once of columns without a scale that they vary in rows of later calls."""
         scale, d = self.solved_.scaling, rows.n_features
         moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
@@ -249,7 +249,7 @@ class VariationalGP(Ascending):
 
     def _opened(self, stage: rounds.Rounds, sums: scaling.Sums) -> tuple[Fit, Run]:
         """The fit and run that the first rows of a stream begin."""
-        fit = self._begin(stage, training.start(self, stage, sums).theta, sums, self._seed())
+        fit = self._begin(stage, hyperparameters.start(self, stage, sums).theta, sums, self._seed())
         self._sums, self._learned, self._streamed = sums, None, True
         return fit, Run.begin(self._parameters(fit))
 
@@ -306,7 +306,7 @@ def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
 
 
 def _check_targets(
-    rows: io.Rows, spans: Sequence[partition.Span], executor: Executor, likelihood: Likelihood
+    rows: data.Rows, spans: Sequence[partition.Span], executor: Executor, likelihood: Likelihood
 ) -> None:
     """Raise InputError for targets of complete rows outside the support of a likelihood."""
 
@@ -319,7 +319,7 @@ def _check_targets(
     likelihood.check(np.concatenate(found), rows.target_names)
 
 
-def _check_more(solved: Solved, rows: io.Rows, sums: scaling.Sums) -> None:
+def _check_more(solved: Solved, rows: data.Rows, sums: scaling.Sums) -> None:
     """Raise InputError for rows that a fitted model cannot learn from."""
     check_columns(solved, rows.X, rows.feature_names)
     if rows.n_targets != solved.n_targets:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from daskgp.backend import namespace
+from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.checks import Inputs, check_inputs
 from daskgp.kernels.weights import WeightedGradient, Weights

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace, to_host
+from daskgp.arrays.backend import is_numpy, namespace, to_host
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array

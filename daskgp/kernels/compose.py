@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.linalg import block_diag
 
-from daskgp.backend import namespace, number
+from daskgp.arrays.backend import namespace, number
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback, Unit

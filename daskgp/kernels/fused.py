@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgp import backend
-from daskgp.backend import to_host
+from daskgp.arrays import backend
+from daskgp.arrays.backend import to_host
 from daskgp.typing import Array
 
 MOST_FEATURES = 24

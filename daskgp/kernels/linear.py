@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.backend import namespace, number
+from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.linalg import product, symmetrize
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
@@ -30,7 +31,6 @@ from daskgp.kernels.checks import (
     scatter_columns,
     select_columns,
 )
-from daskgp.linalg import product, symmetrize
 from daskgp.typing import Array
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace
+from daskgp.arrays.backend import is_numpy, namespace
 from daskgp.kernels.radial import Coincidence
 from daskgp.kernels.stationary import Lengthscale, Stationary, times
 from daskgp.typing import Array

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from daskgp.backend import namespace
+from daskgp.arrays.backend import namespace
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import all_tied, check_dims, column_sums, dimensions, positive
 from daskgp.kernels.radial import Coincidence, Radial

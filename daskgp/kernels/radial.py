@@ -17,7 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace, number
+from daskgp.arrays.backend import is_numpy, namespace, number
+from daskgp.arrays.linalg import product, symmetrize
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback, checked_weights
 from daskgp.kernels.checks import (
     Inputs,
@@ -31,7 +32,6 @@ from daskgp.kernels.checks import (
 )
 from daskgp.kernels.fused import MOST_COLUMNS, Fused, fused
 from daskgp.kernels.weights import Patch, WeightedGradient, Weights
-from daskgp.linalg import product, symmetrize
 from daskgp.typing import Array
 
 _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level cache of 1 MB

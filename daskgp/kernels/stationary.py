@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.backend import namespace, number
+from daskgp.arrays.backend import namespace, number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (

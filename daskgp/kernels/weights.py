@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskgp.backend import is_numpy, namespace
+from daskgp.arrays.backend import is_numpy, namespace
 from daskgp.errors import InputError
 from daskgp.typing import Array
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from daskgp.errors import SettingError
-from daskgp.models.cagp import CaGP
-from daskgp.models.cggp import CGGP
-from daskgp.models.decoupled import Decoupled
+from daskgp.models.actions.cagp import CaGP
+from daskgp.models.actions.cggp import CGGP
 from daskgp.models.exact import Exact
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.lma import LMA
-from daskgp.models.opticom import OptiCom
-from daskgp.models.sgpr import SGPR
-from daskgp.models.sparse_experts import SparseExperts
-from daskgp.models.ssgp import SparseSpectrum
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.markov.lma import LMA
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.sparse.ssgp import SparseSpectrum
+from daskgp.models.variational.decoupled import Decoupled
 
 REGISTRY: dict[str, Any] = {
     Exact.name: Exact,

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp import linalg
-from daskgp.backend import is_numpy, namespace, number, to_host
-from daskgp.model import (
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.batched import by_size, solved, stacked
+from daskgp.models.values import (
     TILE_ROWS,
     Block,
     Footprint,
@@ -25,7 +26,6 @@ from daskgp.model import (
     ThetaBar,
     Want,
 )
-from daskgp.sidebyside import by_size, solved, stacked
 from daskgp.typing import Array
 
 

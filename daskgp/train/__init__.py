@@ -6,7 +6,7 @@ that each have an objective of their own, and ``updates`` has a round of each of
 """
 
 from daskgp.train.federated import Experts, Federated, FederatedName, Work, fact, train_experts
-from daskgp.train.loops import Evaluate, Tape, Trained, Training, maximise, refuse_nan
+from daskgp.train.optimizers import Evaluate, Tape, Trained, Training, maximise, refuse_nan
 
 __all__ = [
     "Evaluate",

@@ -19,9 +19,9 @@ import numpy as np
 
 from daskgp.checks import shown
 from daskgp.errors import SettingError, StoreError
-from daskgp.flow.progress import ShowProgress
-from daskgp.train.loops import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
-from daskgp.train.updates import Notes, State, Updates, evaluate_all
+from daskgp.runtime.progress import ShowProgress
+from daskgp.train.federated_rounds import Notes, State, Updates, evaluate_all
+from daskgp.train.optimizers import OTHER_RUN, Describe, Evaluate, Tape, keep_diary
 
 logger = logging.getLogger("daskgp")
 

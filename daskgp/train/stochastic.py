@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from daskgp.errors import NumericalError
-from daskgp.flow.progress import ShowProgress
-from daskgp.train.loops import Describe, Diary, Moments, adam_step, keep_diary
+from daskgp.runtime.progress import ShowProgress
+from daskgp.train.optimizers import Describe, Diary, Moments, adam_step, keep_diary
 
 PARTS = ("parameters", "first", "second", "ages")
 """Of a run: tuples with an array for each parameter."""

@@ -16,7 +16,7 @@ from distributed import Client
 
 import daskgp
 from daskgp.estimators import ESTIMATORS
-from daskgp.flow.cluster import Executor
+from daskgp.runtime.executor import Executor
 
 SMALL = {
     "sgpr": {"n_inducing": 10},

@@ -9,8 +9,9 @@ from commands import dataset, rows
 from distributed import Client
 
 import daskgp
+from daskgp.data import Rows
 from daskgp.errors import MemoryRunError, RunError
-from daskgp.flow import io, plan
+from daskgp.fit import plan
 
 LIMIT = 400 << 20
 
@@ -41,7 +42,7 @@ def hungry(self, start, stop):
     return _read(self, start, stop)
 
 
-_read = io.Rows.read
+_read = Rows.read
 
 
 def greedy(self, start, stop):
@@ -50,11 +51,11 @@ def greedy(self, start, stop):
 
 
 def patch(read):
-    io.Rows.read = read
+    Rows.read = read
 
 
 def restore():
-    io.Rows.read = _read
+    Rows.read = _read
 
 
 def fit(model, data, cluster, read):
@@ -123,7 +124,7 @@ def test_a_prediction_without_memory_names_its_chunks(data, cluster, tmp_path):
 
 
 def _break_moments():
-    from daskgp.flow.solved import Solved
+    from daskgp.predict.posterior import Solved
 
     def moments(*_, **__):
         return np.empty((1 << 50,))

@@ -16,9 +16,9 @@ from distributed import Client
 
 import daskgp
 from daskgp.errors import InputError, RunError
-from daskgp.flow import cluster as clusters
-from daskgp.flow import versions
-from daskgp.flow.rounds import Rounds
+from daskgp.fit.rounds import Rounds
+from daskgp.runtime import executor as clusters
+from daskgp.runtime import versions
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
 
@@ -171,7 +171,9 @@ def test_a_prediction_whose_workers_are_all_killed_is_finished_by_new_ones(data,
         other.join()
     for name in ("mean", "variance"):
         found, wanted = (
-            daskgp.flow.io.groups.open_group(str(tmp_path / f"{which}.zarr"), "store")[name][...]
+            daskgp.data.stores.groups.open_group(str(tmp_path / f"{which}.zarr"), "store")[name][
+                ...
+            ]
             for which in ("found", "wanted")
         )
         assert found.tobytes() == wanted.tobytes()

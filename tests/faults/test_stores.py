@@ -13,9 +13,8 @@ import zarr
 from commands import dataset, files, predictions, refused, rows, succeed
 
 import daskgp
+from daskgp.data import behind, lazy, reading
 from daskgp.errors import RunError, StoreError
-from daskgp.flow import io
-from daskgp.flow.io import lazy, reading
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14", "--set", "max_iter=12")
 
@@ -180,8 +179,8 @@ LAZY = {
     "other chunks": lambda model, X: X.rechunk((70, 2)) + 1,
     "a prediction": lambda model, X: model.predict(X, return_std=True)[1],
     "an average": lambda model, X: model.predict_average(X)[0],
-    "of a Zarr array": lambda model, X: model.predict(io.behind(X)),
-    "of Dask's own": lambda model, X: model.predict(da.from_zarr(io.behind(X))),
+    "of a Zarr array": lambda model, X: model.predict(behind(X)),
+    "of Dask's own": lambda model, X: model.predict(da.from_zarr(behind(X))),
 }
 
 
@@ -205,7 +204,7 @@ def test_sound_chunks_beside_a_damaged_one_are_read(data, model):
 
 def test_lazy_parts_are_those_of_the_array(data):
     X, y = daskgp.open_dataset(data)
-    values, targets = io.behind(X)[...], io.behind(y)[...]
+    values, targets = behind(X)[...], behind(y)[...]
     for key in (slice(7, 230, 3), slice(None, None, -1), [9, 3, 300], 5, (slice(None), 1)):
         np.testing.assert_array_equal(X[key].compute(), values[key])
     np.testing.assert_array_equal(X[targets > 2].compute(), values[targets > 2])

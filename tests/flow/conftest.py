@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from daskgp.flow.io import groups
+from daskgp.data.stores import groups
 
 
 @pytest.fixture(scope="session")

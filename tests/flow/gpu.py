@@ -5,8 +5,9 @@ import sys
 import numpy as np
 from distributed import WorkerPlugin
 
-from daskgp import backend
-from daskgp.flow import devices, local
+from daskgp.arrays import backend
+from daskgp.predict import training_rows
+from daskgp.runtime import device_memory
 from tests.maths import fakearray
 
 
@@ -17,8 +18,8 @@ def install(monkeypatch):
     monkeypatch.setattr(backend, "_working", {})
     monkeypatch.setattr(backend, "_announced", set())
     monkeypatch.setattr(backend, "_copying", {})
-    monkeypatch.setattr(devices, "_proven", {})
-    local._held.cache_clear()  # arrays of another fake GPU
+    monkeypatch.setattr(device_memory, "_proven", {})
+    training_rows._held.cache_clear()  # arrays of another fake GPU
     return cupy
 
 

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from daskgp import kernels, testing
+from daskgp.data import Rows
+from daskgp.data.partition import Span
 from daskgp.errors import StoreError
-from daskgp.flow import actions, rounds, supports
-from daskgp.flow.actions import DRAWS, ActionRounds
-from daskgp.flow.cluster import Executor, single_blas_thread
-from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span
+from daskgp.fit import panels, rounds
+from daskgp.fit.panels import DRAWS, ActionRounds
 from daskgp.kernels.weights import Weights
-from daskgp.model import Theta
-from daskgp.models.cagp import CaGP
-from daskgp.scaling import identity
+from daskgp.models.actions.cagp import CaGP
+from daskgp.models.scaling import identity
+from daskgp.models.values import Theta
+from daskgp.predict import supports
+from daskgp.runtime.executor import Executor, single_blas_thread
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)
@@ -138,9 +139,9 @@ def test_how_rows_are_cut_does_not_matter(form, loss, sizes):
 def test_points_may_be_read_panel_by_panel(form, monkeypatch):
     acts, weights = made(form, gaps=(7, 8))
     wanted = acts.value_and_gradient(THETA, weights)
-    monkeypatch.setattr(actions, "PANEL_ROWS", 4)
+    monkeypatch.setattr(panels, "PANEL_ROWS", 4)
     close(acts.value_and_gradient(THETA, weights), wanted)
-    monkeypatch.setattr(actions, "HELD_POINTS", 10)  # and never held all at once
+    monkeypatch.setattr(panels, "HELD_POINTS", 10)  # and never held all at once
     close(acts.value_and_gradient(THETA, weights), wanted)
     np.testing.assert_allclose(acts.times(THETA, np.eye(len(acts.points))), on_points(acts))
 
@@ -167,7 +168,7 @@ def test_functions_wait_only_where_there_is_room_for_them(monkeypatch):
     acts, weights = made()
     pieces = acts._pieces(None)
     assert acts._keeps(weights.count, pieces)
-    monkeypatch.setattr(actions, "KEEP_SHARE", 0.0)
+    monkeypatch.setattr(panels, "KEEP_SHARE", 0.0)
     assert not acts._keeps(weights.count, pieces)
     assert rounds.KEEP_SHARE > 0
     with dask.config.set(scheduler="processes"):
@@ -214,7 +215,7 @@ MANY = (2, 1, 3) * 14
     [("sparse", RAGGED, (3, 12)), ("support", (35,), (3, 12)), ("support", MANY, ())],
 )
 def test_a_mini_batch_is_unbiased(form, sizes, gaps, monkeypatch):
-    monkeypatch.setattr(actions, "DRAW_ROWS", 4)  # of the ragged blocks, the ends are shorter
+    monkeypatch.setattr(panels, "DRAW_ROWS", 4)  # of the ragged blocks, the ends are shorter
     acts, weights = made(form, sizes, gaps=gaps)
     full = acts.value_and_gradient(THETA, weights)
     wanted = np.array([full.value, *full.kernel, full.noise, *full.weights])
@@ -261,7 +262,7 @@ def test_pieces_are_drawn_from_few_blocks(form, sizes, number):
 
 
 def test_long_blocks_are_drawn_from_in_stretches(monkeypatch):
-    monkeypatch.setattr(actions, "DRAW_ROWS", 4)
+    monkeypatch.setattr(panels, "DRAW_ROWS", 4)
     acts, _ = made("sparse", (30, 5))
     stretches = [p.span for p in acts._drawn(20, 0)]
     assert max(span.rows for span in stretches) == 4

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import daskgp
 from daskgp import LMA, PIC, ExactGP, kernels
-from daskgp.flow import local
-from daskgp.flow.around import EqualCells, NearestRows
-from daskgp.flow.cells import Cells
+from daskgp.data.blocks.around import EqualCells, NearestRows
+from daskgp.data.blocks.cells import Cells
+from daskgp.predict import training_rows
 
 
 def spread(kind, n, d, rng):
@@ -133,7 +133,7 @@ def uneven(predict_rows=40):
 
 def test_places_among_dense_and_sparse_rows_are_not_far():
     model, X = uneven()
-    local._say_far.cache_clear()
+    training_rows._say_far.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(
@@ -152,7 +152,7 @@ def test_predictions_do_not_depend_on_what_else_is_asked(tmp_path):
         for found, expected in zip(lazily, wanted, strict=True):
             np.testing.assert_allclose(found.compute(), expected, rtol=1e-9)
     model.save(str(tmp_path / "m.zarr"))
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     again = daskgp.load(str(tmp_path / "m.zarr")).predict(T, return_std=True)
     for found, expected in zip(again, wanted, strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -186,6 +186,6 @@ def test_what_version_0_1_kept_predicts_as_it_did():
         "lengths": kept.around.lengths,
         "landmarks": kept.around.landmarks,
     }
-    old = daskgp.flow.around.around_of(arrays)
+    old = daskgp.data.blocks.around.around_of(arrays)
     assert isinstance(old, EqualCells)
     assert old.arrays().keys() == arrays.keys()

@@ -10,12 +10,12 @@ from commands import files, foreign
 from effective import effective
 
 from daskgp import CGGP, SGPR, SVGP, ExactGP
+from daskgp.data.stores import locks
+from daskgp.data.stores.checkpoints import Checkpoint
+from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import MemoryRunError, RunError, SettingError, StoreError
-from daskgp.flow import rounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import locks
-from daskgp.flow.io.checkpoints import Checkpoint
-from daskgp.flow.io.snapshots import Snapshots
+from daskgp.fit import rounds
+from daskgp.runtime.executor import Executor
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 6, (150, 2))

@@ -12,11 +12,11 @@ from distributed import LocalCluster
 from threadpoolctl import threadpool_info
 
 import daskgp
+from daskgp.data import Rows, partition
 from daskgp.errors import InputError
-from daskgp.flow import partition, rounds
-from daskgp.flow.cluster import Executor, connect, single_blas_thread
-from daskgp.flow.held import Held
-from daskgp.flow.io import Rows
+from daskgp.fit import rounds
+from daskgp.runtime.executor import Executor, connect, single_blas_thread
+from daskgp.runtime.held import Held
 from tests.flow import toy
 
 

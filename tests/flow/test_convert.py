@@ -12,10 +12,10 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskgp import data
+from daskgp.data.convert.convert import convert
+from daskgp.data.convert.tables import _tiles
 from daskgp.errors import InputError
-from daskgp.flow import io
-from daskgp.flow.convert import convert
-from daskgp.flow.tables import _tiles
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def write_grid(grid, path):
 
 
 def stored(path):
-    X, y = io.open_dataset(str(path))
+    X, y = data.open_dataset(str(path))
     return X.compute(), y.compute()
 
 
@@ -85,9 +85,9 @@ def test_tables_keep_all_rows_and_take_columns_by_name(tmp_path, frame, name):
     X, y = stored(out)
     np.testing.assert_array_equal(X, frame[["k", "a"]].to_numpy())
     np.testing.assert_array_equal(y, frame["temp"].to_numpy())
-    lazy, _ = io.open_dataset(str(out))
+    lazy, _ = data.open_dataset(str(out))
     assert lazy.chunks[0] == (4, 4, 2)
-    assert io.column_names(lazy) == ("k", "a")
+    assert data.column_names(lazy) == ("k", "a")
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
@@ -163,7 +163,7 @@ def test_tiles_cover_a_grid_once_and_hold_their_limit(sizes, chunks, rows):
 
 
 def test_a_grid_is_never_in_memory_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("daskgp.flow.tables.TILE_ROWS", 10_000)
+    monkeypatch.setattr("daskgp.data.convert.tables.TILE_ROWS", 10_000)
     shape = (200, 100, 50)
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     coords = {dim: np.arange(n) for dim, n in zip("xyz", shape, strict=True)}
@@ -342,7 +342,7 @@ def test_an_error_of_writing_is_not_blamed_on_the_source(tmp_path, frame, monkey
         raise OSError(28, "No space left on device")
 
     source = write_table(frame, tmp_path / "t.csv")
-    monkeypatch.setattr(io.DatasetWriter, "append", full)
+    monkeypatch.setattr(data.DatasetWriter, "append", full)
     message = refused(source, tmp_path / "o.zarr", "temp")
     assert "cannot write dataset" in message
 
@@ -356,11 +356,11 @@ def test_a_table_without_a_target_becomes_inputs_alone(tmp_path, frame, name):
         source, features = write_table(frame, tmp_path / name), ["a", "b", "k"]
     result = convert(source, tmp_path / "o.zarr", features=features, block_rows=4)
     assert (result.rows, result.skipped, result.targets) == (10, 0, ())
-    X = io.open_inputs(str(tmp_path / "o.zarr"))
-    assert io.column_names(X) == result.features
+    X = data.open_inputs(str(tmp_path / "o.zarr"))
+    assert data.column_names(X) == result.features
     np.testing.assert_array_equal(X.compute(), frame[["a", "b", "k"]].to_numpy())
     with pytest.raises(InputError, match=r"has no y, it holds X alone.*--target NAME"):
-        io.open_dataset(str(tmp_path / "o.zarr"))
+        data.open_dataset(str(tmp_path / "o.zarr"))
 
 
 def test_all_columns_are_features_without_a_target(tmp_path, frame):
@@ -375,10 +375,10 @@ def test_a_grid_without_a_target_keeps_every_point(tmp_path, grid, name):
     source = write_grid(grid.drop_vars("other"), tmp_path / name)
     result = convert(source, tmp_path / "a.zarr", block_rows=50)
     assert (result.rows, result.features) == (120, ("time", "lat", "lon"))
-    X = io.open_inputs(str(tmp_path / "a.zarr")).compute()
+    X = data.open_inputs(str(tmp_path / "a.zarr")).compute()
     np.testing.assert_array_equal(X[:6, 2], grid["lon"])
     assert convert(source, tmp_path / "b.zarr", features=["height", "lat"]).rows == 30
-    X = io.open_inputs(str(tmp_path / "b.zarr")).compute()
+    X = data.open_inputs(str(tmp_path / "b.zarr")).compute()
     height = grid["height"].transpose("lat", "lon")
     np.testing.assert_array_equal(X[:, 0], height.values.ravel())
 
@@ -389,10 +389,10 @@ def test_a_source_used_as_a_store_says_how_to_convert_it(tmp_path, frame, name):
     path.write_text("a,b")
     command = f"convert it first: daskgp convert {path} {tmp_path / 't.zarr'}"
     with pytest.raises(InputError) as caught:
-        io.open_inputs(str(path))
+        data.open_inputs(str(path))
     assert str(caught.value).endswith(command)
     with pytest.raises(InputError) as caught:
-        io.open_dataset(str(path))
+        data.open_dataset(str(path))
     assert str(caught.value).endswith(command + " --target NAME")
 
 

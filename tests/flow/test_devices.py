@@ -13,21 +13,23 @@ import numpy as np
 import pytest
 
 import daskgp
-from daskgp import backend, kernels, train
+from daskgp import kernels, train
+from daskgp.arrays import backend
+from daskgp.data import Rows
+from daskgp.data.blocks.layout import Layout
+from daskgp.data.partition import Span, alone, even, following
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
-from daskgp.flow import devices, experts, gpus, rounds
-from daskgp.flow import plan as planning
-from daskgp.flow.cluster import Executor
-from daskgp.flow.experts import ExpertRounds, Objectives
-from daskgp.flow.io import Rows
-from daskgp.flow.layout import Layout
-from daskgp.flow.partition import Span, alone, even, following
-from daskgp.model import Block, Theta
-from daskgp.models import lma
+from daskgp.fit import experts, rounds
+from daskgp.fit import plan as planning
+from daskgp.fit.experts import ExpertRounds, Objectives
 from daskgp.models.exact import Exact
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.sgpr import SGPR
-from daskgp.scaling import identity
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.markov import lma
+from daskgp.models.scaling import identity
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Theta
+from daskgp.runtime import device_memory, gpus
+from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
 from tests.flow import gpu
 from tests.maths import fakestreams
@@ -44,12 +46,12 @@ def cupy(monkeypatch):
 
 def test_every_block_is_copied_before_it_is_used(cupy):
     pieces = [np.full((3, 2), float(i)) for i in range(5)]
-    found = [x.get() for x in devices.ahead(lambda piece: piece, pieces, "gpu")]
+    found = [x.get() for x in device_memory.ahead(lambda piece: piece, pieces, "gpu")]
     np.testing.assert_array_equal(found, pieces)  # a copy that nobody waited for left other bits
 
 
 def test_the_next_block_is_copied_while_one_is_used(cupy):
-    for i, _ in enumerate(devices.ahead(lambda i: np.full(2, float(i)), range(4), "gpu")):
+    for i, _ in enumerate(device_memory.ahead(lambda i: np.full(2, float(i)), range(4), "gpu")):
         cupy.cuda.log.append(("work", i))
     log = [entry for entry in cupy.cuda.log if entry[0] != "pinned"]
     copies = [i for i, entry in enumerate(log) if entry[:2] == ("copying", "copy")]
@@ -61,7 +63,7 @@ def test_the_next_block_is_copied_while_one_is_used(cupy):
 
 def test_memory_comes_back_when_its_last_use_is_done(cupy):
     gone = []
-    for block in devices.ahead(lambda i: np.full(2, float(i)), range(3), "gpu"):
+    for block in device_memory.ahead(lambda i: np.full(2, float(i)), range(3), "gpu"):
         weakref.finalize(block, lambda: gone.append(list(cupy.cuda.log))).atexit = False
         cupy.cuda.get_current_stream().do(("kernel",), lambda: None)
         del block
@@ -80,15 +82,15 @@ def test_a_reader_that_fails_says_so_and_nothing_hangs(cupy):
         return np.ones(1)
 
     with pytest.raises(InputError, match="no such rows"):
-        list(devices.ahead(read, range(5), "gpu"))
-    first = devices.ahead(read, range(2), "gpu")
+        list(device_memory.ahead(read, range(5), "gpu"))
+    first = device_memory.ahead(read, range(2), "gpu")
     next(first)
     first.close()  # the copy under way is given up
 
 
 def test_on_the_cpu_blocks_are_passed_on():
     pieces = [Block(np.ones((2, 1)), np.ones((2, 1))) for _ in range(3)]
-    found = list(devices.ahead(lambda piece: piece, pieces, "cpu"))
+    found = list(device_memory.ahead(lambda piece: piece, pieces, "cpu"))
     assert all(block.X is piece.X for block, piece in zip(found, pieces, strict=True))
 
 
@@ -102,7 +104,7 @@ def test_on_the_cpu_blocks_are_passed_on():
     ],
 )
 def test_blocks_are_read_chunk_by_chunk(chunks, cuts):
-    found = devices.whole_chunks(Span(0, 40_000), chunks)
+    found = device_memory.whole_chunks(Span(0, 40_000), chunks)
     assert [span.start for span in found] + [found[-1].stop] == cuts
 
 
@@ -125,8 +127,8 @@ def hungry(limit):
 def test_half_the_rows_are_tried_again_and_remembered(cupy, caplog):
     work, seen = hungry(300)
     with caplog.at_level(logging.WARNING, "daskgp"):
-        assert devices.shrinking(work, 1_000, "gpu", "kind") == 250
-        assert devices.shrinking(work, 1_000, "gpu", "kind") == 250
+        assert device_memory.shrinking(work, 1_000, "gpu", "kind") == 250
+        assert device_memory.shrinking(work, 1_000, "gpu", "kind") == 250
     assert seen == [1_000, 500, 250, 250]
     assert [r.message for r in caplog.records][-1].endswith("500 rows at a time: 250 are tried")
     assert cupy.cuda.log.count(("free all blocks",)) == 4  # both pools, before each retry
@@ -139,12 +141,12 @@ def test_what_does_not_fit_in_few_rows_is_an_error(cupy, monkeypatch):
         match=r"the GPU ran out of memory \(Out of memory .* on 125 rows "
         r"at a time \(kind\): choose fewer inputs .* or device='cpu'",
     ) as caught:
-        devices.shrinking(work, 1_000, "gpu", "kind")
+        device_memory.shrinking(work, 1_000, "gpu", "kind")
     assert seen == [1_000, 500, 250, 125]
     seen.clear()
-    monkeypatch.setattr(devices, "_proven", {})
+    monkeypatch.setattr(device_memory, "_proven", {})
     with pytest.raises(DeviceMemoryError):
-        devices.shrinking(work, 100, "gpu", "kind")
+        device_memory.shrinking(work, 100, "gpu", "kind")
     assert seen == [100, 100]  # once more in the room that was made
     assert isinstance(caught.value, MemoryRunError)
     copy = pickle.loads(pickle.dumps(caught.value))
@@ -155,29 +157,29 @@ def test_what_does_not_fit_in_few_rows_is_an_error(cupy, monkeypatch):
 def test_fewer_pieces_side_by_side_are_tried_down_to_one(cupy, caplog):
     work, seen = hungry(3)
     with caplog.at_level(logging.WARNING, "daskgp"):
-        assert devices.together(work, 40, "gpu", "kind", "a piece of 9 rows") == 2
-        assert devices.together(work, 40, "gpu", "kind", "a piece of 9 rows") == 2
-        assert devices.together(work, 1, "gpu", "kind", "a piece of 9 rows") == 1
+        assert device_memory.together(work, 40, "gpu", "kind", "a piece of 9 rows") == 2
+        assert device_memory.together(work, 40, "gpu", "kind", "a piece of 9 rows") == 2
+        assert device_memory.together(work, 1, "gpu", "kind", "a piece of 9 rows") == 1
     assert seen == [16, 8, 4, 2, 2, 1]
     assert [r.message for r in caplog.records][-1].endswith("4 side by side (kind): 2 are tried")
-    assert devices.together(work, 40, "cpu", "kind", "a piece of 9 rows") == 1
+    assert device_memory.together(work, 40, "cpu", "kind", "a piece of 9 rows") == 1
 
 
 def test_one_piece_that_does_not_fit_is_the_error(cupy):
     work, seen = hungry(0)
     with pytest.raises(DeviceMemoryError, match="on a piece of 9 rows: use a GPU with more") as e:
-        devices.together(work, 3, "gpu", "kind", "a piece of 9 rows")
+        device_memory.together(work, 3, "gpu", "kind", "a piece of 9 rows")
     assert seen == [3, 2, 1]
     assert not e.value.divided
     seen.clear()
     with pytest.raises(DeviceMemoryError):
-        devices.together(work, 1, "gpu", "kind", "a piece of 9 rows")
+        device_memory.together(work, 1, "gpu", "kind", "a piece of 9 rows")
     assert seen == [1, 1]  # once more in the room that was made
 
 
 def test_pieces_come_few_at_a_time_in_their_order():
-    assert list(devices.few(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(devices.few([], 2)) == []
+    assert list(device_memory.few(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(device_memory.few([], 2)) == []
 
 
 def test_other_errors_are_not_taken_for_memory(cupy):
@@ -185,12 +187,12 @@ def test_other_errors_are_not_taken_for_memory(cupy):
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        devices.shrinking(work, 1_000, "gpu", "kind")
+        device_memory.shrinking(work, 1_000, "gpu", "kind")
 
 
 def test_what_is_held_is_given_up_for_what_cannot_be_cut(cupy, monkeypatch):
     given_up, tried = [], []
-    monkeypatch.setattr(devices, "_held", [lambda: given_up.append(1)])
+    monkeypatch.setattr(device_memory, "_held", [lambda: given_up.append(1)])
 
     def work():
         tried.append(1)
@@ -198,7 +200,7 @@ def test_what_is_held_is_given_up_for_what_cannot_be_cut(cupy, monkeypatch):
             raise RuntimeError("cudaErrorMemoryAllocation: out of memory")
         return "done"
 
-    assert devices.whole(work, "gpu", "a block") == "done"
+    assert device_memory.whole(work, "gpu", "a block") == "done"
     assert len(tried) == 2
 
 
@@ -239,23 +241,23 @@ def sums_of(n, device, dtype="float64", rows=None, m=5):
 def test_rows_at_a_time_follow_from_the_free_memory(cupy):
     stage, theta = sums_of(100, "gpu")
     task, sizes = stage._task(), stage._task()._sizes(stage._prepare(theta))
-    assert devices.rows_that_fit(task.model, sizes, 50_000, "gpu") == 50_000
-    cupy.cuda.free = 2 * devices.task_bytes(task.model, sizes, 1_000)
-    few = devices.rows_that_fit(task.model, sizes, 50_000, "gpu")
-    assert devices.LEAST_ROWS < few < 50_000
-    assert devices.task_bytes(task.model, sizes, few) <= devices.SHARE * cupy.cuda.free
-    assert devices.rows_that_fit(task.model, sizes, 50_000, "cpu") == 50_000
+    assert device_memory.rows_that_fit(task.model, sizes, 50_000, "gpu") == 50_000
+    cupy.cuda.free = 2 * device_memory.task_bytes(task.model, sizes, 1_000)
+    few = device_memory.rows_that_fit(task.model, sizes, 50_000, "gpu")
+    assert device_memory.LEAST_ROWS < few < 50_000
+    assert device_memory.task_bytes(task.model, sizes, few) <= device_memory.SHARE * cupy.cuda.free
+    assert device_memory.rows_that_fit(task.model, sizes, 50_000, "cpu") == 50_000
 
 
 def test_parts_of_a_block_give_its_sums(cupy, monkeypatch):
-    monkeypatch.setattr(devices, "LEAST_ROWS", 8)
-    monkeypatch.setattr(devices, "READ_ROWS", 16)
+    monkeypatch.setattr(device_memory, "LEAST_ROWS", 8)
+    monkeypatch.setattr(device_memory, "READ_ROWS", 16)
     stage, theta = sums_of(400, "cpu")
     wanted = stage.value_and_gradient(theta)
     stage, theta = sums_of(400, "gpu")
     cupy.cuda.limit = 8 * 5 * 40  # of a tile (40, 5), not of one of 50 rows
     found = stage.value_and_gradient(theta)
-    assert devices._proven["sgpr"] <= 40
+    assert device_memory._proven["sgpr"] <= 40
     assert found.value == pytest.approx(wanted.value, rel=1e-12)
     np.testing.assert_allclose(found.gradient.kernel, wanted.gradient.kernel, rtol=1e-9)
 
@@ -368,7 +370,7 @@ def test_windows_that_do_not_fit_side_by_side_are_worked_on_one_by_one(
     cupy.cuda.limit = 8 * 60 * 60  # of one window
     found = local_rounds("gpu")[0].value_and_gradient(theta)
     assert "3 side by side (lma): 2 are tried" in caplog.text
-    assert devices._proven["side by side (lma)"] == 1
+    assert device_memory._proven["side by side (lma)"] == 1
     assert_close((found.value, *found.gradient), (wanted.value, *wanted.gradient))
     cupy.cuda.limit = 8 * 60 * 60 - 1
     with pytest.raises(DeviceMemoryError, match=r"blocks? of 30 rows"):
@@ -381,7 +383,7 @@ def test_predictions_are_cut_to_what_fits(cupy):
     wanted = model.predict(X, return_std=True)
     cupy.cuda.limit = 8 * 5 * 70  # of a tile of 70 rows, not of 131
     found = model.predict(X, return_std=True)
-    assert devices._proven["predictions of sgpr"] == 66
+    assert device_memory._proven["predictions of sgpr"] == 66
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     cupy.cuda.limit = 8 * 4 * 30
     with pytest.raises(DeviceMemoryError, match="fit again with fewer inputs of the method, use"):
@@ -534,7 +536,7 @@ def test_what_is_no_gpu_is_named(cupy, caplog, broken, reason):
     with pytest.raises(DeviceError, match=f"device='gpu' cannot be had: .*{reason}") as caught:
         backend.resolve_device("gpu")
     assert "\n" not in str(caught.value)
-    with caplog.at_level(logging.INFO, "daskgp.backend"):
+    with caplog.at_level(logging.INFO, "daskgp.arrays.backend"):
         assert [backend.resolve_device("auto") for _ in range(3)] == ["cpu"] * 3
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
@@ -598,7 +600,7 @@ def test_the_cpu_never_imports_cupy():
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert run("cpu").returncode == 0
-    assert "daskgp.backend looked for cupy" in run("auto").stderr
+    assert "daskgp.arrays.backend looked for cupy" in run("auto").stderr
 
 
 # --- a local cluster of GPU workers

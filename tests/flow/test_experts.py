@@ -12,19 +12,20 @@ from effective import effective
 
 import daskgp
 from daskgp import ExpertsGP, kernels, testing
+from daskgp.data import Rows
+from daskgp.data.partition import Span, even, parts
 from daskgp.errors import InputError, StoreError
-from daskgp.flow import local, rounds
-from daskgp.flow.cluster import Executor, single_blas_thread
-from daskgp.flow.experts import Central, ExpertRounds, Objectives
-from daskgp.flow.io import Rows
-from daskgp.flow.members import Consulted, Members
-from daskgp.flow.partition import Span, even, parts
-from daskgp.model import Theta
+from daskgp.fit import rounds
+from daskgp.fit.experts import Central, ExpertRounds, Objectives
 from daskgp.models.exact import Exact
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.sgpr import SGPR
-from daskgp.models.sparse_experts import SparseExperts
-from daskgp.scaling import identity
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.scaling import identity
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Theta
+from daskgp.predict import training_rows
+from daskgp.predict.members import Consulted, Members
+from daskgp.runtime.executor import Executor, single_blas_thread
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)
@@ -257,7 +258,7 @@ def bits(url, inputs):
     """All that fits and their predictions give, as bytes."""
     found = []
     for made in FITTED.values():
-        local._held.cache_clear()
+        training_rows._held.cache_clear()
         with single_blas_thread():
             model = made.fit(*daskgp.open_dataset(url))
             predictions = dask.compute(

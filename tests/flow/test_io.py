@@ -20,12 +20,12 @@ from dask.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
 import daskgp
-from daskgp import kernels
+from daskgp import data, kernels
+from daskgp.data import rows_of
+from daskgp.data.stores import groups, locks, models
+from daskgp.data.stores.checkpoints import Checkpoint
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.estimators import save_into
-from daskgp.flow import io
-from daskgp.flow.io import groups, locks, models, rows_of
-from daskgp.flow.io.checkpoints import Checkpoint
 from daskgp.testing import no_compute
 
 
@@ -64,7 +64,7 @@ def test_a_store_opens_lazily_from_any_url(tmp_path, make_store, where, p):
     np.testing.assert_array_equal(found_y.compute(), y)
     rows = rows_of(found_X, found_y, "memory://unused", True)
     assert_rows(rows, X, y)
-    assert not io.exists("memory://unused")
+    assert not data.exists("memory://unused")
 
 
 def test_sharded_stores_are_read_in_whole_shards(make_store):
@@ -89,7 +89,7 @@ def test_dask_arrays_over_a_store_are_recognised_and_not_copied(make_store):
         assert rows.X.path == "X"
         assert (rows.feature_names, rows.target_names) == (("a", "b", "c"), ("t",))
         assert_rows(rows, X, y)
-    assert not io.exists("memory://unused-store")
+    assert not data.exists("memory://unused-store")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_lists_and_data_frames(tmp_path):
 def test_rows_that_do_not_fit_are_refused(X, y, message):
     with pytest.raises(InputError, match=message):
         rows_of(X, y, "memory://unused-refused", True)
-    assert not io.exists("memory://unused-refused")
+    assert not data.exists("memory://unused-refused")
 
 
 @pytest.mark.parametrize(
@@ -289,9 +289,9 @@ def test_a_store_written_again_at_its_place_has_another_name(tmp_path):
     url = tmp_path / "a.zarr"
     names = []
     for _ in range(2):
-        with io.dataset_writer(str(url), "abc", "y", 10) as writer:
+        with data.dataset_writer(str(url), "abc", "y", 10) as writer:
             writer.append(X, y)
-        opened = [*daskgp.open_dataset(url), io.open_inputs(str(url))]
+        opened = [*daskgp.open_dataset(url), data.open_inputs(str(url))]
         assert opened[0].name == opened[2].name != opened[1].name
         assert opened[0].name == daskgp.open_dataset(url)[0].name
         names.append([a.name for a in opened])
@@ -301,9 +301,9 @@ def test_a_store_written_again_at_its_place_has_another_name(tmp_path):
 
 def test_a_store_that_is_being_written_is_no_dataset_yet(tmp_path):
     url = str(tmp_path / "a.zarr")
-    with io.dataset_writer(url, "abc", "y", 10) as writer:
+    with data.dataset_writer(url, "abc", "y", 10) as writer:
         writer.append(*table())
-        for opening in (daskgp.open_dataset, io.open_inputs):
+        for opening in (daskgp.open_dataset, data.open_inputs):
             with pytest.raises(StoreError, match=r"is incomplete: wait .* convert again$"):
                 opening(url)
     assert len(daskgp.open_dataset(url)[0]) == 57
@@ -312,7 +312,7 @@ def test_a_store_that_is_being_written_is_no_dataset_yet(tmp_path):
 def test_a_lost_chunk_of_a_dataset_is_left_out_and_counted(tmp_path, caplog):
     url = tmp_path / "a.zarr"
     X, y = table()
-    with io.dataset_writer(str(url), "abc", "y", 10) as writer:
+    with data.dataset_writer(str(url), "abc", "y", 10) as writer:
         writer.append(X, y)
     (url / "y" / "c" / "1").unlink()
     shutil.rmtree(url / "X" / "c" / "3")
@@ -605,7 +605,7 @@ def test_saving_that_fails_leaves_nothing(fitted, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("daskgp.flow.io.groups.write_array", fail)
+    monkeypatch.setattr("daskgp.data.stores.groups.write_array", fail)
     with pytest.raises(StoreError, match="the disk is full"):
         fitted.save(tmp_path / "m.zarr")
     assert list(tmp_path.iterdir()) == []

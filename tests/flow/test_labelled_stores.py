@@ -12,7 +12,8 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels
-from daskgp.flow.io import checkpoints, datasets, snapshots
+from daskgp.data import rows
+from daskgp.data.stores import checkpoints, snapshots
 
 FAST = {"optimizer": None, "progress": False}
 RBF = {"kernel": "rbf(0.5)", **FAST}
@@ -53,8 +54,8 @@ def opened(url, group=None):
 def dataset(url, p=0, units=None, n=180):
     X, y = table(n, p)
     names = ["level"] if p in (0, 1) else ["level", "flow"]
-    said = {} if units is None else {datasets.UNITS: units}
-    with daskgp.flow.io.dataset_writer(
+    said = {} if units is None else {rows.UNITS: units}
+    with daskgp.data.dataset_writer(
         url, ["a", "b"], names, 50, multi_target=p > 0, attributes=said
     ) as writer:
         writer.append(X, y)
@@ -154,7 +155,7 @@ def test_what_a_run_keeps_can_be_looked_at(tmp_path):
     assert set(opened(tmp_path / "s.zarr", "slot-0").variables) == set(arrays)
     spilled = tmp_path / "spilled.zarr"
     X, y = (da.from_array(a, chunks=(60, *a.shape[1:])) for a in table())
-    daskgp.flow.io.rows_of(X, y, str(spilled), False)
+    daskgp.data.rows_of(X, y, str(spilled), False)
     assert opened(spilled).X.dims == ("row", "feature")
 
 

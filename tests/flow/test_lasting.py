@@ -10,18 +10,18 @@ from dask.utils import key_split
 from distributed import Client, LocalCluster
 
 import daskgp
-from daskgp.flow import lasting
-from daskgp.flow.cluster import Executor
-from daskgp.flow.rounds import map_reduce
+from daskgp.fit.rounds import map_reduce
+from daskgp.runtime import preload
+from daskgp.runtime.executor import Executor
 
-LENGTH = lasting.RECORDS["distributed.admin.low-level-log-length"]
+LENGTH = preload.RECORDS["distributed.admin.low-level-log-length"]
 
 
 @pytest.fixture
 def cluster():
     options = {"n_workers": 1, "processes": False, "dashboard_address": ":0"}
-    with lasting.short_records(), LocalCluster(**options) as found:
-        lasting.dask_setup(found.scheduler)
+    with preload.short_records(), LocalCluster(**options) as found:
+        preload.dask_setup(found.scheduler)
         yield found
 
 
@@ -48,28 +48,28 @@ def test_rounds_leave_no_record_of_their_graphs(cluster):
 
 
 def test_servers_that_preload_the_module_forget_the_names_of_tasks(cluster, monkeypatch):
-    monkeypatch.setattr(lasting, "FORGET_EVERY", 0.05)
+    monkeypatch.setattr(preload, "FORGET_EVERY", 0.05)
     (worker,) = cluster.workers.values()
     for server in (worker, cluster.scheduler):
-        server.periodic_callbacks.pop(lasting.FORGET, None)
-        lasting.dask_setup(server)
+        server.periodic_callbacks.pop(preload.FORGET, None)
+        preload.dask_setup(server)
         key_split("named-0123456789-1")
         for _ in range(100):
             time.sleep(0.05)
             if not key_split.cache_info().currsize:
                 break
         assert key_split.cache_info().currsize < 5
-        server.periodic_callbacks[lasting.FORGET].stop()
+        server.periodic_callbacks[preload.FORGET].stop()
 
 
 def test_a_server_that_is_asked_twice_has_one_clock_which_it_stops():
     options = {"n_workers": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
         (worker,) = cluster.workers.values()
-        lasting.dask_setup(worker)
-        first = worker.periodic_callbacks[lasting.FORGET]
-        client.register_plugin(lasting.ForgetNames())
-        assert worker.periodic_callbacks[lasting.FORGET] is first
+        preload.dask_setup(worker)
+        first = worker.periodic_callbacks[preload.FORGET]
+        client.register_plugin(preload.ForgetNames())
+        assert worker.periodic_callbacks[preload.FORGET] is first
         assert first.is_running()
     assert not first.is_running()
 
@@ -81,7 +81,7 @@ def test_workers_of_a_local_cluster_forget_names():
 
 def forgets(dask_worker):
     """Tell if a worker empties its cache of names now and then, from shortly after its start."""
-    clock = dask_worker.periodic_callbacks[lasting.FORGET]
+    clock = dask_worker.periodic_callbacks[preload.FORGET]
     for _ in range(200):
         if clock.is_running():
             break
@@ -102,14 +102,14 @@ def test_logs_of_all_processes_are_short_and_workers_do_not_profile(cluster):
 
 
 def test_what_the_user_has_set_stays():
-    with dask.config.set({"distributed.admin.log-length": 5}), lasting.short_records():
+    with dask.config.set({"distributed.admin.log-length": 5}), preload.short_records():
         assert dask.config.get("distributed.admin.log-length") == 5
         assert dask.config.get("distributed.admin.low-level-log-length") == LENGTH
     assert dask.config.get("distributed.admin.low-level-log-length") > LENGTH
 
 
 def test_the_environment_says_the_same():
-    found = dask.config.collect_env(lasting.environment())
-    assert {name: dask.config.get(name, config=found) for name in lasting.RECORDS} == (
-        lasting.RECORDS
+    found = dask.config.collect_env(preload.environment())
+    assert {name: dask.config.get(name, config=found) for name in preload.RECORDS} == (
+        preload.RECORDS
     )

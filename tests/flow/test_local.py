@@ -10,8 +10,8 @@ from distributed import Client, LocalCluster
 
 import daskgp
 from daskgp import LMA, PIC
-from daskgp.flow import local
-from daskgp.flow.cluster import single_blas_thread
+from daskgp.predict import training_rows
+from daskgp.runtime.executor import single_blas_thread
 
 SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
 MADE = {
@@ -29,7 +29,7 @@ def data(n=280, seed=0):
 
 def bits(url, inputs, made):
     """All that a fit and its predictions give, as bytes."""
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     with single_blas_thread():
         model = made.fit(*daskgp.open_dataset(url))
         found = dask.compute(*model.predict(daskgp.open_dataset(inputs)[0], return_std=True))
@@ -68,7 +68,7 @@ def test_predictions_are_written_by_workers_and_rows_in_memory_reach_them(make_s
     model = MADE["nearest"].fit(*data())  # rows of this process
     assert model.predict_store(inputs, str(tmp_path / "out.zarr")) == (200, 0)
     mean, std = model.predict(data(200, seed=1)[0], return_std=True, include_noise=True)
-    written = daskgp.flow.io.groups.open_group(str(tmp_path / "out.zarr"), "predictions")
+    written = daskgp.data.stores.groups.open_group(str(tmp_path / "out.zarr"), "predictions")
     np.testing.assert_allclose(written["mean"][...], mean, rtol=1e-9)
     np.testing.assert_allclose(written["variance"][...], std**2, rtol=1e-9)
 

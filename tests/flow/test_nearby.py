@@ -10,20 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import LMA, ExactGP, kernels
-from daskgp.flow import local
-from daskgp.flow.around import (
-    Band,
-    EqualCells,
-    NearestBlocks,
-    NearestRows,
-    around_of,
-)
-from daskgp.flow.layout import Layout
-from daskgp.flow.nearby import Nearby, earlier
-from daskgp.flow.partition import Span
-from daskgp.models.lma import LMA as LowRankMarkov
-from daskgp.ordering import make_order
-from daskgp.selection import correlation_lengths
+from daskgp.data.blocks.around import Band, EqualCells, NearestBlocks, NearestRows, around_of
+from daskgp.data.blocks.layout import Layout
+from daskgp.data.blocks.neighbours import Nearby, earlier
+from daskgp.data.blocks.ordering import make_order
+from daskgp.data.partition import Span
+from daskgp.models.markov.lma import LMA as LowRankMarkov
+from daskgp.models.sparse.selection import correlation_lengths
+from daskgp.predict import training_rows
 
 
 def layout_of(count, block_rows=3, last=2):
@@ -278,10 +272,10 @@ def factored(monkeypatch):
         seen.append((float(blocks[0].X[0, 0]), found.nbytes))
         return found
 
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     monkeypatch.setattr(LowRankMarkov, "condition", counting)
     yield seen
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
 
 
 def data(n=200, d=2, seed=0):
@@ -317,8 +311,8 @@ def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
     assert len(factored) == number
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
-    held = local._held("cpu", local.CACHE_BYTES)
-    blocks = sum(value.nbytes for (_, key), value in held.items() if key[0] == local.BLOCK)
+    held = training_rows._held("cpu", training_rows.CACHE_BYTES)
+    blocks = sum(value.nbytes for (_, key), value in held.items() if key[0] == training_rows.BLOCK)
     assert 0 < blocks == held.total_weight - sum(nbytes for _, nbytes in factored)
 
 
@@ -328,22 +322,22 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
     model = LMA(**{**SETTINGS, "predict_rows": None}, neighbours="order").fit(X, y)
     with dask.config.set({"daskgp.cache-bytes": "100kB"}):
         wanted = blockwise(model, X)
-        held = local._held("cpu", local.CACHE_BYTES)
+        held = training_rows._held("cpu", training_rows.CACHE_BYTES)
         largest = max(nbytes for _, nbytes in factored)
         assert 100_000 - largest < held.total_weight <= 100_000
-        kept = sum(key[0] != local.BLOCK for _, key in held)
+        kept = sum(key[0] != training_rows.BLOCK for _, key in held)
         assert 1 <= kept < 10
         del factored[:]
         blockwise(model, X[-20 * kept :])  # the last ones are still there
         assert factored == []
         blockwise(model, X[:20])
         assert len(factored) == 1
-    local._held.cache_clear()
+    training_rows._held.cache_clear()
     with dask.config.set({"daskgp.cache-bytes": 0}):  # nothing is held, all is right
         del factored[:]
         found = blockwise(model, X, 10)
         assert len(factored) == 20
-        assert len(local._held("cpu", local.CACHE_BYTES)) == 0
+        assert len(training_rows._held("cpu", training_rows.CACHE_BYTES)) == 0
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
@@ -369,11 +363,13 @@ def test_models_do_not_share_what_they_hold(factored):
 
 def test_the_budget_is_a_share_of_the_memory_there_is():
     with dask.config.set({"daskgp.cache-bytes": "2 MiB"}):
-        assert local._budget("cpu") == 2 * 2**20
-    share = local.CACHE_SHARE * local.MEMORY_LIMIT
-    assert local._budget("cpu") == pytest.approx(share)
-    assert local._budget("cpu", local.CACHE_BYTES) == pytest.approx(min(share, local.CACHE_BYTES))
-    assert local._budget("cpu", 1e30) == pytest.approx(share)
+        assert training_rows._budget("cpu") == 2 * 2**20
+    share = training_rows.CACHE_SHARE * training_rows.MEMORY_LIMIT
+    assert training_rows._budget("cpu") == pytest.approx(share)
+    assert training_rows._budget("cpu", training_rows.CACHE_BYTES) == pytest.approx(
+        min(share, training_rows.CACHE_BYTES)
+    )
+    assert training_rows._budget("cpu", 1e30) == pytest.approx(share)
 
 
 # -- far rows --------------------------------------------------------------------------------
@@ -384,7 +380,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
     kernel = kernels.RBF(0.5)
     model = LMA(kernel, **SETTINGS, noise_variance=0.01).fit(X, y)
     far = np.array([[1e3, 1.0], [1.0, -1e3], [1.5, 1.5]])
-    local._say_far.cache_clear()
+    training_rows._say_far.cache_clear()
     with pytest.warns(UserWarning, match="lie far from all training rows"):
         mean, std = model.predict(far, return_std=True)
     np.testing.assert_allclose(mean[:2], y.mean(), rtol=1e-9)
@@ -395,7 +391,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
         warnings.simplefilter("error")
         model.predict(far)  # said already
         one_thread(model, far, 1)
-        local._say_far.cache_clear()
+        training_rows._say_far.cache_clear()
         model.predict(X)  # none is far
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskgp.data import partition
+from daskgp.data.partition import Span
 from daskgp.errors import SettingError
-from daskgp.flow import partition
-from daskgp.flow.partition import Span
 
 CHUNKS = st.lists(st.integers(0, 40), max_size=20).map(tuple)
 

@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 import daskgp
+from daskgp.data.convert import tables
 from daskgp.errors import InputError, StoreError
-from daskgp.flow import tables
 
 MODEL = {"n_inducing": 5, "optimizer": None, "progress": False}
 

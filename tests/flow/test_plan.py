@@ -5,12 +5,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from daskgp import collapsed, kernels, selection
-from daskgp.flow import devices, partition, plan
-from daskgp.flow.io import Rows
-from daskgp.model import Block, Shape, Theta
+from daskgp import kernels
+from daskgp.data import Rows, partition
+from daskgp.fit import plan
+from daskgp.models import collapsed
 from daskgp.models.exact import Exact
-from daskgp.models.sgpr import SGPR
+from daskgp.models.sparse import selection
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Shape, Theta
+from daskgp.runtime import device_memory
 
 KERNELS = {
     "linear": kernels.Linear(),
@@ -117,5 +120,5 @@ def test_the_memory_of_a_gpu_is_that_of_its_larger_tiles():
     rest = 2 * 8 * 3 * (len(rows) - tile)
     a_tile = (kernel.tiles + 2) * 8 * tile * m
     assert many.bytes_device - few.bytes_device - rest == (collapsed.DEVICE_TILES - 1) * a_tile
-    sizes = devices.Sizes(2, 1, m, 8, kernel.tiles)
-    assert devices.task_bytes(SGPR(), sizes, len(rows)) == many.bytes_device
+    sizes = device_memory.Sizes(2, 1, m, 8, kernel.tiles)
+    assert device_memory.task_bytes(SGPR(), sizes, len(rows)) == many.bytes_device

@@ -14,7 +14,7 @@ from dask.callbacks import Callback
 
 from daskgp import SGPR, ExactGP, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.flow.solved import Solved
+from daskgp.predict.posterior import Solved
 from daskgp.testing import no_compute
 
 KERNEL = kernels.Matern52(lengthscale=(0.8, 1.2, 1.5), variance=1.3)

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskgp
+from daskgp.data import behind, exists, partition, remove, rows_of
+from daskgp.data.blocks import prepare as preparing
+from daskgp.data.blocks import prepared, sorting
+from daskgp.data.blocks.layout import Layout, balanced, read_layout
+from daskgp.data.blocks.ordering import make_order, random_order
+from daskgp.data.blocks.prepare import arrange, prepare
+from daskgp.data.stores import groups
 from daskgp.errors import InputError, StoreError
-from daskgp.flow import io, partition, sorting
-from daskgp.flow import prepare as preparing
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import groups, prepared
-from daskgp.flow.layout import Layout, balanced, read_layout
-from daskgp.flow.prepare import arrange, prepare
-from daskgp.ordering import make_order, random_order
+from daskgp.runtime.executor import Executor
 
 
 def data(n=600, d=2, p=0, seed=0):
@@ -129,7 +130,7 @@ def test_any_rows_in_any_chunks(n, d, p, rows, block_rows, distinct, missing, or
         try:
             check(url, X, y, block_rows)
         finally:
-            io.remove(url)
+            remove(url)
     assert (found.rows, found.dropped) == (whole.sum(), n - whole.sum())
 
 
@@ -231,7 +232,7 @@ def test_one_and_four_workers_and_threads_give_the_same_bytes(make_store, tmp_pa
     X, y = data(500, 5)
     X[3, 2] = np.nan
     X, y = daskgp.open_dataset(make_store(X, y, rows=100))
-    rows = io.rows_of(X, y, None, False)
+    rows = rows_of(X, y, None, False)
 
     def made(name, executor):
         url = str(tmp_path / name)
@@ -310,7 +311,7 @@ def test_places_have_no_block_in_a_random_order(tmp_path):
     with pytest.raises(InputError, match="prepare again with another order") as error:
         layout.blocks_of(data(5)[0])
     assert "\n" not in str(error.value)
-    assert io.exists(url)
+    assert exists(url)
 
 
 def test_a_feature_called_random_is_named_in_a_list(tmp_path):
@@ -326,12 +327,12 @@ def test_a_feature_called_random_is_named_in_a_list(tmp_path):
 
 def test_a_layout_is_read_back_as_it_was_made(tmp_path):
     X, y = data(500, 6)
-    rows = io.rows_of(X, y, None, True)
+    rows = rows_of(X, y, None, True)
     url = str(tmp_path / "out.zarr")
     made = arrange(rows, url, block_rows=30, executor=threaded())
     assert made.order.kind == "kmeans"
     stored = daskgp.open_dataset(url)[0]
-    for array in (stored, io.behind(stored)):
+    for array in (stored, behind(stored)):
         found = read_layout(array)
         assert isinstance(found, Layout)
         assert (found.rows, found.block_rows) == (made.rows, made.block_rows) == (500, 30)
@@ -479,7 +480,7 @@ def test_a_store_is_incomplete_until_all_is_written(tmp_path, monkeypatch):
 
 
 def test_writing_part_of_a_chunk_is_refused(tmp_path):
-    rows = io.rows_of(*data(50), None, True)
+    rows = rows_of(*data(50), None, True)
     with prepared.creating(str(tmp_path / "out.zarr"), rows, 50, 20, (1, 50), 64) as target:
         target.put(40, rows.X[40:], rows.y[40:])
         for start, stop in ((10, 20), (0, 30)):
@@ -492,7 +493,7 @@ def test_workers_that_do_not_see_the_destination_are_named(make_store):
     url = "memory://apart"  # in each process another one
     with pytest.raises(InputError, match=r"does not see the prepared dataset .*: write it to a"):
         prepare(make_store(*data(50)), url, progress=False)
-    assert not io.exists(url)
+    assert not exists(url)
 
 
 def test_order_of_a_sample_alone_needs_no_store():

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from daskgp import kernels, scaling
+from daskgp import kernels
+from daskgp.data import Rows, dataset_arrays, partition, rows_of
 from daskgp.errors import RunError
-from daskgp.flow import partition, rounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import Rows, dataset_arrays, rows_of
-from daskgp.model import Theta
-from daskgp.models.sgpr import SGPR
+from daskgp.fit import rounds
+from daskgp.models import scaling
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Theta
+from daskgp.runtime.executor import Executor
 from tests.flow import toy
 
 CHUNK = 23
@@ -276,7 +277,7 @@ def test_progress_counts_the_map_tasks(store, client, monkeypatch, where):
         def advance(self, task):
             self.steps += 1
 
-    monkeypatch.setattr("daskgp.flow.cluster.progress_bar", Bar)
+    monkeypatch.setattr("daskgp.runtime.executor.progress_bar", Bar)
     executor = Executor(client if where == "cluster" else None, True)
     rounds_of(toy.Sum(), store, executor).total(toy.theta(S))
     assert [(bar.labels, bar.steps) for bar in bars] == [([("toy-sum-local", 18)], 18)]

@@ -13,9 +13,9 @@ import zarr
 from commands import ONE_THREAD, files
 
 from daskgp import SGPR
+from daskgp.data.stores import groups
+from daskgp.data.stores.snapshots import SLOTS, STEP, Snapshots
 from daskgp.errors import StoreError
-from daskgp.flow.io import groups
-from daskgp.flow.io.snapshots import SLOTS, STEP, Snapshots
 
 IDENTITY = {"settings": {"n_mean": "7"}, "data": "abc"}
 
@@ -106,7 +106,7 @@ def _stop(*_):
 WRITER = """
 import itertools, sys
 import numpy as np
-from daskgp.flow.io.snapshots import Snapshots
+from daskgp.data.stores.snapshots import Snapshots
 kept = Snapshots(sys.argv[1], {"settings": {"n_mean": "7"}, "data": "abc"})
 for step in itertools.count(1):
     kept.write(step, {f"a{i}": np.full(1000, float(step)) for i in range(8)})

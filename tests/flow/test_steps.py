@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from daskgp import kernels, likelihoods, metrics, scaling
-from daskgp.flow import partition, steps, stream
-from daskgp.flow.cluster import Executor, single_blas_thread
-from daskgp.flow.io import Rows, dataset_arrays, rows_of
-from daskgp.flow.steps import Steps
-from daskgp.flow.stream import Stream
-from daskgp.model import Block, Theta
-from daskgp.models.decoupled import Decoupled, Draw, Parameters
+from daskgp import kernels, likelihoods, metrics
+from daskgp.data import Rows, dataset_arrays, partition, rows_of
+from daskgp.fit import minibatches, steps
+from daskgp.fit.minibatches import Stream
+from daskgp.fit.steps import Steps
+from daskgp.models import scaling
+from daskgp.models.values import Block, Theta
+from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
+from daskgp.runtime.executor import Executor, single_blas_thread
 from tests.flow import toy
 
 N, CHUNK = 96, 12
@@ -38,8 +39,8 @@ lanes = pytest.mark.parametrize("lane_rows", [16, 8, 3])
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Pools of few blocks, and one thread of BLAS where tests compute as tasks do."""
-    monkeypatch.setattr(stream, "POOL_BATCHES", 2)
-    monkeypatch.setattr(stream, "POOL_BLOCKS", 4)
+    monkeypatch.setattr(minibatches, "POOL_BATCHES", 2)
+    monkeypatch.setattr(minibatches, "POOL_BLOCKS", 4)
     with single_blas_thread():
         yield
 
@@ -124,7 +125,7 @@ def close(found, wanted, rtol=1e-9):
 @every
 @lanes
 def test_the_sums_of_a_batch_are_those_of_its_rows_together(kind, lane_rows, monkeypatch):
-    monkeypatch.setattr(stream, "LANE_ROWS", lane_rows)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", lane_rows)
     at, model = prepared(kind), MODELS[kind]
     with stream_of(in_memory(kind)) as batches:
         for step in range(3):
@@ -139,7 +140,7 @@ def test_the_sums_of_a_batch_are_those_of_its_rows_together(kind, lane_rows, mon
 @every
 @pytest.mark.parametrize("lane_rows", [16, 8])
 def test_batches_of_an_epoch_give_the_full_gradient_on_average(kind, lane_rows, monkeypatch):
-    monkeypatch.setattr(stream, "LANE_ROWS", lane_rows)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", lane_rows)
     at, model = prepared(kind), MODELS[kind]
     X, y = data(kind)
     full = model.local(at, Block(X, y[:, None]), Draw(1.0, np.arange(9), 1.0))
@@ -178,7 +179,7 @@ def test_columns_of_the_mean_are_drawn_without_bias(kind):
 
 
 def test_a_share_of_the_columns_goes_to_each_part(monkeypatch):
-    monkeypatch.setattr(stream, "LANE_ROWS", 4)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", 4)
     given, local = [], Decoupled.local
 
     def watched(self, at, block, draw):
@@ -198,7 +199,7 @@ def test_a_share_of_the_columns_goes_to_each_part(monkeypatch):
 
 @pytest.mark.parametrize("lane_rows", [16, 6, 3])
 def test_the_inputs_of_a_batch(lane_rows, monkeypatch):
-    monkeypatch.setattr(stream, "LANE_ROWS", lane_rows)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", lane_rows)
     with stream_of(in_memory()) as batches:
         pieces = batches.take()
         found = steps_of("hybrid").inputs(pieces)
@@ -248,7 +249,7 @@ def stored(make_store):
 
 
 def test_threads_and_workers_give_the_same_bits(stored, client, monkeypatch):
-    monkeypatch.setattr(stream, "LANE_ROWS", 4)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", 4)
     found = []
     for threads in (1, 4):
         with dask.config.set(scheduler="threads", num_workers=threads):
@@ -276,7 +277,7 @@ class Deadly(Decoupled):
 
 @pytest.mark.slow
 def test_a_worker_killed_in_a_step_changes_nothing(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "LANE_ROWS", 4)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", 4)
     with stream_of(stored) as batches:
         wanted = [
             bits(steps_of("natural").sums(prepared("natural"), batches.take(), step))

@@ -11,9 +11,9 @@ import pytest
 
 import daskgp
 from daskgp import kernels
+from daskgp.data.stores import models
 from daskgp.errors import InputError, StoreError
-from daskgp.flow import stored
-from daskgp.flow.io import models
+from daskgp.predict import stored
 from daskgp.testing import no_compute
 
 LIMIT = 100_000
@@ -154,7 +154,7 @@ def test_a_worker_that_does_not_see_the_model_is_named(default_client, tmp_path,
     """Workers look where a store was that only this process sees now."""
     model = saved(tmp_path / "m.zarr")
     source = str(tmp_path / "in.zarr")
-    with daskgp.flow.io.dataset_writer(source, ["x0", "x1"], ["y"], 30) as writer:
+    with daskgp.data.dataset_writer(source, ["x0", "x1"], ["y"], 30) as writer:
         writer.append(*table(60))
     (tmp_path / "m.zarr").rename(tmp_path / "away.zarr")
     known = models.checksum_at(str(tmp_path / "away.zarr"))

@@ -9,13 +9,13 @@ import dask
 import numpy as np
 import pytest
 
-from daskgp import scaling
+from daskgp.data import Rows, dataset_arrays, partition, rows_of
 from daskgp.errors import RunError
-from daskgp.flow import partition, rounds, stream
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import Rows, dataset_arrays, rows_of
-from daskgp.flow.rounds import mapped
-from daskgp.flow.stream import HeldOut, Stream
+from daskgp.fit import minibatches, rounds
+from daskgp.fit.minibatches import HeldOut, Stream
+from daskgp.fit.rounds import mapped
+from daskgp.models import scaling
+from daskgp.runtime.executor import Executor
 
 CHUNK = 10
 
@@ -23,9 +23,9 @@ CHUNK = 10
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Lanes of 8 rows and pools of few blocks, so that little data shows what much does."""
-    monkeypatch.setattr(stream, "LANE_ROWS", 8)
-    monkeypatch.setattr(stream, "POOL_BATCHES", 2)
-    monkeypatch.setattr(stream, "POOL_BLOCKS", 2)
+    monkeypatch.setattr(minibatches, "LANE_ROWS", 8)
+    monkeypatch.setattr(minibatches, "POOL_BATCHES", 2)
+    monkeypatch.setattr(minibatches, "POOL_BLOCKS", 2)
 
 
 def threaded():
@@ -294,7 +294,7 @@ def test_the_next_pool_is_read_while_the_first_is_used():
 
 
 def test_pools_are_bounded_and_two_of_a_lane_are_held(monkeypatch):
-    alive, sizes, pool = [], [], stream._Source.pool
+    alive, sizes, pool = [], [], minibatches._Source.pool
 
     def watched(self, spans, seed):
         block = pool(self, spans, seed)
@@ -302,9 +302,9 @@ def test_pools_are_bounded_and_two_of_a_lane_are_held(monkeypatch):
         sizes.append(len(block.X))
         return block
 
-    monkeypatch.setattr(stream._Source, "pool", watched)
-    monkeypatch.setattr(stream, "POOL_BYTES", 3 * CHUNK * 8 * 3)  # three blocks
-    monkeypatch.setattr(stream, "POOL_BLOCKS", 100)
+    monkeypatch.setattr(minibatches._Source, "pool", watched)
+    monkeypatch.setattr(minibatches, "POOL_BYTES", 3 * CHUNK * 8 * 3)  # three blocks
+    monkeypatch.setattr(minibatches, "POOL_BLOCKS", 100)
     most = 0
     with stream_of(in_memory(400), 16) as batches:
         for i in range(24):
@@ -315,7 +315,7 @@ def test_pools_are_bounded_and_two_of_a_lane_are_held(monkeypatch):
     assert max(sizes) == 3 * CHUNK
     assert len(sizes) > 10
     assert most <= 2 * 2 + 2  # and those that were used up since
-    monkeypatch.setattr(stream, "POOL_BYTES", 1)  # a block is the least
+    monkeypatch.setattr(minibatches, "POOL_BYTES", 1)  # a block is the least
     sizes.clear()
     with stream_of(in_memory(400), 16) as batches:
         for _ in range(20):

@@ -9,9 +9,10 @@ import zarr
 from distributed import Client, LocalCluster
 
 import daskgp
+from daskgp.data import visibility
 from daskgp.errors import InputError
-from daskgp.flow import scheduled, visible
-from daskgp.flow.cluster import Executor
+from daskgp.predict import to_store
+from daskgp.runtime.executor import Executor
 
 
 @pytest.fixture(scope="module")
@@ -69,27 +70,25 @@ def test_stores_of_this_process_alone_are_refused(apart, tmp_path):
     fitted = model.set_params(store=str(tmp_path)).fit(X[:, None], y)
     near, far = str(tmp_path / "near.zarr"), "memory://visible-test/far.zarr"
     for url in (near, far):
-        with daskgp.flow.io.dataset_writer(url, ["x0"], ["y"], 20) as writer:
+        with daskgp.data.dataset_writer(url, ["x0"], ["y"], 20) as writer:
             writer.append(X[:, None], y)
     executor = Executor(client)
     with pytest.raises(InputError, match="does not see the input"):
-        scheduled.write(scheduled.Job(fitted.solved_, far, str(tmp_path / "p.zarr")), executor)
+        to_store.write(to_store.Job(fitted.solved_, far, str(tmp_path / "p.zarr")), executor)
     with pytest.raises(InputError, match="does not see the output"):
-        scheduled.write(
-            scheduled.Job(fitted.solved_, near, "memory://visible-test/p.zarr"), executor
-        )
-    assert not daskgp.flow.io.exists("memory://visible-test/p.zarr")
+        to_store.write(to_store.Job(fitted.solved_, near, "memory://visible-test/p.zarr"), executor)
+    assert not daskgp.data.exists("memory://visible-test/p.zarr")
 
 
 def test_a_look_notices_what_is_removed_in_between(tmp_path):
     X, _ = arrays(tmp_path)
-    before = visible.look(X)
-    assert visible.look(X) == before
+    before = visibility.look(X)
+    assert visibility.look(X) == before
     (tmp_path / "t.zarr" / "X" / "c" / "2" / "0").unlink()
-    assert visible.look(X) != before
+    assert visibility.look(X) != before
     shutil.rmtree(tmp_path / "t.zarr")
     with pytest.raises(FileNotFoundError):
-        visible.look(X)
+        visibility.look(X)
 
 
 def append(url, n):
@@ -103,19 +102,19 @@ def append(url, n):
 
 def test_a_look_is_at_the_rows_there_were(tmp_path):
     X, _ = arrays(tmp_path, n=50)
-    before = visible.look(X)
+    before = visibility.look(X)
     append(tmp_path / "t.zarr", 25)
-    assert visible.look(X) == before
+    assert visibility.look(X) == before
     shorter = zarr.open_group(tmp_path / "t.zarr", mode="r+")["X"]
     shorter.resize((40, 2))
-    assert visible.look(X) != before
+    assert visibility.look(X) != before
 
 
 def test_a_prediction_beside_an_append_takes_the_rows_there_were(scheduler, tmp_path, monkeypatch):
     X, y = arrays(tmp_path, n=50)
     source, output = str(tmp_path / "t.zarr"), str(tmp_path / "p.zarr")
     model = daskgp.SGPR(n_inducing=5, optimizer=None).fit(X[:], y[:])
-    check, grown = visible.check, []
+    check, grown = visibility.check, []
 
     def grows(executor, array, what, remedy):
         if what == "the input" and not grown:
@@ -123,7 +122,7 @@ def test_a_prediction_beside_an_append_takes_the_rows_there_were(scheduler, tmp_
             grown.append(what)
         check(executor, array, what, remedy)
 
-    monkeypatch.setattr(visible, "check", grows)
+    monkeypatch.setattr(visibility, "check", grows)
     with Client(scheduler):
         assert model.predict_store(source, output) == (50, 0)
         assert model.predict_store(source, output, resume=True) == (35, 40)  # a ragged last chunk

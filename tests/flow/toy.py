@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.kernels import Constant
-from daskgp.model import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, add
+from daskgp.models.values import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, add
 
 
 class Stats(NamedTuple):

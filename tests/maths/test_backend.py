@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from daskgp import backend
+from daskgp.arrays import backend
 from daskgp.errors import DeviceError, SettingError
 
 
@@ -95,7 +95,7 @@ def test_gpu_that_cannot_be_had(cupy_is, caplog, cupy, reason):
     cupy_is(cupy)
     with pytest.raises(DeviceError, match=f"device='gpu' cannot be had: .*{reason}.*device='cpu'"):
         backend.resolve_device("gpu")
-    with caplog.at_level(logging.INFO, "daskgp.backend"):
+    with caplog.at_level(logging.INFO, "daskgp.arrays.backend"):
         assert backend.resolve_device("auto") == "cpu"
         assert backend.resolve_device("auto") == "cpu"
     assert len(caplog.records) == 1
@@ -105,7 +105,7 @@ def test_gpu_that_cannot_be_had(cupy_is, caplog, cupy, reason):
 def test_gpu_that_is_there(cupy_is, caplog):
     cupy_is(fake_cupy(1))
     assert backend.resolve_device("gpu") == "gpu"
-    with caplog.at_level(logging.INFO, "daskgp.backend"):
+    with caplog.at_level(logging.INFO, "daskgp.arrays.backend"):
         assert backend.resolve_device("auto") == "gpu"
     assert "chose the gpu" in caplog.text
     assert backend.to_device([1], "gpu", "float32") == ("moved", [1], "float32")

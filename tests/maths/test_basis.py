@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import basis
-from daskgp.backend import to_host
-from daskgp.basis import KernelBasis, Multiscale, Points, Through, make
+from daskgp.arrays.backend import to_host
 from daskgp.errors import DeviceError, InputError, SettingError
 from daskgp.kernels import RBF, Constant, Linear, Matern32, Matern52, radial, weights
+from daskgp.models.variational import basis
+from daskgp.models.variational.basis import KernelBasis, Multiscale, Points, Through, make
 from daskgp.testing import central_differences
 
 ARD = (0.8, 2.0, 1.3)

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import conditioning, kernels
-from daskgp.conditioning import RIDGE, Blocks, root
+from daskgp import kernels
+from daskgp.models.variational import preconditioner
+from daskgp.models.variational.preconditioner import RIDGE, Blocks, root
 
 KERNEL = kernels.RBF(0.5, variance=1.7)
 
@@ -112,7 +113,7 @@ def test_a_factor_is_in_single_precision_and_its_block_is_left_as_it_was():
     np.testing.assert_array_equal(C, before)
     np.testing.assert_array_equal(F, np.tril(F))
     wide = F.astype(np.float64)
-    ridged = C + conditioning.RIDGE * KERNEL.variance * np.eye(50)
+    ridged = C + preconditioner.RIDGE * KERNEL.variance * np.eye(50)
     np.testing.assert_allclose(wide @ wide.T, ridged, atol=1e-6)
 
 

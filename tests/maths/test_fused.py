@@ -167,7 +167,7 @@ class TestDispatch:
         def compile_(*given):
             pytest.fail("compiled for NumPy")
 
-        monkeypatch.setattr("daskgp.backend.device_source", compile_)
+        monkeypatch.setattr("daskgp.arrays.backend.device_source", compile_)
         for kernel in KERNELS.values():
             X, Z = inputs()
             kernel.pullback(X, Z)[1](np.ones((29, 21)))
@@ -244,8 +244,8 @@ def test_a_run_on_the_host_never_imports_cupy():
         "import sys\n"
         "sys.modules['cupy'] = sys.modules['cupyx'] = None\n"
         "import numpy as np\n"
-        "from daskgp.model import Block, Theta\n"
-        "from daskgp.models.sgpr import SGPR\n"
+        "from daskgp.models.values import Block, Theta\n"
+        "from daskgp.models.sparse.sgpr import SGPR\n"
         "from daskgp.kernels import Matern32\n"
         "X = np.arange(6.0)[:, None]\n"
         "theta, model = Theta(Matern32(), 0.1, X[:3]), SGPR()\n"

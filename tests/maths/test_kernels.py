@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import kernels as sk
 
 from daskgp import kernels
-from daskgp.backend import to_host
+from daskgp.arrays.backend import to_host
 from daskgp.errors import DeviceError, InputError, SettingError
 from daskgp.kernels import (
     RBF,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import kernels
-from daskgp.krylov import energy, residual_directions
+from daskgp.models.actions.krylov import energy, residual_directions
 
 
 def system(n=24, p=1, noise=0.1, seed=0):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import linalg
-from daskgp.backend import to_host
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import to_host
 from daskgp.errors import InputError, NumericalError
 
 DTYPES = [np.float64, np.float32]
@@ -74,7 +74,7 @@ def lay_out(A, layout):
 @pytest.mark.parametrize("m", [3, 300])
 def test_jitter_is_raised_and_logged(xp, caplog, m):
     A = np.ones((m, m))
-    with caplog.at_level(logging.WARNING, "daskgp.linalg"):
+    with caplog.at_level(logging.WARNING, "daskgp.arrays.linalg"):
         L, jitter = linalg.cholesky(xp.asarray(A - 1e-7 * np.eye(m)), jitter=0.0)
     assert 1e-7 <= jitter <= 1e-5
     assert f"a {m} x {m} matrix needed jitter" in caplog.text

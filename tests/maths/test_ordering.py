@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from daskgp.errors import InputError, SettingError
-from daskgp.ordering import (
+from daskgp.data.blocks.ordering import (
     BITS,
     Order,
     check_order,
@@ -20,6 +19,7 @@ from daskgp.ordering import (
     random_keys,
     random_order,
 )
+from daskgp.errors import InputError, SettingError
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import SGPR, SVGP, repeats, scaling
+from daskgp import SGPR, SVGP
+from daskgp.models import repeats, scaling
 
 N = 100_000
 

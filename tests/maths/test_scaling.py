@@ -6,9 +6,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from daskgp import scaling
 from daskgp.errors import InputError
-from daskgp.model import Moments
+from daskgp.models import scaling
+from daskgp.models.values import Moments
 
 
 def rows(n=50, d=3, p=2, seed=0):

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-from daskgp import kernels, selection
+from daskgp import kernels
 from daskgp.errors import SettingError
+from daskgp.models.sparse import selection
 
 
 def naive(X, kernel, number):

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskgp import kernels, sparsegrid
+from daskgp import kernels
+from daskgp.models.sparse import sparse_grid
 
 SMALL = st.tuples(st.integers(1, 5), st.integers(1, 5)).filter(
-    lambda pair: sparsegrid.n_points(*pair) <= 1_500
+    lambda pair: sparse_grid.n_points(*pair) <= 1_500
 )
 
 
@@ -28,8 +29,8 @@ def defined(d, level):
 @given(size=SMALL)
 def test_a_grid_is_its_definition(size):
     d, level = size
-    grid, wanted = sparsegrid.build(d, level), defined(d, level)
-    assert len(grid.points) == sparsegrid.n_points(d, level)
+    grid, wanted = sparse_grid.build(d, level), defined(d, level)
+    assert len(grid.points) == sparse_grid.n_points(d, level)
     assert set(map(tuple, grid.points)) == set.union(*wanted.values())
     top = [points for index, points in wanted.items() if sum(index) == level + d - 1]
     assert set.union(*top) == set.union(*wanted.values())
@@ -38,13 +39,13 @@ def test_a_grid_is_its_definition(size):
         assert set(map(tuple, grid.points[members])) == wanted[tuple(index)]
         assert len(set(members)) == len(members)
     sizes = [len(members) for members in grid.members]
-    np.testing.assert_array_equal(sparsegrid.partial_sizes(grid.levels), sizes)
+    np.testing.assert_array_equal(sparse_grid.partial_sizes(grid.levels), sizes)
 
 
 @settings(max_examples=30, deadline=None)
 @given(size=SMALL)
 def test_the_coefficients_sum_to_one_and_count_each_point_once(size):
-    grid = sparsegrid.build(*size)
+    grid = sparse_grid.build(*size)
     assert grid.coefficients.sum() == 1.0
     counted = np.zeros(len(grid.points))
     for c, members in zip(grid.coefficients, grid.members, strict=True):
@@ -54,19 +55,19 @@ def test_the_coefficients_sum_to_one_and_count_each_point_once(size):
 
 @given(d=st.integers(1, 60), most=st.integers(1, 10**7))
 def test_the_largest_level_is_the_largest(d, most):
-    level = sparsegrid.largest_level(d, most)
-    assert sparsegrid.n_points(d, level) <= most < sparsegrid.n_points(d, level + 1)
+    level = sparse_grid.largest_level(d, most)
+    assert sparse_grid.n_points(d, level) <= most < sparse_grid.n_points(d, level + 1)
 
 
 def test_one_dimension_has_one_grid():
-    grid = sparsegrid.build(1, 4)
+    grid = sparse_grid.build(1, 4)
     np.testing.assert_array_equal(grid.points[:, 0], np.arange(1, 16) / 16)
     np.testing.assert_array_equal(grid.levels, [[4]])
     np.testing.assert_array_equal(grid.coefficients, [1.0])
 
 
 def test_many_dimensions_can_be_had():
-    grid = sparsegrid.build(70, 2)
+    grid = sparse_grid.build(70, 2)
     assert grid.points.shape == (141, 70)
     assert len(grid.levels) == 71
 
@@ -74,7 +75,7 @@ def test_many_dimensions_can_be_had():
 @pytest.mark.parametrize(("d", "level"), [(2, 4), (3, 3), (4, 2)])
 def test_the_technique_is_exact_for_products_of_kernels(d, level):
     # the projections of a tensor product commute: they combine to that on the whole sparse grid
-    grid = sparsegrid.build(d, level)
+    grid = sparse_grid.build(d, level)
     parts = [kernels.Matern12(0.6, active_dims=(j,)) for j in range(d)]
     kernel = parts[0]
     for part in parts[1:]:

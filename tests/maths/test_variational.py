@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import linalg, variational
-from daskgp.backend import to_host
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import to_host
+from daskgp.models.variational import posterior
 
 SIZES = [1, 5, 129, 300]  # below and above the blocks of a triangle
 N, P = 7, 2
@@ -76,13 +77,13 @@ def objective(dense, of):
 
 def factors(form, of):
     if form == "direct":
-        return variational.direct(of.K, of.T, of.weights)
+        return posterior.direct(of.K, of.T, of.weights)
     L, _ = linalg.cholesky(of.K, jitter=0.0)
-    return variational.hybrid(L, of.T, of.weights, of.mixed)
+    return posterior.hybrid(L, of.T, of.weights, of.mixed)
 
 
 def rows_of(form, f, of):
-    return getattr(variational, f"{form}_rows")(f, of.K_x)
+    return getattr(posterior, f"{form}_rows")(f, of.K_x)
 
 
 DENSE = {"hybrid": hybrid_of, "direct": direct_of}
@@ -104,9 +105,7 @@ def test_rows_and_divergence(xp, form, b):
     np.testing.assert_allclose(to_host(rows.mean), mean, atol=1e-10)
     np.testing.assert_allclose(to_host(rows.less), less, atol=1e-10)
     np.testing.assert_array_equal(to_host(there.K_x), of.K_x)
-    found = (
-        variational.hybrid_kl(f, there.weights) if form == "hybrid" else variational.direct_kl(f, P)
-    )
+    found = posterior.hybrid_kl(f, there.weights) if form == "hybrid" else posterior.direct_kl(f, P)
     assert isinstance(found, float)
     assert found == pytest.approx(kl, rel=1e-9)
 
@@ -114,11 +113,11 @@ def test_rows_and_divergence(xp, form, b):
 @pytest.mark.parametrize("p", [1, 3])
 def test_the_divergence_of_the_prior_is_zero(p):
     of = problem(6, p=p)
-    f = variational.hybrid(np.linalg.cholesky(of.K), np.eye(6), 0 * of.weights, 0 * of.mixed)
-    assert variational.hybrid_kl(f, 0 * of.weights) == pytest.approx(0, abs=1e-12)
-    f = variational.direct(of.K, 0 * of.T, of.weights)
-    assert variational.direct_kl(f, p) == pytest.approx(0, abs=1e-12)
-    np.testing.assert_array_equal(variational.direct_rows(f, of.K_x).less, 0)
+    f = posterior.hybrid(np.linalg.cholesky(of.K), np.eye(6), 0 * of.weights, 0 * of.mixed)
+    assert posterior.hybrid_kl(f, 0 * of.weights) == pytest.approx(0, abs=1e-12)
+    f = posterior.direct(of.K, 0 * of.T, of.weights)
+    assert posterior.direct_kl(f, p) == pytest.approx(0, abs=1e-12)
+    np.testing.assert_array_equal(posterior.direct_rows(f, of.K_x).less, 0)
 
 
 def test_the_sign_of_a_root_is_of_no_account():
@@ -127,9 +126,7 @@ def test_the_sign_of_a_root_is_of_no_account():
     for form in DENSE:
         one, other = (rows_of(form, factors(form, few), few) for few in (of, flipped))
         np.testing.assert_allclose(one.less, other.less, atol=1e-12)
-    one, other = (
-        variational.hybrid_kl(factors("hybrid", few), of.weights) for few in (of, flipped)
-    )
+    one, other = (posterior.hybrid_kl(factors("hybrid", few), of.weights) for few in (of, flipped))
     assert one == pytest.approx(other, rel=1e-12)
 
 
@@ -140,14 +137,14 @@ def gradient(form, of, natural=False):
     """Cotangents of K, K_x, T, the weights and C[Z, residual] a; rows are met in two parts."""
     f, parts = factors(form, of), []
     for few in (slice(0, 3), slice(3, None)):
-        rows = getattr(variational, f"{form}_rows")(f, of.K_x[few])
+        rows = getattr(posterior, f"{form}_rows")(f, of.K_x[few])
         extra = (natural,) if form == "hybrid" else ()
-        parts.append(getattr(variational, f"{form}_back")(f, rows, of.g[few], of.s[few], *extra))
-    total = variational.Sums(*(a + b for a, b in zip(parts[0][1], parts[1][1], strict=True)))
+        parts.append(getattr(posterior, f"{form}_back")(f, rows, of.g[few], of.s[few], *extra))
+    total = posterior.Sums(*(a + b for a, b in zip(parts[0][1], parts[1][1], strict=True)))
     if form == "direct":
-        through = variational.direct_through(f, total, of.T, of.weights.shape[1])
+        through = posterior.direct_through(f, total, of.T, of.weights.shape[1])
     else:
-        through = variational.hybrid_through(f, total, of.weights, f.explained)
+        through = posterior.hybrid_through(f, total, of.weights, f.explained)
     return [to_host(part[0]) for part in parts], total, through
 
 
@@ -202,7 +199,7 @@ def test_an_estimate_of_h_stands_for_it_where_a_gradient_is_linear_in_it(b):
     rng = np.random.default_rng(2)
     noise = rng.normal(size=of.weights.shape)
     plus, minus, plain = (
-        variational.hybrid_through(f, total, of.weights, f.explained + sign * noise)
+        posterior.hybrid_through(f, total, of.weights, f.explained + sign * noise)
         for sign in (1, -1, 0)
     )
     for p, m, wanted in zip(plus, minus, plain, strict=True):
@@ -217,7 +214,7 @@ def test_what_rows_share_and_their_tile_are_left_as_they_were():
         rows = rows_of(form, f, of)
         before = [np.copy(part) for part in (of.K_x, of.g, of.s, *f)]
         extra = (False,) if form == "hybrid" else ()
-        getattr(variational, f"{form}_back")(f, rows, of.g, of.s, *extra)
+        getattr(posterior, f"{form}_back")(f, rows, of.g, of.s, *extra)
         for now, then in zip((of.K_x, of.g, of.s, *f), before, strict=True):
             np.testing.assert_array_equal(now, then)
 
@@ -227,10 +224,10 @@ def test_float32_rows_stay_float32(form):
     of = problem(20)
     f, (wanted, sums, _) = factors(form, of), gradient(form, of)
     few = sent(of, np, np.float32)
-    narrow = variational.Factors(*(part.astype(np.float32) for part in f))
+    narrow = posterior.Factors(*(part.astype(np.float32) for part in f))
     rows = rows_of(form, narrow, few)
     extra = (False,) if form == "hybrid" else ()
-    found, total = getattr(variational, f"{form}_back")(narrow, rows, few.g, few.s, *extra)
+    found, total = getattr(posterior, f"{form}_back")(narrow, rows, few.g, few.s, *extra)
     assert {part.dtype for part in (*rows, found, *total)} == {np.dtype(np.float32)}
     np.testing.assert_allclose(found, np.concatenate(wanted), atol=1e-4)
     for f, w in zip(total, sums, strict=True):
@@ -241,7 +238,7 @@ def test_float32_rows_stay_float32(form):
 def test_weighted_gram(xp, rng, signs):
     A, s = rng.normal(size=(9, 4)), rng.uniform(0.1, 1, 9)
     s = s * (rng.choice([-1, 1], 9) if signs == "both" else signs)
-    found = to_host(variational.weighted_gram(xp.asarray(A), xp.asarray(s)))
+    found = to_host(posterior.weighted_gram(xp.asarray(A), xp.asarray(s)))
     np.testing.assert_allclose(found, A.T @ np.diag(s) @ A, atol=1e-12)
 
 
@@ -249,7 +246,7 @@ def test_weighted_gram(xp, rng, signs):
 def test_the_lower_triangle_is_kept_in_place(b, seed):
     A = np.random.default_rng(seed).normal(size=(b, b))
     wanted = np.tril(A)
-    assert variational._lower(A) is A
+    assert posterior._lower(A) is A
     np.testing.assert_array_equal(A, wanted)
 
 
@@ -274,7 +271,7 @@ def test_natural_step(xp, b, rate, p):
     projected, curvature = of.K_x.T @ of.g, of.K_x.T @ (of.K_x * of.s[:, None])
     precision = np.linalg.inv(of.T @ of.T.T)
     given_ = (of.weights, precision, projected, curvature)
-    w, root = variational.natural(*map(xp.array, given_), rate)
+    w, root = posterior.natural(*map(xp.array, given_), rate)
     mean, covariance = natural_of(of, projected, curvature, rate)
     w, root = to_host(w), to_host(root)
     np.testing.assert_allclose(root @ root.T, covariance, atol=1e-9)
@@ -290,7 +287,7 @@ def test_a_natural_step_leaves_its_arguments_but_the_precision_as_they_were():
     of = problem(6)
     given_ = [of.weights, of.K_x.T @ of.g, of.K_x.T @ (of.K_x * of.s[:, None])]
     before = [np.copy(part) for part in given_]
-    variational.natural(given_[0], np.linalg.inv(of.T @ of.T.T), *given_[1:], 0.5)
+    posterior.natural(given_[0], np.linalg.inv(of.T @ of.T.T), *given_[1:], 0.5)
     for now, then in zip(given_, before, strict=True):
         np.testing.assert_array_equal(now, then)
 
@@ -306,7 +303,7 @@ def test_a_natural_step_never_loses_positive_definiteness(b, n, rate, scale, see
     of = problem(b, seed, n=n)
     curvature = of.K_x.T @ (of.K_x * (scale * of.s)[:, None])
     precision = linalg.inverse_from_factor(of.T)
-    _, root = variational.natural(of.weights, precision, of.weights, curvature, rate)
+    _, root = posterior.natural(of.weights, precision, of.weights, curvature, rate)
     widest = max(1.0, np.linalg.norm(of.T, 2))
     assert (np.diag(root) > 0).all()
     assert np.linalg.norm(root, 2) <= widest * (1 + 1e-9)

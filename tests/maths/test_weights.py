@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import kernels
-from daskgp.backend import to_host
+from daskgp.arrays.backend import to_host
 from daskgp.errors import InputError
 from daskgp.kernels import (
     RBF,

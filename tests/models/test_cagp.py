@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import kernels
+from daskgp.data import Rows
+from daskgp.data.partition import Span
 from daskgp.errors import NumericalError
-from daskgp.flow import actions as actions_flow
-from daskgp.flow.cluster import Executor, single_blas_thread
-from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span
+from daskgp.fit import panels as actions_flow
 from daskgp.kernels.weights import Weights
-from daskgp.krylov import residual_directions
-from daskgp.model import Block, Theta, add
-from daskgp.models.cagp import CaGP, Factored, Panel, PointSums, RowSums, functions
-from daskgp.scaling import identity
+from daskgp.models.actions.cagp import CaGP, Factored, Panel, PointSums, RowSums, functions
+from daskgp.models.actions.krylov import residual_directions
+from daskgp.models.scaling import identity
+from daskgp.models.values import Block, Theta, add
+from daskgp.runtime.executor import Executor, single_blas_thread
 from daskgp.testing import central_differences
 from tests import oracle
 

@@ -5,16 +5,17 @@ import sys
 import numpy as np
 import pytest
 
-from daskgp import backend, kernels
-from daskgp.flow.actions import ActionRounds
-from daskgp.flow.cluster import Executor
-from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span
+from daskgp import kernels
+from daskgp.arrays import backend
+from daskgp.data import Rows
+from daskgp.data.partition import Span
+from daskgp.fit.panels import ActionRounds
 from daskgp.kernels.weights import Weights
-from daskgp.model import Block, Theta, move
-from daskgp.models import cagp
-from daskgp.models.cagp import CaGP, Panel, functions
-from daskgp.scaling import identity
+from daskgp.models.actions import cagp
+from daskgp.models.actions.cagp import CaGP, Panel, functions
+from daskgp.models.scaling import identity
+from daskgp.models.values import Block, Theta, move
+from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
 from tests.maths import fakearray
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import kernels, likelihoods
-from daskgp.flow.cluster import single_blas_thread
 from daskgp.kernels import Kernel
-from daskgp.model import Block, Theta
-from daskgp.models.decoupled import (
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Theta
+from daskgp.models.variational.decoupled import (
     Bound,
     Decoupled,
     Draw,
@@ -23,7 +23,7 @@ from daskgp.models.decoupled import (
     with_covariance,
     with_mean,
 )
-from daskgp.models.sgpr import SGPR
+from daskgp.runtime.executor import single_blas_thread
 from daskgp.testing import central_differences
 from tests import oracle
 

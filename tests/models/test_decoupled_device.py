@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import special
 
-from daskgp import backend, kernels, likelihoods
-from daskgp.flow.cluster import Executor
-from daskgp.flow.steps import Steps
-from daskgp.flow.stream import Piece
-from daskgp.model import Block, Theta, move
-from daskgp.models.decoupled import Decoupled, Draw, Parameters
+from daskgp import kernels, likelihoods
+from daskgp.arrays import backend
+from daskgp.fit.minibatches import Piece
+from daskgp.fit.steps import Steps
+from daskgp.models.values import Block, Theta, move
+from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
+from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
 from tests.maths import fakearray
 

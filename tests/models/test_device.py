@@ -6,18 +6,20 @@ import sys
 import numpy as np
 import pytest
 
-from daskgp import backend, collapsed, kernels, sparsegrid
+from daskgp import kernels
+from daskgp.arrays import backend
 from daskgp.kernels import fused
-from daskgp.model import Block, Theta, move
-from daskgp.models import REGISTRY
-from daskgp.models.cagp import CaGP
-from daskgp.models.cggp import CGGP
-from daskgp.models.decoupled import Decoupled, Draw
+from daskgp.models import REGISTRY, collapsed
+from daskgp.models.actions.cagp import CaGP
+from daskgp.models.actions.cggp import CGGP
 from daskgp.models.exact import Exact
-from daskgp.models.lma import LMA
-from daskgp.models.opticom import OptiCom
-from daskgp.models.sgpr import SGPR
-from daskgp.models.ssgp import SparseSpectrum
+from daskgp.models.markov.lma import LMA
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.sparse.ssgp import SparseSpectrum
+from daskgp.models.values import Block, Theta, move
+from daskgp.models.variational.decoupled import Decoupled, Draw
 from tests.agree import assert_close
 from tests.maths import fakearray, fakecuda
 from tests.models import test_cagp_device as cagp
@@ -67,7 +69,7 @@ def blocks_of(dtype="float64", seed=0):
 
 def theta_of(model, kernel):
     inputs = {
-        OptiCom: lambda: sparsegrid.build(2, 2).points,
+        OptiCom: lambda: sparse_grid.build(2, 2).points,
         SparseSpectrum: lambda: np.random.default_rng(1).standard_normal((5, 2)),
         Exact: lambda: None,
     }

@@ -13,17 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import aggregation, kernels, testing
+from daskgp import kernels, testing
+from daskgp.data import Rows
+from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError
-from daskgp.flow.cluster import Executor
-from daskgp.flow.experts import Central, ExpertRounds
-from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span
-from daskgp.model import TILE_ROWS, Block, Shape, Theta
+from daskgp.fit.experts import Central, ExpertRounds
 from daskgp.models import ENSEMBLES
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.sparse_experts import SparseExperts
-from daskgp.scaling import identity
+from daskgp.models.experts import aggregation
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.scaling import identity
+from daskgp.models.values import TILE_ROWS, Block, Shape, Theta
+from daskgp.runtime.executor import Executor
 from tests import oracle
 
 NOISE, JITTER, SEED = 0.08, 1e-8, 5

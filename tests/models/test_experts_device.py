@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 from effective import effective
 
-from daskgp import ExpertsGP, backend, kernels, sparsegrid, testing
-from daskgp.flow.cluster import Executor
-from daskgp.flow.experts import ExpertRounds, Objectives
-from daskgp.flow.io import Rows
-from daskgp.flow.partition import Span
-from daskgp.model import Block, Theta, move
+from daskgp import ExpertsGP, kernels, testing
+from daskgp.arrays import backend
+from daskgp.data import Rows
+from daskgp.data.partition import Span
+from daskgp.fit.experts import ExpertRounds, Objectives
 from daskgp.models import ENSEMBLES
 from daskgp.models.exact import Exact
-from daskgp.models.opticom import OptiCom
-from daskgp.models.sgpr import SGPR
-from daskgp.scaling import identity
+from daskgp.models.scaling import identity
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Theta, move
+from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
 from tests.maths import fakearray
 
@@ -108,7 +110,7 @@ def test_ensembles(gpu, kind, chosen):
 @pytest.mark.parametrize("variance", ["linear", "paper"])
 def test_opticom(gpu, variance):
     model, block = OptiCom(2, variance=variance), Block(*problem())
-    theta = Theta(KERNEL, 0.1, sparsegrid.build(2, 2).points)
+    theta = Theta(KERNEL, 0.1, sparse_grid.build(2, 2).points)
     prepared = model.prepare(theta)
     total = model.local(prepared, block)
     found = model.local(move(prepared, "gpu"), move(block, "gpu"))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskgp import kernels, testing
-from daskgp.model import Block, Shape, Theta
 from daskgp.models.exact import Exact
-from daskgp.models.lma import LMA, markov_covariance
+from daskgp.models.markov.lma import LMA, markov_covariance
+from daskgp.models.values import Block, Shape, Theta
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.9), variance=1.4) + kernels.Linear(variance=0.3)

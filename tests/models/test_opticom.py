@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskgp import kernels, sparsegrid, testing
+from daskgp import kernels, testing
 from daskgp.errors import InputError, NumericalError
-from daskgp.flow.solved import Solved
-from daskgp.model import Block, Shape, Theta
-from daskgp.models.opticom import OptiCom
-from daskgp.models.sgpr import SGPR
-from daskgp.scaling import identity
+from daskgp.models.scaling import identity
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Shape, Theta
+from daskgp.predict.posterior import Solved
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.7), variance=1.4)
@@ -27,7 +28,7 @@ def problem(d=2, level=3, n=60, p=2, seed=0, noise=NOISE, kernel=None):
     X = rng.uniform(0, 1, (n, d))
     y = np.sin(5 * X @ np.ones((d, p)) + np.arange(p)) + 0.2 * rng.standard_normal((n, p))
     kernel = kernel or (KERNEL if d == 2 else kernels.Matern52(0.6, variance=1.4))
-    return X, y, Theta(kernel, noise, sparsegrid.build(d, level).points)
+    return X, y, Theta(kernel, noise, sparse_grid.build(d, level).points)
 
 
 def run(model, theta, X, y, T=None, want="covariance", pieces=1):
@@ -46,7 +47,7 @@ def algorithms(theta, level, X, y, T, jitter=1e-8):
     Matrix A, right side <f_l, f*>, means f_l at the rows and at T, kernel matrices of the grids
     with T, M_l, coefficients of the combination technique and the covariance of Algorithm 2.
     """
-    kernel, s, grid = theta.kernel, theta.noise_variance, sparsegrid.build(X.shape[1], level)
+    kernel, s, grid = theta.kernel, theta.noise_variance, sparse_grid.build(X.shape[1], level)
     K = kernel(grid.points)
     K = K + jitter * np.mean(np.diag(K)) * np.eye(len(K))
     Kx = kernel(grid.points, X)
@@ -207,7 +208,7 @@ def test_the_linear_variance_is_never_below_that_of_the_sparse_gp(
 
 def test_a_ridge_pulls_towards_the_combination_technique():
     X, y, theta = problem(2, 4)
-    plain = sparsegrid.build(2, 4).coefficients
+    plain = sparse_grid.build(2, 4).coefficients
     pulled = [run(OptiCom(4, ridge=r), theta, X, y)[0].coefficients for r in (0.0, 0.1, 1e9)]
     distances = [np.linalg.norm(c - plain) for c in pulled]
     assert distances[0] > distances[1] > 100 * distances[2]
@@ -217,14 +218,14 @@ def test_a_ridge_pulls_towards_the_combination_technique():
 def test_targets_of_zero_leave_the_combination_technique(weights):
     X, y, theta = problem()
     state, found = run(OptiCom(3, weights), theta, X, 0 * y)
-    np.testing.assert_array_equal(state.coefficients, sparsegrid.build(2, 3).coefficients)
+    np.testing.assert_array_equal(state.coefficients, sparse_grid.build(2, 3).coefficients)
     assert not found.mean.any()
 
 
 def test_grids_that_predict_alike_are_told(caplog):
     rng = np.random.default_rng(0)
     W, S, b = np.ones((3, 5, 1)), np.eye(5), rng.standard_normal((5, 1))
-    plain = sparsegrid.build(2, 2).coefficients
+    plain = sparse_grid.build(2, 2).coefficients
     with caplog.at_level(logging.WARNING, "daskgp"):
         found = OptiCom(2)._coefficients(W, S, b, 0.1, plain)
     np.testing.assert_allclose(found - plain, np.full(3, np.mean(found - plain)))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from daskgp import kernels, testing
 from daskgp.errors import NumericalError
-from daskgp.model import Block, Theta
 from daskgp.models import REGISTRY
 from daskgp.models.exact import Exact
-from daskgp.models.sgpr import SGPR
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Theta
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4) + kernels.Linear(variance=0.3)

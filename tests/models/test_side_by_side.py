@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from daskgp import backend, kernels
-from daskgp.model import Block, Theta, move
+from daskgp import kernels
+from daskgp.arrays import backend
 from daskgp.models.exact import Exact, Rows
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.lma import LMA
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.markov.lma import LMA
+from daskgp.models.values import Block, Theta, move
 from tests.agree import assert_close
 from tests.maths import fakearray
 

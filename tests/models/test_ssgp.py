@@ -13,8 +13,8 @@ from sklearn.base import clone
 import daskgp
 from daskgp import SparseSpectrumGP, kernels, testing
 from daskgp.errors import InputError, SettingError
-from daskgp.model import Block, Shape, Theta
-from daskgp.models.ssgp import SparseSpectrum, sample_spectrum
+from daskgp.models.sparse.ssgp import SparseSpectrum, sample_spectrum
+from daskgp.models.values import Block, Shape, Theta
 from tests import oracle
 
 KERNELS = {

@@ -52,13 +52,13 @@ from rich.table import Table
 
 import daskgp
 from daskgp import kernels, metrics
-from daskgp.flow import io, partition
-from daskgp.flow.actions import ActionRounds
-from daskgp.flow.cluster import Executor, single_blas_thread
+from daskgp.data import dataset_writer, partition, rows_of
+from daskgp.fit.panels import ActionRounds
 from daskgp.kernels.weights import Weights
-from daskgp.model import Theta
-from daskgp.models.cagp import CaGP
-from daskgp.scaling import identity
+from daskgp.models.actions.cagp import CaGP
+from daskgp.models.scaling import identity
+from daskgp.models.values import Theta
+from daskgp.runtime.executor import Executor, single_blas_thread
 
 PARTS = ("uci", "speed", "growth", "support")
 DATA = ("bike", "protein", "keggdirected", "kin40k", "pol", "elevators")
@@ -304,7 +304,7 @@ def make_problem(rows: int, features: int, actions: int) -> Problem:
 def with_daskgp(problem: Problem, block_rows: int | None) -> Callable[[], Found]:
     """Two rounds over blocks by the threads of this process."""
     (n, d), t = problem.X.shape, int(problem.owner[-1]) + 1
-    rows = io.rows_of(problem.X, problem.y, "", shared_memory=True)
+    rows = rows_of(problem.X, problem.y, "", shared_memory=True)
     spans = tuple(partition.blocks(n, rows.chunks, block_rows))
     theta = Theta(kernels.Matern32(lengthscale=(LENGTHSCALE,) * d), NOISE, None)
     acts = ActionRounds(
@@ -530,7 +530,7 @@ def speed_table(rows: Sequence[dict], n: int, actions: int, features: int) -> Ta
 def write(path: Path, rows: int, features: int) -> None:
     """A seeded dataset, written chunk by chunk."""
     names = tuple(f"x{j}" for j in range(features))
-    with io.dataset_writer(str(path), names, ("y",), CHUNK) as writer:
+    with dataset_writer(str(path), names, ("y",), CHUNK) as writer:
         for start in range(0, rows, CHUNK):
             rng = np.random.default_rng(start)
             X = rng.uniform(-2, 2, (min(CHUNK, rows - start), features))

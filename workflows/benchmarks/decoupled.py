@@ -67,8 +67,9 @@ from sgpr import problem
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 import daskgp
-from daskgp import kernels, metrics, selection
-from daskgp.flow import io
+from daskgp import kernels, metrics
+from daskgp.data import dataset_writer
+from daskgp.models.sparse import selection
 
 PARTS = ("data", "speed", "growth", "reading", "likelihoods")
 SETS = ("kin40k", "protein", "keggdirected", "ghcn")
@@ -331,7 +332,7 @@ def prepare_ghcn(folder: Path, options: dict[str, Any]) -> None:
     y = (y - y[:rows].mean()) / y[:rows].std()
     order = np.argsort(day[:rows], kind="stable") if options["by_day"] else np.arange(rows)
     store, chunk = str(folder / "train.zarr"), options["chunk"]
-    with io.dataset_writer(store, names, ("tmax",), chunk) as writer:
+    with dataset_writer(store, names, ("tmax",), chunk) as writer:
         for start in range(0, rows, chunk):
             few = order[start : start + chunk]
             writer.append(X[few], y[few])
@@ -709,7 +710,7 @@ READERS: dict[str, Method] = {
 def write(path: Path, rows: int, features: int, chunk: int) -> None:
     """A seeded dataset, written chunk by chunk."""
     names = tuple(f"x{j}" for j in range(features))
-    with io.dataset_writer(str(path), names, ("y",), chunk) as writer:
+    with dataset_writer(str(path), names, ("y",), chunk) as writer:
         for start in range(0, rows, chunk):
             rng = np.random.default_rng(start)
             X = rng.standard_normal((min(chunk, rows - start), features))

@@ -51,9 +51,8 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import ExpertsGP, kernels, plot
-from daskgp.flow import io
-from daskgp.flow.cluster import single_blas_thread
+from daskgp import ExpertsGP, data, kernels, plot
+from daskgp.runtime.executor import single_blas_thread
 
 PARTS = ("ackley", "recovery", "uci", "speed")
 TRUTH = {"lengthscale[0]": 0.3, "lengthscale[1]": 1.3, "variance": 0.04, "noise_variance": 0.01}
@@ -158,7 +157,7 @@ def draw_recovery_figure(rows: Sequence[dict], count: int, path: Path) -> None:
 def write_rows(path: Path, rows: int, chunk: int) -> None:
     """A seeded dataset, written chunk by chunk."""
     names = tuple(f"x{j}" for j in range(SPEED_FEATURES))
-    with io.dataset_writer(str(path), names, ("y",), chunk) as writer:
+    with data.dataset_writer(str(path), names, ("y",), chunk) as writer:
         for start in range(0, rows, chunk):
             rng = np.random.default_rng(start)
             X = rng.uniform(-2, 2, (min(chunk, rows - start), SPEED_FEATURES))

@@ -31,20 +31,23 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from daskgp import backend, kernels, likelihoods, projection, sparsegrid
+from daskgp import kernels, likelihoods
+from daskgp.arrays import backend
 from daskgp.errors import DaskgpError
 from daskgp.kernels.weights import Weights
-from daskgp.model import Block, Theta, move
-from daskgp.models import cagp
-from daskgp.models.cagp import CaGP, Panel
-from daskgp.models.decoupled import Decoupled, Draw, Parameters
+from daskgp.models.actions import cagp
+from daskgp.models.actions.cagp import CaGP, Panel
 from daskgp.models.exact import Exact, Rows
-from daskgp.models.exact_experts import ExactExperts
-from daskgp.models.lma import LMA
-from daskgp.models.opticom import OptiCom
-from daskgp.models.sgpr import SGPR
-from daskgp.models.sparse_experts import SparseExperts
-from daskgp.models.ssgp import SparseSpectrum
+from daskgp.models.experts import inner_products
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.markov.lma import LMA
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.sparse.ssgp import SparseSpectrum
+from daskgp.models.values import Block, Theta, move
+from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
 """Largest relative difference from NumPy in float64, by the type of the rows."""
@@ -172,7 +175,7 @@ def reduced(model: Any, inputs: int) -> Callable[[Machine, str], list]:
     def found(machine: Machine, dtype: str) -> list:
         theta, blocks = theta_of(machine, inputs, FEATURES), checked_blocks(machine, dtype)
         if isinstance(model, OptiCom):
-            points = sparsegrid.build(FEATURES, model.level).points
+            points = sparse_grid.build(FEATURES, model.level).points
             theta = Theta(theta.kernel, NOISE, machine.xp.asarray(points))
         prepared = model.prepare(theta)
         reach = getattr(model, "markov_order", 0)
@@ -209,10 +212,10 @@ def combined(model: Any, inputs: int) -> Callable[[Machine, str], list]:
             weights = [machine.xp.asarray(e.weights) for e in each]
             functions = list(zip([block.X for block in blocks], weights, strict=True))
             sums = [
-                projection.cross_sums(theta.kernel, block, alpha, i, functions, len(blocks))
+                inner_products.cross_sums(theta.kernel, block, alpha, i, functions, len(blocks))
                 for i, (block, (_, alpha)) in enumerate(zip(blocks, functions, strict=True))
             ]
-            cross = reduce(projection.combine, sums)
+            cross = reduce(inner_products.combine, sums)
         host = move(prepared, "cpu")
         state = move(model.solve(host, each, cross), machine.device)
         read = Held(model, theta, state, blocks) if model.keeps_rows else None

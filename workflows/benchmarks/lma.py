@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import lapack
 
-from daskgp import kernels, ordering
-from daskgp.flow import io
-from daskgp.flow.cluster import single_blas_thread
-from daskgp.model import Block, Theta
-from daskgp.models.lma import LMA
+from daskgp import data, kernels
+from daskgp.data.blocks import ordering
+from daskgp.models.markov.lma import LMA
+from daskgp.models.values import Block, Theta
+from daskgp.runtime.executor import single_blas_thread
 
 CHUNK = 65_536
 NOISE = 0.1
@@ -161,13 +161,13 @@ def write(folder: Path, rows: int) -> None:
 
     Places with the same blocks near them share a factor, which is made once in each chunk.
     """
-    with io.dataset_writer(str(folder / "train.zarr"), ("a", "b"), ("y",), CHUNK) as writer:
+    with data.dataset_writer(str(folder / "train.zarr"), ("a", "b"), ("y",), CHUNK) as writer:
         for start in range(0, rows, CHUNK):
             X = np.random.default_rng(start + 1).uniform(0, 1, (min(CHUNK, rows - start), 2))
             writer.append(X, field(X, start + 2))
     places = np.random.default_rng(1).uniform(0, 1, (max(1, rows // 10), 2))
     places = places[np.argsort(ordering.hilbert_keys(places.T, 31))]
-    with io.dataset_writer(str(folder / "places.zarr"), ("a", "b"), (), PLACES_CHUNK) as writer:
+    with data.dataset_writer(str(folder / "places.zarr"), ("a", "b"), (), PLACES_CHUNK) as writer:
         writer.append(places)
 
 

@@ -29,11 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import kernels, metrics, plot, sparsegrid
-from daskgp.flow.cluster import single_blas_thread
-from daskgp.model import Block, Theta
-from daskgp.models.opticom import OptiCom
-from daskgp.models.sgpr import SGPR
+from daskgp import kernels, metrics, plot
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Block, Theta
+from daskgp.runtime.executor import single_blas_thread
 
 SIZES = ((2, 4), (2, 6), (3, 4), (3, 5), (4, 4), (6, 3))
 """Features and level."""
@@ -88,14 +89,14 @@ def measure_level(
     level: int, lengthscales: tuple[float, ...], noise: float, data: list[tuple[Block, Block]]
 ) -> dict[str, Any]:
     """One level: means over lengthscales and draws, and the spread over lengthscales."""
-    Z = sparsegrid.build(2, level).points
+    Z = sparse_grid.build(2, level).points
     each = [
         [measure(Theta(kernels.Matern32(ell), noise**2, Z), level, *pair) for pair in data]
         for ell in lengthscales
     ]
     runs = [run for row in each for run in row]
     row: dict[str, Any] = {"level": level, "points": len(Z)}
-    row["grids"] = len(sparsegrid.multi_indices(2, level))
+    row["grids"] = len(sparse_grid.multi_indices(2, level))
     for key in runs[0]:
         row[key] = float(np.mean([run[key] for run in runs]))
     row["right_sides"] = max(run["right_sides"] for run in runs)

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp.flow import io
+from daskgp import data
 
 FEATURES, CHUNK, PLACES = 4, 8_192, 4_096
 FEW = {"inducing": "random"}
@@ -84,7 +84,7 @@ def peak() -> int:
 def write(path: Path, rows: int) -> None:
     """A seeded dataset."""
     names = tuple(f"x{j}" for j in range(FEATURES))
-    with io.dataset_writer(str(path), names, ("y",), CHUNK) as writer:
+    with data.dataset_writer(str(path), names, ("y",), CHUNK) as writer:
         for start in range(0, rows, CHUNK):
             rng = np.random.default_rng(start)
             X = rng.uniform(-2, 2, (min(CHUNK, rows - start), FEATURES))
@@ -121,7 +121,7 @@ def seconds_of(estimator: daskgp.GaussianProcess, whole: float) -> float:
 def predict(estimator: daskgp.GaussianProcess, folder: str) -> None:
     """Predict the places of a store: means and variances where there are any."""
     if isinstance(estimator, daskgp.CGGP):
-        estimator.predict(io.open_inputs(f"{folder}/test.zarr")).compute()
+        estimator.predict(data.open_inputs(f"{folder}/test.zarr")).compute()
         return
     estimator.predict_store(f"{folder}/test.zarr", f"{folder}/predictions.zarr")
 

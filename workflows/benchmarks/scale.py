@@ -24,12 +24,13 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import kernels
-from daskgp.flow import io, partition, rounds
-from daskgp.flow.cluster import Executor, single_blas_thread
-from daskgp.model import Theta
-from daskgp.models.sgpr import SGPR
-from daskgp.scaling import identity
+from daskgp import data, kernels
+from daskgp.data import partition
+from daskgp.fit import rounds
+from daskgp.models.scaling import identity
+from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import Theta
+from daskgp.runtime.executor import Executor, single_blas_thread
 
 FEATURES = 3
 CHUNK = 32_768
@@ -38,7 +39,7 @@ CHUNK = 32_768
 def write(path: Path, rows: int) -> None:
     """A seeded dataset, written chunk by chunk."""
     names = tuple(f"x{j}" for j in range(FEATURES))
-    with io.dataset_writer(str(path), names, ("y",), CHUNK) as writer:
+    with data.dataset_writer(str(path), names, ("y",), CHUNK) as writer:
         for start in range(0, rows, CHUNK):
             rng = np.random.default_rng(start)
             X = rng.uniform(-2, 2, (min(CHUNK, rows - start), FEATURES))
@@ -48,7 +49,7 @@ def write(path: Path, rows: int) -> None:
 def stage_of(path: Path, executor: Executor) -> tuple[rounds.Rounds, Theta]:
     """Rounds over a dataset store, and hyper-parameters."""
     X, y = daskgp.open_dataset(str(path))
-    rows = io.rows_of(X, y, "", shared_memory=True)
+    rows = data.rows_of(X, y, "", shared_memory=True)
     windows = partition.alone(partition.blocks(len(rows), rows.chunks))
     return rounds.Rounds(SGPR(), rows, windows, identity(FEATURES, 1), executor), _theta()
 

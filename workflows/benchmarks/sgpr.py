@@ -51,14 +51,15 @@ def gemm_rate(size: int = 4096) -> float:
 
 def with_daskgp(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> Callable[[], float]:
     """Two rounds over blocks by the threads of this process."""
-    from daskgp import kernels
-    from daskgp.flow import io, partition, rounds
-    from daskgp.flow.cluster import Executor
-    from daskgp.model import Theta
-    from daskgp.models.sgpr import SGPR
-    from daskgp.scaling import identity
+    from daskgp import data, kernels
+    from daskgp.data import partition
+    from daskgp.fit import rounds
+    from daskgp.models.scaling import identity
+    from daskgp.models.sparse.sgpr import SGPR
+    from daskgp.models.values import Theta
+    from daskgp.runtime.executor import Executor
 
-    rows = io.rows_of(X, y, "", shared_memory=True)
+    rows = data.rows_of(X, y, "", shared_memory=True)
     windows = partition.alone(partition.blocks(len(rows), rows.chunks))
     kernel = kernels.Matern32(lengthscale=(LENGTHSCALE,) * X.shape[1])
     stage = rounds.Rounds(

@@ -30,7 +30,8 @@ import psutil
 from distributed import Client
 
 import daskgp
-from daskgp.flow import io, lasting
+from daskgp.data import dataset_writer
+from daskgp.runtime import preload
 
 FEATURES, CHUNK = 3, 2_000
 SETTLED = 10
@@ -43,7 +44,7 @@ WORKERS, TASKS = (1, 2, 4), 32
 def write(path: Path, rows: int, chunk: int) -> str:
     """A seeded dataset; its path as text."""
     names = [f"x{j}" for j in range(FEATURES)]
-    with io.dataset_writer(str(path), names, ("y",), chunk) as writer:
+    with dataset_writer(str(path), names, ("y",), chunk) as writer:
         for start in range(0, rows, chunk):
             rng = np.random.default_rng(start)
             X = rng.uniform(-2, 2, (min(chunk, rows - start), FEATURES))
@@ -64,7 +65,7 @@ def apart(folder: Path, number: int) -> Iterator[dict[str, int]]:
     note = folder / "scheduler.json"
     note.unlink(missing_ok=True)  # that of an earlier scheduler
     own = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(note))
-    lasts = ("--preload", "daskgp.flow.lasting")
+    lasts = ("--preload", "daskgp.runtime.preload")
     with started("scheduler", *own, *lasts) as pid:
         with Client(scheduler_file=str(note), timeout=60, set_as_default=False) as client:
             address = client.scheduler.address
@@ -81,7 +82,7 @@ def started(*words: str) -> Iterator[int]:
         [sys.executable, "-m", "dask", *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, **lasting.environment()},
+        env={**os.environ, **preload.environment()},
     ) as process:
         try:
             yield process.pid

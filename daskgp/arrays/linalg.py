@@ -1,0 +1,568 @@
+"""Cholesky factors and triangular solves; names say the formula.
+
+A kernel tile K is (rows, m) in C order and is worked on by rows, so BLAS sees K' in Fortran
+order and every product and solve here happens in place.  On the host this is SciPy's BLAS and
+LAPACK; any other array module takes the generic path through its own ``linalg``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from daskgp.arrays import backend
+from daskgp.arrays.backend import is_numpy, namespace, number
+from daskgp.errors import InputError, NumericalError
+from daskgp.typing import Array
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_JITTER = 1e-4
+_SMALLEST_JITTER = 1e-10
+_WIDE = 256  # columns of a triangle multiplied at a time
+_BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks stay in cache
+
+
+def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[Array, float]:
+    """The factor L of L L' = A + jitter mean(diag A) I, and the jitter it took.
+
+    Parameters
+    ----------
+    A : (m, m) array
+        Symmetric, both triangles filled; float32 or float64.
+    jitter : float, default 1e-8
+        Relative to the mean of the diagonal.  Where the factorisation fails it is raised
+        tenfold (from 1e-10 if 0) up to 1e-4, with a logged warning.
+    overwrite : bool, default False
+        Allow L to take A's memory.
+
+    Returns
+    -------
+    L : (m, m) array
+        Lower triangular, C order, zeros above the diagonal.
+    jitter : float
+        The jitter used, relative to the mean of the diagonal.
+
+    Raises
+    ------
+    NumericalError
+        If A holds NaN or infinity, or is not positive definite with a jitter of 1e-4.
+
+    Examples
+    --------
+    >>> L, used = cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]), jitter=0.0)
+    >>> L
+    array([[2., 0.],
+           [1., 1.]])
+    """
+    xp = namespace(A)
+    m = _square(A, "A")
+    mean = number(xp.diagonal(A).mean()) if m else 0.0
+    if not np.isfinite(mean):
+        raise NumericalError(
+            f"the {m} x {m} matrix to factor has a diagonal of mean {mean}: "
+            "look for NaN or infinity in the inputs and hyper-parameters"
+        )
+    factor = _host_factor if is_numpy(xp) else _device_factor
+    scratch = _scratch(A, overwrite)
+    tried = jitter
+    while True:
+        L = factor(scratch, A, tried * mean)
+        if L is not None:
+            break
+        following = max(10 * tried, _SMALLEST_JITTER)
+        if following > 1.0001 * _LARGEST_JITTER:
+            raise NumericalError(
+                f"the {m} x {m} matrix is not positive definite even with {tried:.0e} of its mean "
+                f"diagonal ({mean:.3g}) added: look for NaN, or raise the noise variance or jitter"
+            )
+        tried = following
+    if tried != jitter:
+        logger.warning(
+            "a %d x %d matrix needed jitter %.0e of its mean diagonal (asked for: %.0e)",
+            m, m, tried, jitter,
+        )  # fmt: skip
+    return L, tried
+
+
+def _scratch(A: Array, overwrite: bool) -> Array:
+    """Where the factor is built: A itself if it may be used so."""
+    xp = namespace(A)
+    if not is_numpy(xp):
+        return A
+    dtype = np.float32 if A.dtype == np.float32 else np.float64
+    usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
+    return A if usable else np.array(A, dtype=dtype, order="C")
+
+
+def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray | None:
+    """Factor ``scratch`` in place; on failure put it back as it was and return None."""
+    diagonal = np.einsum("ii->i", scratch)
+    before = diagonal.copy()
+    diagonal += added
+    potrf = _lapack("potrf", scratch)
+    # scratch.T is Fortran ordered, its upper triangle is our lower one
+    factor, info = potrf(scratch.T, lower=0, clean=0, overwrite_a=1)
+    if not np.may_share_memory(factor, scratch):
+        scratch[...] = factor.T
+    if info == 0 and np.isfinite(diagonal).all():
+        _clear_upper(scratch)
+        return scratch
+    _mirror(scratch.T)  # LAPACK left the strict upper triangle alone
+    diagonal[...] = before
+    return None
+
+
+def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
+    if not A.size:
+        return A
+    xp = namespace(A)
+    scratch, at = A.copy(), xp.arange(len(A))
+    scratch[at, at] += added
+    try:
+        L = backend.cholesky(xp)(scratch)
+    except np.linalg.LinAlgError:
+        return None
+    return L if number(xp.isfinite(xp.diagonal(L)).all()) else None
+
+
+def _clear_upper(A: np.ndarray) -> None:
+    for i in range(0, len(A), _BLOCK):
+        stop = min(i + _BLOCK, len(A))
+        A[i:stop, stop:] = 0
+        corner = A[i:stop, i:stop]
+        np.copyto(corner, 0, where=_above(stop - i))
+
+
+def _mirror(A: np.ndarray) -> None:
+    """Copy the strict lower triangle to the upper one, block by block."""
+    for i in range(0, len(A), _BLOCK):
+        stop = min(i + _BLOCK, len(A))
+        for j in range(0, i, _BLOCK):
+            A[j : j + _BLOCK, i:stop] = A[i:stop, j : j + _BLOCK].T
+        corner = A[i:stop, i:stop]
+        np.copyto(corner, corner.T.copy(), where=_above(stop - i))
+
+
+@functools.cache
+def _above(m: int) -> np.ndarray:
+    """Which entries (m, m) are above the diagonal; for the orders of blocks."""
+    return ~np.tri(m, dtype=bool)
+
+
+def solve_lower(L: Array, B: Array) -> Array:
+    """L^-1 B, for L (m, m) lower triangular and B (m,) or (m, p)."""
+    return _solve(L, B, transpose=False)
+
+
+def solve_lower_t(L: Array, B: Array) -> Array:
+    """L^-T B, for L (m, m) lower triangular and B (m,) or (m, p)."""
+    return _solve(L, B, transpose=True)
+
+
+def _solve(L: Array, B: Array, transpose: bool) -> Array:
+    xp = namespace(L, B)
+    m = _square(L, "L")
+    if B.shape[0] != m:
+        raise InputError(f"B has {B.shape[0]} rows, the factor has {m}: they must agree")
+    if not is_numpy(xp):
+        return _device_solve(L, B, trans=int(transpose))
+    dtype = _common(L, B)
+    X = np.array(B, dtype=dtype, order="C")
+    # L X = B is X' L' = B', and X' is Fortran ordered
+    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, X.size // max(m, 1)), transpose)
+    return X
+
+
+def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -> Array:
+    """L^-1 B, or L^-T B; cuBLAS wants one type and an entry."""
+    xp = namespace(L, B)
+    dtype = _common(L, B)
+    if not B.size:
+        return B.astype(dtype)
+    L, B = L.astype(dtype, copy=False), B.astype(dtype, copy=False)
+    solve = backend.solve_triangular(xp)
+    return solve(L, B, trans=trans, lower=True, overwrite_b=overwrite)
+
+
+def whiten_rows(
+    L: Array, K: Array, overwrite: bool = False, inverses: list[Array] | None = None
+) -> Array:
+    """K L^-T: each row k of K (n, m) becomes L^-1 k.
+
+    Parameters
+    ----------
+    L : (m, m) array
+        Lower triangular.
+    K : (n, m) array
+        Rows to whiten.
+    overwrite : bool, default False
+        Work in K's memory where its layout allows.
+    inverses : list of arrays, optional
+        ``diagonal_inverses(L)``, where many tiles share L.
+    """
+    xp = namespace(L, K)
+    m = _square(L, "L")
+    if K.ndim != 2 or K.shape[1] != m:
+        raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
+    if not is_numpy(xp):
+        return _device_solve(L, K.T, overwrite=overwrite).T
+    dtype = _common(L, K)
+    L = L.astype(dtype, copy=False)
+    usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
+    A = K if usable else np.array(K, dtype=dtype, order="C")
+    _substitute_rows(L, A, diagonal_inverses(L) if inverses is None else inverses)
+    return A
+
+
+def unwhiten_rows(
+    L: Array, A: Array, overwrite: bool = False, inverses: list[Array] | None = None
+) -> Array:
+    """A L^-1: each row a of A (n, m) becomes L^-T a.  Arguments as in ``whiten_rows``."""
+    xp = namespace(L, A)
+    m = _square(L, "L")
+    if A.ndim != 2 or A.shape[1] != m:
+        raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
+    if not is_numpy(xp):
+        return _device_solve(L, A.T, 1, overwrite).T
+    dtype = _common(L, A)
+    L = L.astype(dtype, copy=False)
+    usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
+    X = A if usable else np.array(A, dtype=dtype, order="C")
+    _substitute_rows_back(L, X, diagonal_inverses(L) if inverses is None else inverses)
+    return X
+
+
+def diagonal_inverses(L: Array) -> list[Array]:
+    """Transposed inverses of L's diagonal blocks, for ``whiten_rows``; empty off the host."""
+    if not is_numpy(namespace(L)):
+        return []
+    trtri = _lapack("trtri", L)
+    found = []
+    for j in range(0, len(L), _BLOCK):
+        inverse, info = trtri(L[j : j + _BLOCK, j : j + _BLOCK], lower=1)
+        if info:
+            raise NumericalError(f"the factor has a zero at diagonal entry {j + info - 1}")
+        np.copyto(inverse, 0, where=_above(len(inverse)))
+        found.append(np.ascontiguousarray(inverse.T))
+    return found
+
+
+def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
+    """Forward substitution by column blocks: nearly all of it is matrix products.
+
+    As fast as trsm, and NumPy's products let other threads run while SciPy's trsm does not.
+    """
+    held = np.empty((len(A), min(_BLOCK, len(L))), A.dtype)
+    for inverse, j in zip(inverses, range(0, len(L), _BLOCK), strict=True):
+        block = A[:, j : j + _BLOCK]
+        part = held[:, : block.shape[1]]
+        np.matmul(A[:, :j], L[j : j + _BLOCK, :j].T, out=part)
+        np.subtract(block, part, out=part)
+        np.matmul(part, inverse, out=block)
+
+
+def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
+    """Backward substitution by column blocks, from the last to the first."""
+    held = np.empty((len(A), min(_BLOCK, len(L))), A.dtype)
+    starts = range(0, len(L), _BLOCK)
+    for inverse, j in reversed(list(zip(inverses, starts, strict=True))):
+        stop = j + len(inverse)
+        block = A[:, j:stop]
+        part = held[:, : stop - j]
+        np.matmul(A[:, stop:], L[stop:, j:stop], out=part)
+        np.subtract(block, part, out=part)
+        np.matmul(part, inverse.T, out=block)
+
+
+def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
+    """Solve with L (or L' if ``flip``) on the columns of C-ordered X."""
+    if not X.size:
+        return
+    trsm = get_blas_funcs(("trsm",), (L, X))[0]
+    if L.flags.f_contiguous and not L.flags.c_contiguous:
+        a, lower, trans = L, 1, flip
+    else:  # L' is Fortran ordered and upper triangular
+        a, lower, trans = np.ascontiguousarray(L).T, 0, not flip
+    # X' op(L)' = B'
+    solved = trsm(1.0, a, X.T, side=1, lower=lower, trans_a=int(not trans), overwrite_b=1)
+    if not np.may_share_memory(solved, X):
+        X[...] = solved.T
+
+
+def cholesky_stack(A: Array) -> Array:
+    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on.
+
+    A stack of one matrix, here and below, is left to the routines for large ones.
+    """
+    xp = namespace(A)
+    if len(A) == 1:
+        return cholesky(A[0], jitter=0.0)[0][None]
+    if is_numpy(xp) or not A.size:
+        return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
+    try:
+        L = backend.cholesky(xp)(A)
+    except np.linalg.LinAlgError:
+        L = None
+    if L is not None and number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
+        return L
+    return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
+
+
+def whiten_stack(L: Array, K: Array, overwrite: bool = False) -> Array:
+    """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
+
+    By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
+    device busy, triangular solves of small matrices do not.
+    """
+    xp, m = namespace(L, K), L.shape[-1]
+    if len(L) == 1:
+        return whiten_rows(L[0], K[0], overwrite)[None]
+    A = K.astype(_common(L, K), copy=not overwrite)
+    for j in range(0, m, _BLOCK):
+        stop = min(j + _BLOCK, m)
+        block = A[:, :, j:stop]
+        if j:
+            block = block - xp.matmul(A[:, :, :j], L[:, j:stop, :j].transpose(0, 2, 1))
+        inverse = _inverse_triangles(L[:, j:stop, j:stop])
+        A[:, :, j:stop] = xp.matmul(block, inverse.transpose(0, 2, 1))
+    return A
+
+
+def unwhiten_stack(L: Array, A: Array, overwrite: bool = False) -> Array:
+    """A_i L_i^-1 of stacked factors (g, m, m) and rows (g, n, m), as ``whiten_stack``."""
+    xp, m = namespace(L, A), L.shape[-1]
+    if len(L) == 1:
+        return unwhiten_rows(L[0], A[0], overwrite)[None]
+    X = A.astype(_common(L, A), copy=not overwrite)
+    for j in reversed(range(0, m, _BLOCK)):
+        stop = min(j + _BLOCK, m)
+        block = X[:, :, j:stop]
+        if stop < m:
+            block = block - xp.matmul(X[:, :, stop:], L[:, stop:, j:stop])
+        X[:, :, j:stop] = xp.matmul(block, _inverse_triangles(L[:, j:stop, j:stop]))
+    return X
+
+
+def inverse_stack(L: Array) -> Array:
+    """(L_i L_i')^-1 of stacked factors (g, m, m)."""
+    xp, m = namespace(L), L.shape[-1]
+    if len(L) == 1:
+        return inverse_from_factor(L[0])[None]
+    eye = xp.broadcast_to(xp.eye(m, dtype=_common(L)), L.shape)
+    half = whiten_stack(L, eye)  # L^-T
+    return xp.matmul(half, half.transpose(0, 2, 1))
+
+
+def logdet_stack(L: Array) -> Array:
+    """Logarithms (g,) of |L_i L_i'| of stacked factors (g, m, m)."""
+    xp = namespace(L)
+    return 2.0 * xp.log(xp.diagonal(L, 0, 1, 2).astype(np.float64)).sum(axis=1)
+
+
+def _inverse_triangles(L: Array) -> Array:
+    """Inverses of stacked lower triangles (g, m, m), of blocks twice as large in each round.
+
+    The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
+    """
+    xp, m = namespace(L), L.shape[-1]
+    found, at = xp.zeros_like(L), xp.arange(m)
+    found[:, at, at] = 1.0 / L[:, at, at]
+    half = 1
+    while half < m:
+        for left in ([*range(0, m - 2 * half + 1, 2 * half)], [m - m % (2 * half)]):
+            low = min(half, m - left[0] - half) if left else 0  # the last one may be cut off
+            if low <= 0:
+                continue
+            first = xp.asarray(np.add.outer(left, np.arange(half)))
+            second = xp.asarray(np.add.outer(left, np.arange(half, half + low)))
+            A = found[:, first[:, :, None], first[:, None, :]]
+            C = L[:, second[:, :, None], first[:, None, :]]
+            B = found[:, second[:, :, None], second[:, None, :]]
+            found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
+        half *= 2
+    return found
+
+
+def product(A: Array, B: Array, out: Array) -> Array:
+    """A B in ``out``, of their common type and of any strides: CuPy's products want it whole."""
+    xp = namespace(A, B, out)
+    if is_numpy(xp) or out.flags.c_contiguous:
+        xp.matmul(A, B, out=out)
+    else:
+        out[...] = xp.matmul(A, B)
+    return out
+
+
+def times_lower(A: Array, L: Array) -> Array:
+    """A L (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
+    xp = namespace(L, A)
+    m = _square(L, "L")
+    if not is_numpy(xp):
+        return A @ L
+    found = np.empty((len(A), m), np.result_type(A, L))
+    for j in range(0, m, _WIDE):
+        np.matmul(A[:, j:], L[j:, j : j + _WIDE], out=found[:, j : j + _WIDE])
+    return found
+
+
+def times_lower_t(A: Array, L: Array) -> Array:
+    """A L' (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
+    xp = namespace(L, A)
+    m = _square(L, "L")
+    if not is_numpy(xp):
+        return A @ L.T
+    found = np.empty((len(A), m), np.result_type(A, L))
+    for j in range(0, m, _WIDE):
+        stop = j + _WIDE
+        np.matmul(A[:, :stop], L[j:stop, :stop].T, out=found[:, j:stop])
+    return found
+
+
+def lower_times_lower(A: Array, B: Array) -> Array:
+    """A B (m, m) for lower triangular A and B."""
+    xp, m = namespace(A, B), _square(A, "A")
+    if not is_numpy(xp):
+        return xp.tril(A @ B)
+    found = np.zeros((m, m), np.result_type(A, B))
+    for i in range(0, m, _WIDE):
+        rows = slice(i, min(i + _WIDE, m))
+        for j in range(0, rows.stop, _WIDE):
+            own = slice(j, j + _WIDE)
+            np.matmul(A[rows, j : rows.stop], B[j : rows.stop, own], out=found[rows, own])
+    return found
+
+
+def lower_of_columns(A: Array, B: Array) -> Array:
+    """Lower triangle of A' B (m, m), for A and B (n, m); zeros above it."""
+    xp, m = namespace(A, B), A.shape[1]
+    if not is_numpy(xp):
+        return xp.tril(A.T @ B)
+    found = np.zeros((m, m), np.result_type(A, B))
+    for i in range(0, m, _WIDE):
+        stop = min(i + _WIDE, m)
+        np.matmul(A[:, i:stop].T, B[:, :stop], out=found[i:stop, :stop])
+        corner = found[i:stop, i:stop]
+        np.copyto(corner, 0, where=_above(stop - i))
+    return found
+
+
+def lower_t_times(L: Array, A: Array) -> Array:
+    """L' A (m, n) for L (m, m) lower triangular."""
+    xp, m = namespace(L, A), _square(L, "L")
+    if not is_numpy(xp):
+        return L.T @ A
+    found = np.empty((m, A.shape[1]), np.result_type(L, A))
+    for i in range(0, m, _WIDE):
+        np.matmul(L[i:, i : i + _WIDE].T, A[i:], out=found[i : i + _WIDE])
+    return found
+
+
+def inverse_lower(L: Array) -> Array:
+    """L^-1 (m, m), lower triangular, in C order."""
+    xp, m = namespace(L), _square(L, "L")
+    if not is_numpy(xp):
+        return _device_solve(L, xp.eye(m, dtype=L.dtype))
+    if not m:
+        return np.array(L)
+    found = np.array(L, dtype=_common(L), order="C")
+    inverse, info = _lapack("trtri", found)(found.T, lower=0, overwrite_c=1)
+    if info:
+        raise NumericalError(f"the factor has a zero at diagonal entry {info - 1}")
+    return inverse.T
+
+
+def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
+    """S += A'A in place; only the lower triangle of the result is promised; returns S.
+
+    Parameters
+    ----------
+    S : (m, m) array
+        Running sum; nothing is said of what is above its diagonal afterwards.
+    A : (n, m) array
+        Rows.  A float32 A with a float64 S is multiplied in float32 and added in float64.
+    work : (m, m) array, optional
+        Memory for the product, of A's dtype, where many tiles are added.
+    """
+    xp = namespace(S, A)
+    m = _square(S, "S")
+    if A.ndim != 2 or A.shape[1] != m:
+        raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
+    # NumPy takes syrk for A'A, and lets other threads run while SciPy's does not
+    S += A.T @ A if work is None else xp.matmul(A.T, A, out=work)
+    return S
+
+
+def row_squares(A: Array) -> Array:
+    """Squared norms (n,) of the rows of A (n, m)."""
+    found: Array = namespace(A).einsum("ij,ij->i", A, A)
+    return found
+
+
+def symmetrize(S: Array) -> Array:
+    """Copy the lower triangle of S (m, m) to the upper one, in place; returns S."""
+    xp = namespace(S)
+    _square(S, "S")
+    if is_numpy(xp):
+        _mirror(S)
+    else:
+        S[...] = xp.tril(S) + xp.tril(S, -1).T
+    return S
+
+
+def logdet_factor(L: Array) -> float:
+    """Logarithm of |L L'|, that is 2 sum log diag L.
+
+    Examples
+    --------
+    >>> logdet_factor(np.diag([1.0, np.e]))
+    2.0
+    """
+    xp = namespace(L)
+    return 2.0 * number(xp.log(xp.diagonal(L).astype(np.float64)).sum())
+
+
+def inverse_from_factor(L: Array) -> Array:
+    """(L L')^-1, both triangles, from the lower triangular factor L (m, m)."""
+    xp = namespace(L)
+    m = _square(L, "L")
+    if not is_numpy(xp):
+        half = _device_solve(L, xp.eye(m, dtype=L.dtype))
+        return half.T @ half
+    if not m:
+        return np.array(L)
+    inverse = np.array(L, dtype=_common(L), order="C")
+    potri = _lapack("potri", inverse)
+    result, info = potri(inverse.T, lower=0, overwrite_c=1)
+    if info:
+        raise NumericalError(
+            f"the {m} x {m} factor has a zero at diagonal entry {info - 1}: it has no inverse"
+        )
+    return symmetrize(result.T)
+
+
+def between_inverses(L: Array, M: Array) -> Array:
+    """L^-T M L^-1 for symmetric M (m, m)."""
+    half = solve_lower_t(L, M)
+    found = solve_lower_t(L, half.T)
+    return 0.5 * (found + found.T)
+
+
+def _lapack(name: str, A: np.ndarray) -> Any:
+    """The LAPACK routine for the array's dtype."""
+    return get_lapack_funcs(name, (A,))
+
+
+def _common(*arrays: np.ndarray) -> Any:
+    """float32 if all arrays are, else float64."""
+    return np.float32 if all(a.dtype == np.float32 for a in arrays) else np.float64
+
+
+def _square(A: Array, name: str) -> int:
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise InputError(f"{name} has shape {A.shape}: a square matrix is needed")
+    return A.shape[0]

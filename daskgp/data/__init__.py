@@ -1,0 +1,43 @@
+"""The only door to zarr and xarray: datasets, labelled grids, model and prediction stores."""
+
+from daskgp.data import moments
+from daskgp.data.lazy import behind
+from daskgp.data.reading import all_of
+from daskgp.data.rows import (
+    Rows,
+    column_names,
+    dataset_arrays,
+    is_zarr,
+    open_dataset,
+    open_inputs,
+    rows_of,
+)
+from daskgp.data.stores.chunk_marks import UNKNOWN as UNKNOWN_MARK
+from daskgp.data.stores.groups import checksum, exists, first_line, remove, reopened, vacant
+from daskgp.data.stores.remote import address, local_folder
+from daskgp.data.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
+
+__all__ = [
+    "DEFAULT_BLOCK_ROWS",
+    "UNKNOWN_MARK",
+    "DatasetWriter",
+    "Rows",
+    "address",
+    "all_of",
+    "behind",
+    "checksum",
+    "column_names",
+    "dataset_arrays",
+    "dataset_writer",
+    "exists",
+    "first_line",
+    "is_zarr",
+    "local_folder",
+    "moments",
+    "open_dataset",
+    "open_inputs",
+    "remove",
+    "reopened",
+    "rows_of",
+    "vacant",
+]

@@ -1,0 +1,363 @@
+"""The training rows that predictions at a place are conditioned on.
+
+Places are put into groups that share a factor.  The group of a place, and the rows that serve it,
+depend on the place alone and not on what else is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from daskgp.data.blocks.cells import Cells, in_line, nearest_to, split
+from daskgp.data.blocks.layout import Layout
+
+LANDMARKS = 16
+"""Rows of a block that stand for it when distances to it are measured."""
+LOOKS = 4
+"""How often the search for the nearest rows is widened to twice as many landmarks."""
+CELL_DIMENSIONS = 4
+"""Most dimensions that equal cells cut; beyond, a cell would hold no more than a place."""
+
+Key: TypeAlias = tuple[int, ...]
+"""Names a group of places."""
+
+
+class Part(NamedTuple):
+    """A block and those of its rows that are chosen; all of them where that is None."""
+
+    block: int
+    rows: np.ndarray | None = None
+
+
+class Around(Protocol):
+    """Says which training rows predictions are conditioned on."""
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """Each group with the rows of X (n, d), in the user's units, that are in it."""
+
+    def parts(self, key: Key, read: Callable[[int], np.ndarray]) -> list[Part]:
+        """Training rows that serve a group; ``read`` gives the inputs of a block."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps of it."""
+
+    def describe(self) -> str:
+        """For people."""
+
+
+class OfBlocks:
+    """Predictions are conditioned on whole blocks, whose numbers name a group."""
+
+    def parts(self, key: Key, read: Callable[[int], np.ndarray]) -> list[Part]:
+        """As ``Around`` says."""
+        return [Part(j) for j in key]
+
+
+@dataclass(frozen=True, eq=False)
+class Band(OfBlocks):
+    """The block whose interval of keys holds a place, with ``reach`` blocks on either side."""
+
+    reach: int
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """As ``Around`` says."""
+        served: dict[Key, list[np.ndarray]] = {}
+        for own, members in split(layout.blocks_of(X)):
+            low, high = max(0, own - self.reach), min(layout.n_blocks, own + self.reach + 1)
+            served.setdefault(tuple(range(low, high)), []).append(members)
+        yield from _together(served)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As ``Around`` says."""
+        return {"reach": np.array(self.reach)}
+
+    def describe(self) -> str:
+        """As ``Around`` says."""
+        return f"a place's own block and {self.reach} on either side"
+
+
+class _Near:
+    """What the nearest rows and the nearest blocks share: distances to landmarks.
+
+    ``landmarks`` (M, r, d) in the units of X stand for the blocks, ``lengths`` (d,) are the units
+    of distance along each column, infinite for one that does not matter; some do.
+    """
+
+    lengths: np.ndarray
+    landmarks: np.ndarray
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is not made from the rest again."""
+        return {name: value for name, value in vars(self).items() if name != "_cells"}
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        matters = np.isfinite(self.lengths)
+        return X[..., matters] / self.lengths[matters]
+
+    def _cells_beside(self, share: float) -> Cells:
+        """Cells that are small beside a ball that holds such a share of all rows."""
+        points = self._scaled(self.landmarks)
+        points = points.reshape(-1, points.shape[-1])
+        return Cells(points, max(1, round(share * len(points))))
+
+
+@dataclass(frozen=True, eq=False)
+class NearestRows(_Near):
+    """The ``number`` training rows nearest to a place's cell.
+
+    Parameters
+    ----------
+    number : int
+        Rows that a place is conditioned on.
+    rows : int
+        All training rows.
+    lengths, landmarks : ndarray (d,), (M, r, d)
+        As ``_Near`` says.
+    """
+
+    number: int
+    rows: int
+    lengths: np.ndarray
+    landmarks: np.ndarray
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """As ``Around`` says."""
+        cells = dict(split(self._cells.of(self._scaled(X)))) if len(X) else {}
+        for name in sorted(cells, key=in_line):
+            yield (name,), cells[name]
+
+    def parts(self, key: Key, read: Callable[[int], np.ndarray]) -> list[Part]:
+        """As ``Around`` says."""
+        count, r = self.landmarks.shape[:2]
+        low, high = self._cells.bounds(key[0])
+        look = 2 * self._cells.number + r
+        for _ in range(LOOKS):
+            look = min(look, count * r)
+            found = self._cells.tree.query(0.5 * (low + high), k=np.arange(1, look + 1))
+            away, near = (np.asarray(part) for part in found)
+            blocks = np.unique(near // r)
+            inputs = [self._scaled(read(int(j))) for j in blocks]
+            chosen, reach = nearest_to(np.concatenate(inputs), low, high, self.number)
+            if look == count * r or reach <= away[-1]:  # blocks left out begin farther away
+                break
+            look *= 2
+        edges = np.cumsum([0, *map(len, inputs)])
+        pieces = np.split(chosen, np.searchsorted(chosen, edges[1:-1]))
+        return [
+            Part(int(j), piece - first)
+            for j, piece, first in zip(blocks, pieces, edges, strict=False)
+            if len(piece)
+        ]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As ``Around`` says."""
+        return {
+            "nearest_rows": np.array([self.number, self.rows]),
+            "lengths": self.lengths,
+            "landmarks": self.landmarks,
+        }
+
+    def describe(self) -> str:
+        """As ``Around`` says."""
+        return f"the {min(self.number, self.rows)} training rows nearest to a place"
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return self._cells_beside(self.number / self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestBlocks(OfBlocks, _Near):
+    """The block that holds a place and those nearest to its cell, ``number`` in all.
+
+    ``lengths`` and ``landmarks`` as ``_Near`` says.
+    """
+
+    number: int
+    lengths: np.ndarray
+    landmarks: np.ndarray
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """As ``Around`` says."""
+        served: dict[Key, list[np.ndarray]] = {}
+        if len(X):
+            own = layout.blocks_of(X)
+            for name, members in split(self._cells.of(self._scaled(X))):
+                low, high = self._cells.bounds(name)
+                for block, few in split(own[members]):
+                    served.setdefault(self._blocks(0.5 * (low + high), block), []).append(
+                        members[few]
+                    )
+        yield from _together(served)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As ``Around`` says."""
+        return {
+            "nearest_blocks": np.array(self.number),
+            "lengths": self.lengths,
+            "landmarks": self.landmarks,
+        }
+
+    def describe(self) -> str:
+        """As ``Around`` says."""
+        return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
+
+    def _blocks(self, middle: np.ndarray, own: int) -> Key:
+        """The block ``own`` and those with the landmarks nearest to a point."""
+        return nearest_blocks(self._cells.tree, middle, self.landmarks.shape[:2], self.number, own)
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return self._cells_beside(1 / len(self.landmarks))
+
+
+def nearest_blocks(
+    tree: cKDTree, middle: np.ndarray, shape: tuple[int, int], number: int, own: int | None
+) -> Key:
+    """The blocks with the landmarks nearest to a point, one of which is ``own`` if given.
+
+    The landmarks of the tree are those of as many blocks, as many of each, as ``shape`` says.
+    """
+    count, r = shape
+    wanted, look = min(number, count), 2 * number
+    while True:
+        look = min(look * 2, count * r)
+        _, near = tree.query(middle, k=look)
+        blocks, first = np.unique(np.atleast_1d(near) // r, return_index=True)
+        if len(blocks) >= wanted:
+            chosen = blocks[np.argsort(first, kind="stable")[:wanted]]
+            if own is not None and own not in chosen:
+                chosen[-1] = own
+            return tuple(int(b) for b in np.sort(chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class EqualCells(OfBlocks):
+    """The ``number`` blocks nearest to the middle of a place's cell, where all cells are alike.
+
+    Stores of version 0.1 have it; where rows are dense it leaves out the block of a place.
+
+    Parameters
+    ----------
+    number : int
+        Blocks that a place is conditioned on.
+    lengths : ndarray (d,)
+        Units of distance along each column, infinite for a column that does not matter.
+    landmarks : ndarray (M, r, d)
+        Rows that stand for each block, in the units of X.
+    """
+
+    number: int
+    lengths: np.ndarray
+    landmarks: np.ndarray
+
+    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """As ``Around`` says."""
+        served: dict[Key, list[np.ndarray]] = {}
+        for middle, own, members in self._cells(layout, X):
+            served.setdefault(self._blocks(middle, own), []).append(members)
+        yield from _together(served)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is not made from the rest again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As ``Around`` says."""
+        return {
+            "number": np.array(self.number),
+            "lengths": self.lengths,
+            "landmarks": self.landmarks,
+        }
+
+    def describe(self) -> str:
+        """As ``Around`` says."""
+        return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
+
+    def _cells(
+        self, layout: Layout, X: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, int | None, np.ndarray]]:
+        """Middle of each cell that holds rows of X, in units of distance, and the rows.
+
+        Where there are no cells, the middle of a block, and the block.
+        """
+        if not self._matters.any() or self._counts is None:
+            for own, members in split(layout.blocks_of(X)):
+                yield self._points[own].mean(axis=0), own, members
+            return
+        low, side = self._box
+        # places outside belong to the cells at the edge
+        cells = np.clip(np.floor((self._scaled(X) - low) / side), 0, self._counts - 1)
+        flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(self._counts))
+        for cell, members in split(flat):
+            at = np.array(np.unravel_index(cell, tuple(self._counts)), np.float64)
+            yield low + (at + 0.5) * side, None, members
+
+    def _blocks(self, middle: np.ndarray, own: int | None) -> Key:
+        """The blocks with the landmarks nearest to a point, one of which is ``own`` if given."""
+        return nearest_blocks(self._tree, middle, self.landmarks.shape[:2], self.number, own)
+
+    @cached_property
+    def _matters(self) -> np.ndarray:
+        return np.isfinite(self.lengths)
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        return X[..., self._matters] / self.lengths[self._matters]
+
+    @cached_property
+    def _points(self) -> np.ndarray:
+        if not self._matters.any():  # blocks are near one another in their order alone
+            places = np.arange(len(self.landmarks), dtype=np.float64)[:, None, None]
+            return np.broadcast_to(places, (*self.landmarks.shape[:2], 1))
+        return self._scaled(self.landmarks)
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self._points.reshape(-1, self._points.shape[-1]))
+
+    @cached_property
+    def _counts(self) -> np.ndarray | None:
+        """Cells along each dimension: cubes, about as many as blocks; None if there is no end."""
+        ranges = np.ptp(self._points, axis=(0, 1))
+        longest, number = np.sort(ranges)[::-1], len(self.landmarks)
+        for used in range(len(ranges), 0, -1):  # short sides are not cut
+            side = (np.prod(longest[:used]) / number) ** (1 / used)
+            if 0 < side <= longest[used - 1]:
+                break
+        if used > CELL_DIMENSIONS:
+            return None
+        return np.maximum(1, np.rint(ranges / max(side, np.finfo(float).tiny))).astype(np.int64)
+
+    @cached_property
+    def _box(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower corner and sides of the cells."""
+        low, high = self._points.min(axis=(0, 1)), self._points.max(axis=(0, 1))
+        assert self._counts is not None
+        return low, np.where(high > low, (high - low) / self._counts, 1.0)
+
+
+def around_of(arrays: dict[str, np.ndarray]) -> Around:
+    """What ``Around.arrays`` describes."""
+    if "reach" in arrays:
+        return Band(int(arrays["reach"]))
+    where = arrays["lengths"], arrays["landmarks"]
+    if "nearest_rows" in arrays:
+        number, rows = (int(count) for count in arrays["nearest_rows"])
+        return NearestRows(number, rows, *where)
+    if "nearest_blocks" in arrays:
+        return NearestBlocks(int(arrays["nearest_blocks"]), *where)
+    return EqualCells(int(arrays["number"]), *where)
+
+
+def _together(
+    served: dict[Key, list[np.ndarray]],
+) -> Iterator[tuple[Key, np.ndarray]]:
+    """Blocks in their order with all the places that they serve."""
+    for blocks in sorted(served):
+        yield blocks, np.sort(np.concatenate(served[blocks]))

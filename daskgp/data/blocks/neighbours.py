@@ -1,0 +1,152 @@
+"""Which blocks a block is conditioned on, and training rows that prediction reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from daskgp.data import Rows, dataset_arrays, rows_of
+from daskgp.data.blocks import prepared
+from daskgp.data.blocks.around import Around, Key, Part, around_of
+from daskgp.data.blocks.layout import Layout, read_layout
+from daskgp.data.partition import Window
+from daskgp.data.stores import groups
+from daskgp.errors import StoreError
+
+SOURCE = "made_from"
+MORE = 2
+"""Candidates that are looked at for each earlier block that is wanted."""
+
+
+def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ...]:
+    """Each block with the ``number`` nearest of the blocks before it, in their order.
+
+    A block is as near as its rows are, on average over the rows of the other.  ``places``
+    (M, r, d) are some rows of each block in units that make distances alike.
+    """
+    spans = layout.spans
+    if not number:
+        return tuple(Window(span) for span in spans)
+    count, r, d = places.shape
+    tree, middles = cKDTree(places.reshape(-1, d)), places.mean(axis=1)
+    look = np.arange(1, min(count * r, r * (MORE * number + 4)) + 1)
+    windows = []
+    for i, span in enumerate(spans):
+        away, rows = (np.asarray(part) for part in tree.query(places[i], k=look))
+        near = _nearest_before(i, away, rows // r, number)
+        if len(near) < min(number, i):  # far from most blocks before it
+            apart = ((middles[:i] - middles[i]) ** 2).sum(axis=1)
+            others = np.setdiff1d(np.argsort(apart, kind="stable")[: 2 * number], near)
+            others = others[np.argsort(apart[others], kind="stable")]
+            near = np.concatenate([near, others])[:number]
+        windows.append(Window(span, tuple(spans[j] for j in np.sort(near))))
+    return tuple(windows)
+
+
+def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
+    """The nearest blocks before block i, of those that rows (r, k) next to its own belong to.
+
+    A row of it that sees none of a block is as far from that one as from the last that it sees.
+    """
+    before, place = np.unique(np.where(blocks < i, blocks, -1), return_inverse=True)
+    far = np.repeat(away[:, -1:], len(before), axis=1)
+    own = np.broadcast_to(np.arange(len(away))[:, None], away.shape)
+    np.minimum.at(far, (own, place.reshape(away.shape)), away)
+    order = np.argsort(far.mean(axis=0), kind="stable")
+    return before[order][before[order] >= 0][:number]
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby:
+    """Training rows that prediction reads back.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the order of the layout.
+    layout : Layout
+        The blocks.
+    around : Around
+        Which of them predictions are conditioned on.
+    """
+
+    rows: Rows
+    layout: Layout
+    around: Around
+
+    def groups(self, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """Groups and the rows of X (n, d), in the user's units, that are in them."""
+        return self.around.groups(self.layout, X)
+
+    def parts(self, key: Key, inputs: Callable[[int], np.ndarray] | None = None) -> list[Part]:
+        """Training rows that serve a group; ``inputs`` gives those of a block, else read."""
+        return self.around.parts(key, inputs or (lambda block: self.read(block)[0]))
+
+    def read(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """X and y of a block, in the user's units."""
+        return self.rows.read(*self.layout.spans[block])
+
+    @property
+    def token(self) -> str:
+        """Checksum of the blocks."""
+        return self.layout.token
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps beside the rows and their blocks."""
+        return self.around.arrays()
+
+    def describe(self) -> dict[str, str]:
+        """For people."""
+        return {"conditioned on": self.around.describe()}
+
+    def lies_at(self, url: str) -> bool:
+        """Whether a URL is that of the store that the rows are read from."""
+        return prepared.lies_at(self.rows, url)
+
+    def write(self, url: str) -> None:
+        """Write the rows with their blocks to a new dataset store."""
+        layout = self.layout
+        said = {
+            "order": layout.order.to_dict(),
+            "rows": layout.rows,
+            "block_rows": layout.block_rows,
+        }
+        blocks = prepared.Written(layout.cuts, layout.centroids, said)
+        prepared.copy(url, self.rows, len(self.rows), blocks)
+
+
+def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
+    """The rows that ``Nearby.write`` or a fit left in a model store."""
+    rows, layout = open_blocks(url)
+    return Nearby(rows, layout, around_of(arrays))
+
+
+def open_blocks(url: str) -> tuple[Rows, Layout]:
+    """Rows in the order of blocks, and the blocks, of a prepared store."""
+    rows = rows_of(*dataset_arrays(url), None, False)
+    layout = read_layout(rows.X)
+    if layout is None:
+        raise StoreError(f"dataset {url} has no blocks: make it with daskgp.prepare")
+    return held(rows), layout
+
+
+def held(rows: Rows) -> Rows:
+    """Rows of a finished store whose decoded chunks are held, as small blocks want."""
+    identity = prepared.identity_behind(rows.X)
+    return replace(rows, identity=identity)
+
+
+def mark(url: str, source: str) -> None:
+    """Note what a store of blocks was made from."""
+    groups.open_group(url, "dataset", mode="r+").attrs[SOURCE] = source
+
+
+def made_from(url: str, source: str) -> bool:
+    """Whether a finished store of blocks that was made from ``source`` is at a URL."""
+    if groups.vacant(url):
+        return False
+    attributes = groups.open_group(url, "dataset").attrs
+    return attributes.get(SOURCE) == source and attributes.get("complete") is True

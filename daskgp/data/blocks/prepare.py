@@ -1,0 +1,241 @@
+"""Datasets rewritten in blocks of nearby rows, or shuffled, out of core."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp import data
+from daskgp.checks import shown
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import ordering, prepared, sorting
+from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
+from daskgp.data.blocks.ordering import Order
+from daskgp.data.partition import Span
+from daskgp.data.stores import groups
+from daskgp.errors import InputError, SettingError
+from daskgp.fit.rounds import describe, gather_sample
+from daskgp.models import scaling
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.progress import ShowProgress
+
+__all__ = ["Prepared", "arrange", "prepare"]
+
+
+KEY_SAMPLE = 20_000
+CHUNK_BYTES, RUN_BYTES = 1 << 20, 16 << 20
+PART_ROWS = 64, 4_096
+"""Least and most rows of a run that are read at one go."""
+OVERLAP = 32
+"""Cuts a task of the second pass: it reads about two intervals more than it writes."""
+
+
+class Prepared(NamedTuple):
+    """What `prepare` wrote: rows, rows left out, blocks, rows of a block, and the kind of order."""
+
+    rows: int
+    dropped: int
+    blocks: int
+    block_rows: int
+    order: str
+
+
+def prepare(
+    source: Any,
+    store: str,
+    order: str | Sequence[str] = "auto",
+    block_rows: int | None = None,
+    lengthscales: Sequence[float] | None = None,
+    random_state: int | None = 0,
+    progress: ShowProgress = "auto",
+) -> Prepared:
+    """Rewrite a dataset in blocks of nearby rows, out of core.
+
+    The rows are sorted along a line on which neighbours are near one another, and cut into blocks
+    of equal size.  Memory holds a few blocks a task, whatever the number of rows; the disk holds
+    the rows twice while it runs.
+
+    Parameters
+    ----------
+    source : str, path or pair (X, y)
+        URL of a dataset store, or rows of any kind that ``fit`` takes.
+    store : str or path
+        The dataset store to write: a local path or fsspec URL where nothing is yet.
+    order : str or sequence of str
+        ``"hilbert"``, a curve through the two or three leading features; ``"pca"``, their first
+        principal component; ``"kmeans"``, a chain of clusters; the name of a feature, such as the
+        time; or the names of two or three for the curve.  ``"auto"`` is the feature where there is
+        one, the curve for two or three, and the chain for more.  ``"random"`` shuffles the rows, by
+        their numbers in the source and ``random_state`` alone; such blocks are all alike, and
+        methods that want nearby rows refuse them.
+    block_rows : int, optional
+        Most rows of a block, 256 by default.
+    lengthscales : sequence of d floats, optional
+        How far apart rows are still alike, for each feature in its units; the standard deviations
+        of the features by default.  Infinite for a feature that does not matter.
+    random_state : int, optional
+        Seed of the sample that the order is made from, or of the random order.
+    progress : bool or "auto"
+        Whether to show bars; by default where somebody sits at a terminal.
+
+    Returns
+    -------
+    Prepared
+        ``rows`` written, ``dropped`` because a value was missing, ``blocks``, ``block_rows`` and
+        the kind of ``order``.
+
+    Raises
+    ------
+    InputError
+        If the source cannot be used or a setting is none; as StoreError if the destination exists
+        or cannot be written.  Nothing is left at the destination then.
+    """
+    url, executor = str(store).rstrip("/"), Executor.current(progress)
+    groups.refuse_existing(url, "dataset")
+    X, y = _opened(source)
+    spill = f"{url}-rows-{uuid.uuid4().hex[:12]}"  # beside it, where the workers will write
+    try:
+        rows = data.rows_of(X, y, spill, executor.shares_memory)
+        for array in (rows.X, rows.y):
+            visibility.check(executor, array, "the dataset", f"put it in {visibility.HERE}")
+        seed = _seed(random_state)
+        layout = arrange(rows, url, order, block_rows, lengthscales, seed, executor)
+    finally:
+        data.remove(spill)
+    dropped = len(rows) - layout.rows
+    scaling.warn_of_missing(dropped)
+    return Prepared(layout.rows, dropped, layout.n_blocks, layout.block_rows, layout.order.kind)
+
+
+def _opened(source: Any) -> tuple[Any, Any]:
+    if isinstance(source, str | os.PathLike):
+        return data.open_dataset(str(source))
+    if isinstance(source, tuple | list) and len(source) == 2:
+        return source[0], source[1]
+    raise InputError(
+        f"source is of type {type(source).__name__}: give the path or URL of a dataset store, or "
+        "a pair (X, y)"
+    )
+
+
+def _seed(random_state: int | None) -> int:
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return _whole("random_state", random_state, 0)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
+    return int(value)
+
+
+def arrange(
+    rows: data.Rows,
+    url: str,
+    order: str | Sequence[str] = "auto",
+    block_rows: int | None = None,
+    lengthscales: Sequence[float] | np.ndarray | None = None,
+    seed: int = 0,
+    executor: Executor | None = None,
+    sums: scaling.Sums | None = None,
+    remedy: str = f"write it to {visibility.HERE}",
+) -> Layout:
+    """Write rows to a new dataset store in the order of blocks.
+
+    Rows with missing values are left out.
+
+    Parameters
+    ----------
+    rows : Rows
+        Must be there for all tasks.
+    url : str
+        Where; StoreError if something is there.
+    order : str or sequence of str
+        As for `daskgp.data.blocks.ordering.make_order`.
+    block_rows : int, optional
+        Most rows of a block; DEFAULT_BLOCK_ROWS where it is not given.
+    lengthscales : sequence of d floats, optional
+        In the units of X.
+    seed : int
+        Of samples, clusters and random orders.
+    executor : Executor, optional
+        Where to run.
+    sums : Sums, optional
+        What `daskgp.fit.rounds.describe` found of the rows, where that is known already.
+    remedy : str
+        What to do where workers do not see the URL.
+
+    Returns
+    -------
+    Layout
+        The blocks, as `read_layout` finds them in the store.
+    """
+    executor = executor or Executor.current()
+    most = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
+    ordering.check_order(order, rows.feature_names, lengthscales)
+    groups.refuse_existing(url, "dataset")
+    if not len(rows):
+        raise InputError("no rows: the training data has length 0")
+    spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
+    sums = describe(rows, spans, executor) if sums is None else sums
+    scaling.check(sums, rows.feature_names, rows.target_names)
+    n, d = int(sums.rows), rows.n_features
+    wide, plain = balanced(n, most), scaling.identity(d, rows.n_targets)
+    sample = np.empty((0, d))
+    if order != ordering.RANDOM:  # which looks at no row
+        sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
+    low, high, names = sums.low[:d], sums.high[:d], rows.feature_names
+    blocks = -(-n // wide)
+    line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
+    return _rewrite(rows, spans, url, line, sample, n, wide, executor, remedy)
+
+
+def _rewrite(
+    rows: data.Rows,
+    spans: Sequence[Span],
+    url: str,
+    order: Order,
+    sample: np.ndarray,
+    n: int,
+    wide: int,
+    executor: Executor,
+    remedy: str,
+) -> Layout:
+    """Sort, write n rows in blocks of ``wide`` and say so in the store."""
+    step = _chunk_rows(n, wide, rows.n_features * prepared.stored_dtype(rows.X).itemsize)
+    pieces, longest = _pieces(n, step), max(span.rows for span in spans)
+    part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
+    with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
+        visibility.check(executor, target.X, "the prepared dataset", remedy)
+        cuts = sorting.fine_cuts(order, sample, OVERLAP * len(pieces))
+        before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)
+        blocks = sorting.write(pieces, before, wide, target, executor)
+        layout = Layout(order, n, wide, blocks.first[1:], blocks.centroids)
+        said = {"order": order.to_dict(), "rows": n, "block_rows": wide}
+        target.finish(layout.cuts, layout.centroids, said)
+    return layout
+
+
+def _run_rows(rows: data.Rows) -> int:
+    """Rows of a run: as a fit cuts them, more where there are very many."""
+    width = 8 * (rows.n_features + rows.n_targets + 1)
+    most = max(partition.MAX_ROWS, RUN_BYTES // width)
+    return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, most))
+
+
+def _chunk_rows(n: int, block_rows: int, row_bytes: int) -> int:
+    """Rows of a chunk: whole blocks of about CHUNK_BYTES, or one."""
+    most = min(partition.MAX_ROWS, CHUNK_BYTES // row_bytes)
+    return min(max(1, most // block_rows), -(-n // block_rows)) * block_rows
+
+
+def _pieces(n: int, step: int) -> list[Span]:
+    """What tasks write: whole chunks, about as many rows as a block of a fit."""
+    wide = max(1, partition.default_block_rows(n) // step) * step
+    return [Span(i, min(i + wide, n)) for i in range(0, n, wide)]

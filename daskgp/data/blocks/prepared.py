@@ -1,0 +1,229 @@
+"""Dataset stores whose rows are in the order of blocks, and the sorted runs they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from daskgp.data import reading, writers
+from daskgp.data.lazy import behind
+from daskgp.data.rows import Rows, row_step
+from daskgp.data.stores import groups, remote
+from daskgp.errors import StoreError
+
+VERSION = 1
+BLOCKS, CUTS, CENTROIDS, RUNS = "blocks", "block_cuts", "block_centroids", "runs"
+
+
+def stored_dtype(array: Any) -> np.dtype[Any]:
+    """A float that holds the numbers of an array, and a NaN."""
+    return np.dtype(np.result_type(array.dtype, np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Sorted runs of rows with their keys on disk; a task writes whole runs."""
+
+    array: zarr.Array
+    """Bytes (runs, rows, bytes of a row), one shard a run, of which slices are read."""
+    record: np.dtype[Any]
+    """What the bytes of a row are: key, X, y."""
+
+    def put(self, index: int, keys: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
+        """Write one run of rows with their keys (r,)."""
+        _, rows, width = self.array.shape
+        whole = np.zeros((1, rows, width), np.uint8)
+        records = whole[0].reshape(-1).view(self.record)[: len(keys)]
+        records["key"], records["X"], records["y"] = keys, X, y
+        with groups.writing(remote.address(self.array), "dataset"):
+            self.array[index : index + 1] = whole
+
+    def take(self, index: int, start: int, stop: int) -> np.ndarray:
+        """Records start to stop of a run."""
+        values = reading.read(self.array, (index, slice(start, stop)))
+        return np.ascontiguousarray(values).reshape(-1).view(self.record)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The store that rows are written to, each task whole chunks of it."""
+
+    url: str
+    group: zarr.Group
+    X: zarr.Array
+    y: zarr.Array
+    runs: Runs
+
+    def put(self, start: int, X: np.ndarray, y: np.ndarray) -> None:
+        """Write rows that are whole chunks; the last ones may be fewer."""
+        stop, step = start + len(X), self.X.chunks[0]
+        if start % step or (stop % step and stop != self.X.shape[0]):
+            raise StoreError(f"{self.url}: rows {start} to {stop} are no chunks of {step} rows")
+        with groups.writing(self.url, "dataset"):
+            self.X[start:stop] = X
+            self.y[start:stop] = y.reshape(len(y), *self.y.shape[1:])
+
+    def finish(
+        self, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
+    ) -> None:
+        """Write what blocks there are and forget the runs."""
+        _write_blocks(self.group, cuts, centroids)
+        del self.group[RUNS]
+        self.group.attrs[BLOCKS] = {"version": VERSION, **attributes}
+
+
+@contextmanager
+def creating(
+    url: str, rows: Rows, n: int, step: int, runs: tuple[int, int], part: int
+) -> Iterator[Target]:
+    """A dataset store of n rows like others, to be filled; removed again if the block fails.
+
+    Parameters
+    ----------
+    url : str
+        Where; StoreError if something is there.
+    rows : Rows
+        Their columns, names and types are taken over.
+    n, step : int
+        Rows, and rows of a chunk.
+    runs : tuple of int
+        Runs and most rows of one.
+    part : int
+        Rows of a run that are read at one go.
+    """
+    with groups.creating(url, "dataset", {**rows.said(), **writers.marks()}) as group:
+        X, y = (
+            writers.create_rows(group, name, (n, *a.shape[1:]), step, stored_dtype(a))
+            for name, a in (("X", rows.X), ("y", rows.y))
+        )
+        yield Target(url, group, X, y, _create_runs(group, rows, runs, part))
+        group.attrs["complete"] = True
+
+
+def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int) -> Runs:
+    types = [
+        ("key", np.uint64),
+        ("X", stored_dtype(rows.X), (rows.n_features,)),
+        ("y", stored_dtype(rows.y), (rows.n_targets,)),
+    ]
+    record, most = np.dtype(types), -(-runs[1] // part) * part
+    array = group.create_array(
+        RUNS,
+        shape=(runs[0], most, record.itemsize),
+        shards=(1, most, record.itemsize),
+        chunks=(1, part, record.itemsize),
+        dtype=np.uint8,
+        dimension_names=groups.own_dims(RUNS, 3),
+        compressors=None,
+    )
+    return Runs(array, record)
+
+
+def _write_blocks(group: zarr.Group, cuts: np.ndarray, centroids: np.ndarray) -> None:
+    groups.write_array(group, CUTS, cuts)
+    groups.write_array(group, CENTROIDS, centroids, ("block", groups.FEATURE))
+
+
+def identity_behind(X: Any) -> str | None:
+    """What tells the store of an X from any other, also from one at its place before."""
+    if not isinstance(X, zarr.Array) or not X.path:
+        return None
+    group = groups.parent_of(X)
+    if group is None:
+        return None
+    return str(group.attrs.get("uuid", "")) or None
+
+
+def finished_identity(url: str) -> str | None:
+    """What ``identity_behind`` says of a store that is complete; None for anything else."""
+    if groups.vacant(url):
+        return None
+    attributes = groups.open_group(url, "dataset").attrs.asdict()
+    return str(attributes["uuid"]) if attributes.get("complete") is True else None
+
+
+class Blocks(NamedTuple):
+    """What a prepared store says of its blocks."""
+
+    url: str
+    attributes: dict[str, Any]
+    features: tuple[str, ...]
+    cuts: np.ndarray
+    centroids: np.ndarray
+
+
+def blocks_behind(X: Any) -> Blocks | None:
+    """What the store of an X says of its blocks; None for others.
+
+    Raises
+    ------
+    StoreError
+        If it says so in a way that this version does not read.
+    """
+    array = behind(X)
+    if not isinstance(array, zarr.Array):
+        return None
+    group = groups.parent_of(array) if array.path.rpartition("/")[2] == "X" else None
+    if group is None:
+        return None
+    attributes = group.attrs.asdict()
+    found = attributes.get(BLOCKS)
+    if not isinstance(found, dict):
+        return None
+    url = remote.address(group)
+    if found.get("version") != VERSION:
+        raise StoreError(
+            f"dataset {url} has blocks of format version {found.get('version')}, this daskgp reads "
+            f"version {VERSION}: run daskgp.prepare again"
+        )
+    cuts, centroids = (groups.values_of(groups.array_of(group, n)) for n in (CUTS, CENTROIDS))
+    names = attributes.get("feature_names")
+    features = tuple(str(name) for name in names) if isinstance(names, list) else ()
+    return Blocks(url, found, features, cuts, centroids)
+
+
+def lies_at(rows: Rows, url: str) -> bool:
+    """Whether a URL is that of the finished store that rows are read from."""
+    return rows.identity is not None and finished_identity(url) == rows.identity
+
+
+class Written(NamedTuple):
+    """What a store says of its blocks: first keys, mean inputs and attributes."""
+
+    cuts: np.ndarray
+    centroids: np.ndarray
+    attributes: dict[str, Any]
+
+
+def copy(
+    url: str,
+    rows: Rows,
+    chunk_rows: int,
+    blocks: Written | None = None,
+    most_rows: int | None = None,
+) -> None:
+    """Write rows, with the blocks whose order they are in, to a new dataset store.
+
+    Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of ``most_rows`` at
+    most where that is given.
+
+    This process copies them chunk by chunk: it sees both stores, whatever workers see.
+    """
+    attributes = {**rows.said(), **writers.marks()}
+    with groups.creating(url, "dataset", attributes) as group:
+        stored = [a for a in (rows.X, rows.y) if isinstance(a, zarr.Array)]
+        step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
+        step = min(step, most_rows or step)
+        for name, source in (("X", rows.X), ("y", rows.y)):
+            target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
+            for start in range(0, len(rows), step):
+                target[start : start + step] = source[start : start + step]
+        if blocks is not None:
+            _write_blocks(group, blocks.cuts, blocks.centroids)
+            group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}
+        group.attrs["complete"] = True

@@ -1,0 +1,136 @@
+"""The two passes of an external merge sort of rows by their keys.
+
+Each span of rows becomes a sorted run on disk, with counts at many keys.  A task of the second
+pass reads from every run the slice that holds its ranks, and writes them.  Equal keys keep the
+order of their rows, so the result is one and the same however the work is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from dask import delayed
+
+from daskgp.data import Rows
+from daskgp.data.blocks import prepared
+from daskgp.data.blocks.ordering import RANDOM, Order
+from daskgp.data.partition import Span
+from daskgp.fit.rounds import map_reduce
+from daskgp.models import scaling
+from daskgp.runtime.executor import Executor, single_blas_thread
+
+MAX_CUTS = 4_096
+
+
+class Counting(NamedTuple):
+    """What all tasks of the first pass share: the order, and keys (K,) to count rows at."""
+
+    order: Order
+    cuts: np.ndarray
+
+
+def fine_cuts(order: Order, sample: np.ndarray, number: int) -> np.ndarray:
+    """At most ``number`` different quantiles of keys: of a sample of rows, or random ones."""
+    number = min(number, MAX_CUTS)
+    if order.kind == RANDOM:
+        return np.arange(1, number + 1, dtype=np.uint64) * np.uint64(2**64 // (number + 1))
+    keys = np.sort(order.keys(sample))
+    places = np.linspace(0, len(keys) - 1, min(number, len(keys))).astype(int)
+    return np.unique(keys[places])
+
+
+def sort(
+    rows: Rows, spans: Sequence[Span], runs: prepared.Runs, plan: Counting, executor: Executor
+) -> np.ndarray:
+    """Write the runs; rows of each of them before each edge (runs, 2 K + 2).
+
+    The edges are the start, before and after each of the K cuts, and the end.
+    """
+    task, shared = partial(_sort_run, rows, runs), (delayed(plan, traverse=False),)
+    found = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared)
+    return np.asarray(found)
+
+
+def _sort_run(
+    rows: Rows, runs: prepared.Runs, piece: tuple[int, Span], plan: Counting
+) -> np.ndarray:
+    with single_blas_thread():
+        index, span = piece
+        X, y = rows.read(*span)
+        keep = scaling.complete_rows(X, y)
+        keys = plan.order.row_keys(span.start, X)[keep]  # numbers count the rows left out
+        X, y = X[keep], y[keep]
+        line = np.argsort(keys, kind="stable")
+        keys = keys[line]
+        runs.put(index, keys, X[line], y[line])
+    sides = [np.searchsorted(keys, plan.cuts, side) for side in ("left", "right")]
+    edges = np.stack(sides, axis=1).ravel()
+    return np.concatenate([[0], edges, [len(keys)]]).astype(np.int32)[None]
+
+
+def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b])
+
+
+def _slices(before: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray, int]:
+    """Where the rows of some ranks lie: start and stop (runs,), and how many before are read."""
+    total = before.sum(axis=0, dtype=np.int64)
+    first = int(np.searchsorted(total, span.start, side="right")) - 1
+    last = int(np.searchsorted(total, span.stop, side="left"))
+    starts, stops = before[:, first], before[:, last]
+    if first % 2:  # one key alone: equal keys are in the order of the runs
+        starts = _within(before, first, span.start - total[first])
+    if (last - 1) % 2:
+        stops = _within(before, last - 1, span.stop - total[last - 1])
+    return starts, stops, span.start - int(starts.sum(dtype=np.int64))
+
+
+def _within(before: np.ndarray, edge: int, number: int) -> np.ndarray:
+    """Rows of each run before row ``number`` of those between an edge and the next."""
+    sizes = (before[:, edge + 1] - before[:, edge]).astype(np.int64)
+    return before[:, edge] + np.clip(number - (np.cumsum(sizes) - sizes), 0, sizes)
+
+
+# -- blocks ----------------------------------------------------------------------------------
+
+
+class Blocks(NamedTuple):
+    """First key (m,) and mean inputs (m, d) of blocks."""
+
+    first: np.ndarray
+    centroids: np.ndarray
+
+
+def write(
+    pieces: Sequence[Span],
+    before: np.ndarray,
+    wide: int,
+    target: prepared.Target,
+    executor: Executor,
+) -> Blocks:
+    """Write the rows in their order."""
+    task, shared = partial(_write_piece, target, wide), (delayed(before, traverse=False),)
+    found = map_reduce(task, _both, pieces, executor, "write", shared)
+    return Blocks(*found)
+
+
+def _write_piece(target: prepared.Target, wide: int, span: Span, before: np.ndarray) -> Blocks:
+    starts, stops, skip = _slices(before, span)
+    slices = enumerate(zip(starts.tolist(), stops.tolist(), strict=True))
+    records = np.concatenate(
+        [target.runs.take(i, *part) for i, part in slices if part[0] < part[1]]
+    )
+    line = np.argsort(records["key"], kind="stable")[skip : skip + span.rows]
+    records = records[line]
+    target.put(span.start, records["X"], records["y"])
+    first = np.arange(0, span.rows, wide)
+    rows = np.diff(first, append=span.rows)
+    sums = np.add.reduceat(records["X"].astype(np.float64), first, axis=0)
+    return Blocks(records["key"][first], sums / rows[:, None])
+
+
+def _both(a: Blocks, b: Blocks) -> Blocks:
+    return Blocks(*(np.concatenate(parts) for parts in zip(a, b, strict=True)))

@@ -1,0 +1,1 @@
+"""Tables and labelled grids of other formats, made a dataset store."""

@@ -1,0 +1,381 @@
+"""Labelled data: rows from xarray objects and predictions back on their grid.
+
+The features of a grid are built inside each block from one-dimensional coordinates, so a grid
+of any size never becomes a table of coordinates in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import dask
+import dask.array as da
+import numpy as np
+import xarray as xr
+
+from daskgp.data import moments, reading
+from daskgp.errors import InputError
+
+Names = tuple[str, ...]
+
+EAGER_ROWS = 65_536
+"""Rows of a block where the grid itself is not chunked."""
+
+
+def is_xarray(x: Any) -> bool:
+    """Whether x is a DataArray or a Dataset."""
+    return isinstance(x, xr.DataArray | xr.Dataset)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Points of a grid, or of a table, with the arrays that give their features.
+
+    ``parts`` has one (array, dims) for each feature, the dims in the grid's order; ``template``
+    carries the coordinates that predictions get back.
+    """
+
+    dims: tuple[Hashable, ...]
+    chunks: tuple[tuple[int, ...], ...]
+    lazy: bool
+    parts: tuple[tuple[Any, tuple[Hashable, ...]], ...]
+    coords: Any
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return math.prod(_shape(self))
+
+    def map(self, function: Callable[..., np.ndarray], width: int, *shared: Any) -> da.Array:
+        """Apply ``function(features (n, d), *shared)`` giving (n, width) to each block, lazily.
+
+        Returns a dask array with the grid's dimensions and one more of size ``width``.
+        """
+        places = {dim: i for i, dim in enumerate(self.dims)}
+        arguments: list[Any] = []
+        axes = []
+        for values, dims in self.parts:
+            chunks = tuple(self.chunks[places[d]] for d in dims)
+            blocks = values.rechunk(chunks) if isinstance(values, da.Array) else None
+            arguments += [da.from_array(values, chunks) if blocks is None else blocks]
+            arguments += [tuple(places[d] for d in dims)]
+            axes.append(tuple(places[d] for d in dims))
+        ndim = len(self.dims)
+        return da.blockwise(
+            _grid_block,
+            tuple(range(ndim + 1)),
+            *arguments,
+            new_axes={ndim: width},
+            function=function,
+            shared=list(shared),
+            axes=tuple(axes),
+            ndim=ndim,
+            dtype=np.float64,
+            align_arrays=False,  # they are; dask would warn of a grid of many chunks
+            meta=np.empty((0,) * (ndim + 1)),
+            name="grid-" + dask.base.tokenize(self.dims, self.parts, self.chunks, function, shared),
+        )
+
+    def wrap(
+        self, data: Any, targets: Names, vector: bool, what: str, said: dict[str, Any]
+    ) -> xr.DataArray:
+        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector.
+
+        ``what`` ("mean", "std", "variance") is part of its name, and ``said`` are its attributes.
+        """
+        if vector:
+            name = moments.name_of(what, targets[0])
+            return xr.DataArray(data, self.coords, self.dims, name, said)
+        coords = {**self.coords, "target": list(targets)}
+        return xr.DataArray(data, coords, (*self.dims, "target"), what, said)
+
+
+def _grid_block(
+    *parts: np.ndarray,
+    function: Callable[..., np.ndarray],
+    shared: list[Any],
+    axes: tuple[tuple[int, ...], ...],
+    ndim: int,
+) -> np.ndarray:
+    columns = _columns(parts, axes, ndim)
+    shape = columns[0].shape
+    X = np.stack([column.ravel() for column in columns], axis=1)
+    return function(X, *shared).reshape(*shape, -1)
+
+
+def _columns(
+    parts: Sequence[np.ndarray], axes: tuple[tuple[int, ...], ...], ndim: int
+) -> tuple[np.ndarray, ...]:
+    placed = []
+    for part, own in zip(parts, axes, strict=True):
+        shape = [1] * ndim
+        for axis, size in zip(own, part.shape, strict=True):
+            shape[axis] = size
+        placed.append(_as_float(part).reshape(shape))
+    return np.broadcast_arrays(*placed)
+
+
+def _as_float(values: np.ndarray) -> np.ndarray:
+    """Numbers as float64; times become days since 1970."""
+    if values.dtype.kind == "M":
+        days = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
+        return np.asarray(days, np.float64)
+    return np.asarray(values, np.float64)
+
+
+def default_features(X: xr.DataArray | xr.Dataset) -> Names:
+    """Names of the features of a labelled object.
+
+    The coordinates of its dimensions and then, for a Dataset, its data variables; only the
+    variables where a Dataset has a single dimension (a table).
+    """
+    coordinates = [str(dim) for dim in dims_of(X) if dim in X.coords]
+    if isinstance(X, xr.DataArray):
+        return tuple(coordinates)
+    variables = [str(name) for name in X.data_vars]
+    return tuple(variables if variables and len(X.sizes) == 1 else coordinates + variables)
+
+
+def dims_of(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
+    """Dimensions in their order; those of the widest variable of a Dataset come first."""
+    if isinstance(X, xr.DataArray):
+        return X.dims
+    variables = sorted(X.data_vars.values(), key=lambda v: -v.ndim)
+    ordered = list(variables[0].dims) if variables else []
+    return tuple(ordered + [dim for dim in X.sizes if dim not in ordered])
+
+
+def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
+    """Return names of coordinates along two or more dimensions that have none of their own."""
+    return tuple(
+        str(name)
+        for name, values in X.coords.items()
+        if values.ndim > 1 and not any(dim in X.coords for dim in values.dims)
+    )
+
+
+def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
+    """Raise InputError for a curvilinear grid: which coordinates are features is not known."""
+    found = curvilinear(X)
+    if found:
+        raise InputError(
+            f"coordinates {', '.join(found)} have two or more dimensions (a curvilinear grid), "
+            "only those of one are features by themselves: give them as variables, "
+            f"X = y.coords.to_dataset()[{[*found]}].reset_coords(), or drop them with drop_vars"
+        )
+
+
+def is_table(X: Any) -> TypeGuard[xr.DataArray]:
+    """Whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
+    return (
+        isinstance(X, xr.DataArray)
+        and X.ndim == 2
+        and not curvilinear(X)
+        and (X.dims[0] not in X.coords or X[X.dims[1]].dtype.kind in "OUT")
+    )
+
+
+def labels(X: xr.DataArray) -> Names | None:
+    """Names of the columns of a table, where it has them."""
+    found = X.coords.get(X.dims[1])
+    return None if found is None else tuple(str(value) for value in found.values)
+
+
+def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
+    """The grid of a labelled object with the named features.
+
+    Dimensions that no feature lies on are left out.
+
+    Raises
+    ------
+    InputError
+        If a feature is neither a coordinate nor a variable of X; the message lists those there.
+    """
+    if is_table(X):
+        return _table(X, names)
+    dims, parts = dims_of(X), []
+    for name in names:
+        there = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
+        if name not in there:
+            raise InputError(
+                f"feature {name!r} is not in the xarray object, which has "
+                f"{', '.join(sorted(map(str, there)))}: rename or add it"
+            )
+        _check_kind(X, name)
+        variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
+        parts.append((variable.data, variable.dims))
+    dims = tuple(d for d in dims if any(d in own for _, own in parts))
+    sizes = tuple(X.sizes[d] for d in dims)
+    lazy = bool(X.chunksizes)
+    chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
+    coords = {k: v for k, v in X.coords.items() if set(v.dims) <= set(dims)}
+    return Grid(dims, chunks, lazy, tuple(parts), coords)
+
+
+def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
+    """Raise InputError where a feature holds neither numbers nor times that are understood."""
+    dtype = X[name].dtype
+    if dtype.kind != "M":
+        few = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
+        reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: few.values)
+
+
+def _table(X: xr.DataArray, names: Names) -> Grid:
+    if X.sizes[X.dims[1]] != len(names):
+        raise InputError(f"X has {X.shape[1]} features, the model was fitted with {len(names)}")
+    rows = X.dims[0]
+    parts = tuple((X.data[:, j], (rows,)) for j in range(len(names)))
+    chunks = (X.chunks[0],) if X.chunks else _cut(X.shape[:1])
+    coords = {k: v for k, v in X.coords.items() if v.dims == (rows,)}
+    return Grid((rows,), chunks, X.chunks is not None, parts, coords)
+
+
+def _cut(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Chunks of about EAGER_ROWS points, cut along the first dimension."""
+    inner = max(1, math.prod(sizes[1:]))
+    step = max(1, EAGER_ROWS // inner)
+    first = tuple(min(step, sizes[0] - i) for i in range(0, sizes[0], step)) if sizes else ()
+    return (first or (0,), *((size,) for size in sizes[1:]))
+
+
+def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names | None]]:
+    """X (n, d) and y (n,) with their names from labelled objects on one grid or table.
+
+    Both are dask arrays where y or X is chunked and NumPy arrays otherwise; the order of the
+    rows is that of the blocks.
+    """
+    if not isinstance(y, xr.DataArray):
+        raise InputError(f"X is an xarray object, so y must be a DataArray, not {type(y).__name__}")
+    if not is_xarray(X):
+        raise InputError(f"y is a DataArray, so X must be an xarray object, not {type(X).__name__}")
+    target = (str(y.name),) if y.name is not None else None
+    _check_coordinates(X, y)
+    if is_table(X):
+        return X.data, y.data, (labels(X), target)
+    names = default_features(X)
+    _refuse_curvilinear(X)
+    grid = grid_of(X, names)
+    if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
+        raise InputError(f"y has dimensions {dict(y.sizes)} but X {dict(X.sizes)}: align them")
+    values = y.transpose(*grid.dims).data
+    features = grid.map(_identity, len(names))
+    lazy = grid.lazy or isinstance(values, da.Array)
+    targets = da.asarray(values).rechunk(grid.chunks)
+    X_rows, y_rows = _ravelled(features, len(names)), _ravelled(targets[..., None], 1)[:, 0]
+    if not lazy:
+        X_rows, y_rows = dask.compute(X_rows, y_rows, scheduler="threads")
+    return X_rows, y_rows, (names, target)
+
+
+def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
+    """Features (n, d) of the points of a grid and their weights (n,), in the order of its blocks.
+
+    ``weights`` is a DataArray over some of the dimensions of the grid, an array of its shape, or
+    None for equal ones.
+    """
+    ones = xr.DataArray(da.ones(_shape(grid), chunks=grid.chunks), grid.coords, grid.dims)
+    if weights is None:
+        weights = ones
+    if not isinstance(weights, xr.DataArray):
+        values = weights if isinstance(weights, da.Array) else np.asarray(weights)
+        if values.shape != ones.shape:
+            raise InputError(
+                f"weights has shape {values.shape} on a grid of shape {ones.shape}: align them, or "
+                "give a DataArray"
+            )
+        weights = ones.copy(data=values)
+    odd = {d: n for d, n in weights.sizes.items() if ones.sizes.get(d) != n}
+    if odd:
+        raise InputError(f"weights has dimensions {odd} that the grid has not: {dict(ones.sizes)}")
+    _check_coordinates(ones, weights)
+    spread = (ones * weights.reset_coords(drop=True)).transpose(*grid.dims)
+    values = spread.data.rechunk(grid.chunks)
+    features = grid.map(_identity, len(grid.parts))
+    return _ravelled(features, len(grid.parts)), _ravelled(values[..., None], 1)[:, 0]
+
+
+NOWHERE = Grid((), (), True, (), {})
+"""A grid without dimensions."""
+
+
+def _shape(grid: Grid) -> tuple[int, ...]:
+    return tuple(sum(sizes) for sizes in grid.chunks)
+
+
+def of_classes(one: xr.DataArray) -> xr.DataArray:
+    """Probabilities of 0 and 1 along a last dimension, ``class``, from those of 1."""
+    classes = xr.Variable("class", [0, 1])
+    return xr.concat([1.0 - one, one], classes).transpose(..., "class")
+
+
+def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
+    """Predictions and targets on one grid or table as arrays (n,) or (n, p) in one row order.
+
+    Both are dask arrays with the chunks of the mean where either is chunked, else NumPy arrays.
+    """
+    values = _on_the_grid_of(mean, y).data
+    lazy = isinstance(mean.data, da.Array) or isinstance(values, da.Array)
+    tail = () if vector else mean.shape[-1:]
+    if not lazy:
+        return mean.values.reshape(-1, *tail), np.asarray(values).reshape(-1, *tail)
+    predicted = da.asarray(mean.data)
+    pair = predicted, da.asarray(values).rechunk(predicted.chunks)
+    if vector:
+        first, second = (_ravelled(a[..., None], 1)[:, 0] for a in pair)
+    else:
+        first, second = (_ravelled(a.rechunk({-1: -1}), *tail) for a in pair)
+    return first, second
+
+
+def _on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
+    """Targets with the dimensions of the mean in their order; a plain array must have its shape."""
+    if not isinstance(y, xr.DataArray):
+        y = y if isinstance(y, da.Array) else np.asarray(y)
+        if y.shape != mean.shape:
+            raise InputError(f"y has shape {y.shape} but the mean {mean.shape}: align them")
+        return mean.copy(data=y)
+    odd = [dim for dim in y.dims if dim not in mean.dims]
+    if len(odd) == 1 and "target" in mean.dims and "target" not in y.dims:
+        y = y.rename({odd[0]: "target"})
+    if dict(y.sizes) != dict(mean.sizes):
+        raise InputError(
+            f"y has dimensions {dict(y.sizes)} but the mean {dict(mean.sizes)}: align them"
+        )
+    _check_coordinates(mean, y)
+    return y.transpose(*mean.dims)
+
+
+def _check_coordinates(X: xr.DataArray | xr.Dataset, y: xr.DataArray) -> None:
+    for dim in y.dims:
+        if dim in X.indexes and dim in y.indexes and not X.indexes[dim].equals(y.indexes[dim]):
+            raise InputError(
+                f"coordinate {str(dim)!r} of y differs from that of X: align them, for example "
+                "with xarray.align"
+            )
+
+
+def _identity(X: np.ndarray) -> np.ndarray:
+    return X
+
+
+def _ravelled(grid: da.Array, width: int) -> da.Array:
+    """Blocks of a grid with a last axis of ``width`` as chunks of rows (n, width)."""
+    blocks = grid.to_delayed().ravel()
+    shapes = [(math.prod(sizes), width) for sizes in _block_sizes(grid.chunks[:-1])]
+    flat = [
+        da.from_delayed(dask.delayed(_flatten)(block, width), shape, dtype=np.float64)
+        for block, shape in zip(blocks, shapes, strict=True)
+    ]
+    return da.concatenate(flat, axis=0)
+
+
+def _block_sizes(chunks: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
+    counts = [len(c) for c in chunks]
+    return [tuple(c[i] for c, i in zip(chunks, at, strict=True)) for at in np.ndindex(*counts)]
+
+
+def _flatten(block: np.ndarray, width: int) -> np.ndarray:
+    return np.asarray(block, np.float64).reshape(-1, width)

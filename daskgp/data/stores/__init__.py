@@ -1,0 +1,1 @@
+"""Stores of a folder or of objects: groups of arrays, locks, checkpoints and models."""

@@ -1,0 +1,95 @@
+"""Evaluations of a training run, kept on disk so that a stopped run can go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from daskgp.data.stores import groups, locks
+from daskgp.errors import StoreError
+
+FORMAT, ROWS = "daskgp-checkpoint", "evaluations"
+MEMBERS = rf"{ROWS}|stage-\d+"
+
+
+class Place(NamedTuple):
+    """Where a training run is kept, and the lock under which it is written there."""
+
+    url: str
+    claim: locks.Claim
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A Zarr group with one row an evaluation: vector, value, gradient; one chunk a row.
+
+    Parameters
+    ----------
+    url : str
+        Where; made on the first evaluation.
+    identity : dict
+        What the run depends on; a checkpoint of anything else is refused.
+    claim : Claim, optional
+        The lock without which nothing is written.
+    """
+
+    url: str
+    identity: dict[str, Any]
+    claim: locks.Claim | None = None
+
+    def read(self) -> np.ndarray:
+        """The evaluations kept so far (count, 2 k + 1)."""
+        nothing = np.empty((0, 1))
+        if not groups.is_begun(self.url, "checkpoint", MEMBERS):
+            return nothing
+        group = groups.open_group(self.url, "checkpoint")
+        if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
+            groups.refuse_other_run(self.url, group, self.identity)
+        return whole_rows(group) if ROWS in group else nothing
+
+    def append(self, index: int, row: np.ndarray) -> None:
+        """Keep row number ``index``; RunError where the lock is another run's."""
+        if self.claim is not None:
+            self.claim.check()
+        with groups.writing(self.url, "checkpoint"):
+            if index == 0:
+                array = self._create(len(row))
+            else:
+                array = groups.array_of(groups.open_group(self.url, "checkpoint", mode="r+"), ROWS)
+            array.resize((index + 1, len(row)))
+            array[index] = row
+
+    def _create(self, width: int) -> zarr.Array:
+        if groups.is_begun(self.url, "checkpoint", MEMBERS):  # of this run, without a whole row
+            group = groups.open_group(self.url, "checkpoint", mode="r+")
+        else:
+            group = groups.create_group(self.url, {"format": FORMAT, "identity": self.identity})
+        return group.create_array(
+            ROWS,
+            shape=(0, width),
+            chunks=(1, width),
+            dtype="f8",
+            dimension_names=groups.own_dims(ROWS, 2),
+            fill_value=np.nan,
+            overwrite=True,
+        )
+
+    def stage(self, number: int) -> Checkpoint:
+        """The checkpoint of a part of the run, kept inside that of the first."""
+        return self if not number else replace(self, url=f"{self.url}/stage-{number}")
+
+    def remove(self) -> None:
+        """Forget the run."""
+        groups.remove(self.url)
+
+
+def whole_rows(group: zarr.Group) -> np.ndarray:
+    """The evaluations (count, 2 k + 1) that the group of a checkpoint holds."""
+    found = groups.values_of(groups.array_of(group, ROWS))
+    if found.ndim != 2:
+        raise StoreError(f"checkpoint {groups.address(group)} is damaged: remove it")
+    whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
+    return found[: len(found) if whole.all() else int(np.argmin(whole))]

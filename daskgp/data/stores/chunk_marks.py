@@ -1,0 +1,56 @@
+"""Cheap marks of the stored objects of an array's chunks, from one listing.
+
+A chunk whose mark is the same has not been written since.  A mark that differs says nothing of
+the contents: a copy of a store has other marks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Any
+
+import numpy as np
+import zarr
+
+from daskgp.data.stores import remote
+
+UNKNOWN = 0
+"""Mark of what the file system says too little about; such a chunk is read again."""
+
+TELLING = (
+    *("ETag", "etag", "generation", "md5Hash", "content_md5", "version_id", "VersionId"),
+    *("LastModified", "last_modified", "updated", "modified", "mtime", "created", "ino"),
+)
+"""Fields of fsspec's file information that change when an object is written."""
+
+
+def chunk_marks(url: str, array: zarr.Array) -> np.ndarray:
+    """Marks (chunks,) of the objects that hold each chunk, or shard, of rows.
+
+    ``url`` is that of the store that the array is in.
+    """
+    fs, path = remote.filesystem(url)
+    fs.invalidate_cache()  # what another process wrote since counts
+    root = "/".join(part for part in (path.rstrip("/"), array.path) if part)
+    found = fs.find(root, detail=True)
+    sizes = array.shards or array.chunks
+    counts = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
+    columns = list(itertools.product(*map(range, counts[1:])))
+    key = array.metadata.encode_chunk_key
+    marks = [
+        _mark([found.get(f"{root}/{key((i, *j))}") for j in columns]) for i in range(counts[0])
+    ]
+    return np.array(marks, np.uint64)
+
+
+def _mark(objects: list[dict[str, Any] | None]) -> int:
+    """One number for what is known of some objects; an object that is not there is None."""
+    known: list[Any] = []
+    for info in objects:
+        said = {} if info is None else {name: info[name] for name in TELLING if name in info}
+        if info is not None and (not said or info.get("islink")):
+            return UNKNOWN
+        known.append(info and (info.get("size"), sorted(said.items())))
+    digest = hashlib.blake2b(repr(known).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) | 1

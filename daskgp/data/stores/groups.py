@@ -1,0 +1,359 @@
+"""Zarr groups by URL: opening, creating and removing them, with errors a user can act on."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+import psutil
+import zarr
+from fsspec.implementations.local import LocalFileSystem
+from zarr.codecs import ZstdCodec
+
+from daskgp.data.stores import remote
+from daskgp.data.stores.remote import address as address
+from daskgp.data.stores.remote import exists as exists
+from daskgp.data.stores.remote import filesystem as filesystem
+from daskgp.data.stores.remote import first_line as first_line
+from daskgp.errors import FullDiskError, StoreError
+
+Attributes = Mapping[str, Any]
+
+REMOVE_ATTEMPTS = 5
+SETTLE = (0.0, 0.2, 0.6)
+"""Seconds between removals after a failure: tasks that still run may write what was removed."""
+
+CHUNK_BYTES = 64 << 20
+"""Most bytes of a chunk of a model's arrays."""
+
+CHECKED = ZstdCodec(level=0, checksum=True)
+"""Zarr's own compression, with a checksum in each chunk that is compared when it is read."""
+
+NUMERIC = "fiub"
+"""Kinds of types that are read as numbers."""
+
+ROW, FEATURE, TARGET = "row", "feature", "target"
+"""Names of dimensions that arrays of a store share."""
+
+UNFINISHED = r"zarr\.[0-9a-f]{32}\.partial"
+"""The description of a group while zarr writes it, under the name that it has until it is whole."""
+
+KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
+"""Kinds of stores by their attribute ``format``."""
+
+
+def remove(url: str) -> None:
+    """Remove a store and all below it; nothing happens where nothing is."""
+    fs, path = filesystem(url)
+    for attempt in range(1, REMOVE_ATTEMPTS + 1):
+        if not exists(url):
+            return
+        try:
+            fs.rm(path, recursive=True)
+        except OSError:  # tasks that were running when another failed still write their chunks
+            if attempt == REMOVE_ATTEMPTS:
+                raise
+            time.sleep(0.1 * attempt)
+
+
+def vacant(url: str, own: str = UNFINISHED) -> bool:
+    """Whether a store may be made: nothing is there, or what a kill leaves before there is a group.
+
+    That is an empty folder, or one with what zarr had not finished.  Names that match ``own`` are
+    what a kill leaves of a group that was being removed.
+    """
+    if not exists(url):
+        return True
+    fs, path = filesystem(url)
+    with remote.plainly(url, "the store"):
+        found = fs.ls(path, detail=False) if fs.isdir(path) else [path]
+    names = [str(name).rstrip("/").rpartition("/")[2] for name in found]
+    return all(re.fullmatch(f"{UNFINISHED}|{own}", name) for name in names)
+
+
+def sweep(url: str) -> None:
+    """Remove what zarr had not finished of a group on a disk, of which it would warn."""
+    fs, path = filesystem(url)
+    if not isinstance(fs, LocalFileSystem) or not fs.isdir(path):
+        return
+    for name in fs.ls(path, detail=False):
+        if re.fullmatch(UNFINISHED, name.rpartition("/")[2]):
+            fs.rm_file(name)
+
+
+def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
+    """The Zarr group at a URL; StoreError names what was looked for and what is there."""
+    remote.reach(url, f"the {what}")
+    try:
+        return _opened(url, mode)
+    except (FileNotFoundError, KeyError) as error:
+        if not exists(url):
+            hint = remote.pattern_hint(url)
+            raise StoreError(f"no {what} at {url}: the path does not exist{hint}") from error
+        raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
+    except StoreError:
+        raise
+    except Exception as error:  # each kind of damage has its own type
+        raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
+
+
+def _opened(url: str, mode: str) -> zarr.Group:
+    """A group of Zarr's present format or, looked for second, of an earlier one."""
+    how: Any = {"mode": mode, "storage_options": remote.options(url)}
+    with remote.plainly(url, "the store"):
+        try:
+            return zarr.open_group(remote.location(url), zarr_format=3, **how)
+        except FileNotFoundError:
+            return zarr.open_group(remote.location(url), **how)
+
+
+def names_in(url: str) -> set[str]:
+    """Names of the folders in a group, readable or not."""
+    fs, path = filesystem(url)
+    with remote.plainly(url, "the store"):
+        found = fs.ls(path, detail=True)
+    return {entry["name"].rstrip("/").rpartition("/")[2] for entry in found if _is_folder(entry)}
+
+
+def _is_folder(entry: Attributes) -> bool:
+    return entry["type"] == "directory"
+
+
+def parent_of(array: zarr.Array) -> zarr.Group | None:
+    """The group that an array lies in, as it is at this moment; None where it lies in none."""
+    parent, form = array.path.rpartition("/")[0], array.metadata.zarr_format
+    try:
+        return zarr.open_group(array.store, path=parent, mode="r", zarr_format=form)
+    except FileNotFoundError:
+        return None
+
+
+def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
+    """Raise StoreError where something is already; ``remedy`` is for a store of the same kind."""
+    if not vacant(url):
+        refuse_other(url, "model" if what == "model store" else "dataset")
+        raise StoreError(f"{what} {url} exists already: {remedy}")
+
+
+def refuse_other(url: str, kind: str) -> None:
+    """Raise StoreError unless a store of a kind (dataset, model, prediction) is there."""
+    found = _found(url)
+    if found != f"a {kind} store":
+        raise StoreError(
+            f"{url}: {found} exists already and is not a {kind} store: choose another path"
+        )
+
+
+def refuse_other_run(url: str, group: zarr.Group, identity: Mapping[str, Any]) -> NoReturn:
+    """StoreError for what is no checkpoint of a run with this identity, naming what differs."""
+    kept = group.attrs.get("identity")
+    if not isinstance(kept, Mapping):
+        raise StoreError(f"{url} is no checkpoint: choose another place for one")
+    names = [*differing(kept, identity)]
+    what = f" (not the same: {', '.join(names)})" if names else ""
+    raise StoreError(
+        f"checkpoint {url} belongs to other data or settings: remove it, or fit with the "
+        f"settings it was made with{what}"
+    )
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Names of entries that differ, inner ones by themselves."""
+    for name in sorted({*one, *other}):
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from differing(a, b)
+        elif a != b:
+            yield name
+
+
+def is_begun(url: str, what: str, own: str) -> bool:
+    """Whether a group is at a URL; StoreError for what is neither one nor room for one.
+
+    ``own`` matches the names of its members, some of which a kill in its removal may leave.
+    """
+    refuse_file(url, what)
+    begun = exists(f"{url}/zarr.json")
+    if not begun and not vacant(url, own):
+        raise StoreError(f"{what} {url} is a folder with other things in it: choose another path")
+    return begun
+
+
+def refuse_file(url: str, what: str) -> None:
+    """Raise StoreError where a file is in the place of a group to be read or made."""
+    fs, path = filesystem(url)
+    with remote.plainly(url, what):
+        is_file = fs.isfile(path)
+    if is_file:
+        raise StoreError(f"{what} {url} is a file: choose another path")
+
+
+def _found(url: str) -> str:
+    """What is at a path that exists."""
+    try:
+        group = open_group(url, "store")
+        attributes, has_inputs = group.attrs.asdict(), "X" in names_in(url)
+    except StoreError:  # no group, or none that can be read
+        fs, path = filesystem(url)
+        return "a folder" if fs.isdir(path) else "a file"
+    kind = KINDS.get(str(attributes.get("format")))
+    if kind is not None:
+        return f"a {kind} store"
+    # the attributes of a dataset store are there before its arrays
+    return "a dataset store" if has_inputs or "feature_names" in attributes else "a Zarr group"
+
+
+@contextmanager
+def creating(url: str, what: str, attributes: Attributes | None = None) -> Iterator[zarr.Group]:
+    """A new group that is removed again if the block fails; StoreError where one exists."""
+    refuse_existing(url, what)
+    try:
+        with writing(url, what):
+            yield create_group(url, attributes)
+    except BaseException:
+        for pause in SETTLE:
+            time.sleep(pause)
+            remove(url)
+        raise
+
+
+def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
+    """A new group that has its attributes from its first moment."""
+    sweep(url)
+    return zarr.create_group(
+        remote.location(url),
+        attributes=dict(attributes or {}),
+        storage_options=remote.options(url),
+    )
+
+
+@contextmanager
+def writing(url: str, what: str) -> Iterator[None]:
+    """Turn the refusals to write of a system or an object store into one plain line.
+
+    After that of a full disk the work can go on where it was.
+    """
+    try:
+        with remote.plainly(url, what):
+            yield
+    except OSError as error:
+        kind = FullDiskError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(f"cannot write {what} {url}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    remedies = {
+        errno.ENOSPC: "the disk is full: free some space or choose another path",
+        errno.EDQUOT: "the disk quota is used up: free some space or choose another path",
+        errno.EFBIG: "the file system refuses files of this size: choose smaller blocks",
+        errno.EROFS: "the file system is read-only: choose another path",
+        errno.EACCES: "permission denied: choose a path that you may write",
+        errno.EPERM: "permission denied: choose a path that you may write",
+        errno.ENOTDIR: "part of the path is a file: choose another path",
+    }
+    return remedies.get(error.errno or 0, first_line(error))
+
+
+def array_of(group: zarr.Group, name: str) -> zarr.Array:
+    """A member of a group that must be an array; StoreError otherwise."""
+    try:
+        found = group.get(name)
+    except Exception as error:  # each kind of damage has its own type
+        raise StoreError(
+            f"{remote.address(group)} is damaged: array {name!r}: {first_line(error)}"
+        ) from error
+    if not isinstance(found, zarr.Array):
+        raise StoreError(f"{remote.address(group)} is damaged: it has no array {name!r}")
+    return found
+
+
+def values_of(array: zarr.Array) -> np.ndarray:
+    """All values of a small array of numbers.
+
+    Raises
+    ------
+    StoreError
+        If they are no numbers, are declared to be more than memory holds, or cannot be decoded.
+    """
+    where = f"{remote.address(array)} cannot be read"
+    if np.dtype(array.dtype).kind not in NUMERIC:
+        raise StoreError(f"{where}: it has type {array.dtype}, numbers are needed")
+    refuse_larger(array.nbytes, where)
+    try:
+        return np.asarray(array[...])
+    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+        raise StoreError(f"{where}: {first_line(error)}") from error
+
+
+def refuse_larger(size: int, what: str) -> None:
+    """Raise StoreError where a store declares more bytes than this machine has."""
+    memory = psutil.virtual_memory().total
+    if not 0 <= size <= memory:
+        raise StoreError(
+            f"{what}: it declares {size:.3g} bytes to be read at once, this machine has "
+            f"{memory:.3g}"
+        )
+
+
+def reopened(array: zarr.Array) -> zarr.Array:
+    """The array as its store describes it at this moment and in this process."""
+    with remote.plainly(remote.address(array), "the array"):
+        return zarr.open_array(
+            array.store, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
+        )
+
+
+def write_array(
+    group: zarr.Group, name: str, values: np.ndarray, dims: Sequence[str] | None = None
+) -> None:
+    """An array as one chunk; three axes, of which the first counts experts, as one an expert.
+
+    Dimensions without names are called after the array, so that no two of a group need agree.
+    """
+    values = np.asarray(values)
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        chunks=_chunks(values),
+        dtype=values.dtype,
+        dimension_names=own_dims(name, values.ndim) if dims is None else tuple(dims),
+        overwrite=True,
+    )
+    array[...] = values
+
+
+def own_dims(name: str, ndim: int) -> tuple[str, ...]:
+    """Names of the dimensions of an array that shares none with another."""
+    return tuple(f"{name}_{axis}" for axis in range(ndim))
+
+
+def dims_of_rows(name: str, ndim: int) -> tuple[str, ...]:
+    """Names of the dimensions of ``X``, ``y`` and what is made of them row by row."""
+    return (ROW, FEATURE if name == "X" else TARGET)[:ndim]
+
+
+def _chunks(values: np.ndarray) -> tuple[int, ...]:
+    """Rows are whole, and as many as CHUNK_BYTES hold."""
+    if not values.ndim:
+        return ()
+    rest = tuple(max(1, size) for size in values.shape[1:])
+    most = 1 if values.ndim == 3 else CHUNK_BYTES // (values.itemsize * math.prod(rest))
+    return max(1, min(most, len(values))), *rest
+
+
+def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
+    """SHA-256 over names, types, shapes and bytes of arrays and the JSON of attributes."""
+    digest = hashlib.sha256(json.dumps(attributes, sort_keys=True).encode())
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{values.dtype.str}{values.shape}".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()

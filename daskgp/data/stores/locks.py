@@ -1,0 +1,360 @@
+"""Locks: one run at a time writes a store, and what a dead run left is told from a live one.
+
+A lock is an object beside the store that only one writer can create.  It names its run and holds
+a counter that the run raises.  Whether a run lives is asked of the operating system on its own
+machine, and seen by the counter from any other.  No decision reads a clock that can be set.  The
+lock of a dead run is replaced under a lock of its own, so that of many runs one has it then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import math
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
+
+from daskgp.data.stores import groups, objects
+from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
+
+logger = logging.getLogger("daskgp")
+
+EVERY = 10.0
+"""Seconds between two beats of a lock."""
+MISSED = 3.5
+"""Beats without a change after which the run of another host counts as dead."""
+LONGEST = 600.0
+"""Most seconds between beats that are believed of a lock."""
+POLL = 0.25
+"""Seconds between two looks at a lock that is waited for."""
+CLEAR = "add --clear-lock (clear_lock=True in Python)"
+NAMESPACE = "/proc/self/ns/pid"
+BOOT = "/proc/sys/kernel/random/boot_id"
+CLEARING = 5.0
+"""Seconds to wait for another run that is about to replace the lock of a dead one, in no time."""
+
+
+def lock_url(store: str) -> str:
+    """Where the lock of a store is."""
+    return objects.beside(store, ".lock")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run's lock on a store; it travels to the tasks, which check it before they write."""
+
+    url: str
+    run: str
+
+    def held(self) -> bool:
+        """Whether the lock is there and this run's."""
+        return self._found() == self.run
+
+    def taken(self) -> bool:
+        """Whether the lock is there and another run's."""
+        return self._found() not in (self.run, None)
+
+    def _found(self) -> str | None:
+        content = objects.read(self.url)
+        return None if content is None else Holder.parse(content).run
+
+    def check(self) -> None:
+        """Raise RunError where the lock is gone or another run's."""
+        if not self.held():
+            raise RunError(
+                f"the lock {self.url} is not this run's any more, somebody cleared it: the run "
+                "stops; wait until no other is at work and run it again with --resume"
+            )
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What a lock says of the run that holds it.
+
+    ``machine`` tells hosts of the same name apart; ``space`` process numbers of containers on one
+    host; ``started`` a process from a later one of the same number.
+    """
+
+    run: str = ""
+    host: str = ""
+    space: str = ""
+    pid: int = 0
+    started: float = 0.0
+    every: float = EVERY
+    beat: int = 0
+    machine: str = ""
+
+    @classmethod
+    def here(cls, run: str) -> Holder:
+        """The holder that this process is."""
+        me, started = _process(os.getpid())
+        machine = _machine()
+        return cls(run, platform.node(), _space(), me.pid, started, machine=machine)
+
+    @classmethod
+    def parse(cls, content: bytes) -> Holder:
+        """What a lock holds; an unknown holder where it holds nothing that can be read."""
+        try:
+            found = json.loads(content)
+            fields: dict[str, Any] = {
+                **{name: str(found[name]) for name in ("run", "host", "space")},
+                **{name: float(found[name]) for name in ("started", "every")},
+                **{name: int(found[name]) for name in ("pid", "beat")},
+                "machine": str(found.get("machine", "")),  # locks of earlier versions have none
+            }
+        except (ValueError, TypeError, KeyError, OverflowError):
+            return cls()
+        return cls(**fields) if 0 < fields["every"] <= LONGEST else cls()
+
+    def content(self) -> bytes:
+        """The lock, as it is stored."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+    def alive(self) -> bool | None:
+        """Whether the process runs; None where that cannot be asked from here."""
+        if not self.machine or (self.machine, self.space) != (_machine(), _space()):
+            return None
+        try:
+            process, started = _process(self.pid)
+            same = abs(started - self.started) < 1.0
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, ValueError, OverflowError):
+            return False
+
+    def is_near(self) -> bool:
+        """Whether it is a process of this machine, or of one that was or is called as this one."""
+        return self.host == platform.node() or self.alive() is not None
+
+    def __str__(self) -> str:
+        if not self.run:
+            return "a run that cannot be told"
+        return f"process {self.pid} on host {self.host}"
+
+
+def _space() -> str:
+    return os.readlink(NAMESPACE) if os.path.exists(NAMESPACE) else ""
+
+
+def _machine() -> str:
+    """What no other machine has, and this one has until it is started again; "" if there is none.
+
+    On Linux the number that its kernel drew at its start: unlike a machine-id it is not copied
+    with an image, and process numbers mean nothing beyond it.  Elsewhere the address of a network
+    card, unless it is made up, as those of virtual machines are.
+    """
+    if os.path.exists(BOOT):
+        return Path(BOOT).read_text().strip()
+    node = uuid.getnode()
+    made_up = (node >> 40) & 0b11  # of a group, or administered locally
+    return "" if made_up else f"{node:012x}"
+
+
+def _process(pid: int) -> tuple[psutil.Process, float]:
+    """A process, and when it started; on Linux since the boot, which moves with no clock set.
+
+    Earlier versions of psutil add the time of the boot that was asked for last, so that is asked
+    for anew, and first.
+    """
+    boot = psutil.boot_time() if psutil.LINUX else 0.0
+    process = psutil.Process(pid)
+    return process, process.create_time() - boot
+
+
+@contextmanager
+def hold(
+    store: str, wait: float = 0.0, clear: bool = False, resume: bool = False
+) -> Iterator[Claim]:
+    """Hold the lock of a store for the duration of a ``with`` block.
+
+    Parameters
+    ----------
+    store : str
+        URL of the store that the run is about to write.
+    wait : float
+        Seconds to wait for another run to end.
+    clear : bool
+        Whether to take over the lock of a run that is dead.
+    resume : bool
+        Whether to take over that of a run on this host whose process is gone, which there is no
+        doubt about.  A run on a host of the same name, as before it was started again, is dead if
+        it gives no sign of life for a while.
+
+    Raises
+    ------
+    RunError
+        If another run holds the lock, or a dead one does that is not taken over.
+    """
+    if not 0 <= wait < math.inf:
+        raise SettingError(f"wait={wait}: a number of seconds, 0 or more, is needed")
+    claim = Claim(lock_url(store), uuid.uuid4().hex)
+    holder, stop = Holder.here(claim.run), threading.Event()
+    heart = threading.Thread(target=_beat, args=(claim, holder, stop), daemon=True)
+    _take(claim, holder, wait, _Over(clear, resume))
+    try:
+        heart.start()
+        yield claim
+    except BaseException as error:
+        try:
+            _give_back(claim, heart, stop)
+        except DaskgpError as second:  # the first error is the one to show
+            error.add_note(str(second))
+        raise
+    _give_back(claim, heart, stop)
+
+
+def _give_back(claim: Claim, heart: threading.Thread, stop: threading.Event) -> None:
+    stop.set()
+    if heart.is_alive():
+        heart.join()
+    with groups.writing(claim.url, "the lock"):
+        if claim.held():
+            objects.delete(claim.url)
+
+
+def holder_of(store: str) -> str | None:
+    """Who holds the lock of a store, and whether it still runs; None where nobody does."""
+    content = objects.read(lock_url(store))
+    if content is None:
+        return None
+    holder = Holder.parse(content)
+    running = {True: "running", False: "not running any more", None: "not seen from here"}
+    return f"{holder}, {running[holder.alive()]}"
+
+
+# -- taking ----------------------------------------------------------------------------------
+
+
+class _Held(RunError):
+    """Another run holds the lock; ``decided`` where no more looks at it are needed."""
+
+    decided = True
+
+
+class _Over(NamedTuple):
+    """Which locks of dead runs are taken over: any, those of hosts that are called as this one."""
+
+    any: bool
+    near: bool
+
+    def takes(self, other: Holder) -> bool:
+        return self.any or (self.near and other.is_near())
+
+
+class _Watch:
+    """Looks at one lock again and again, and judges its run."""
+
+    def __init__(self) -> None:
+        self.content, self.since, self.changes = b"", 0.0, 0
+
+    def alive(self, content: bytes, holder: Holder) -> bool | None:
+        """Whether the run lives; None as long as that cannot be told."""
+        known = holder.alive()
+        if known is not None:
+            return known
+        now = time.monotonic()
+        if content != self.content:
+            self.content, self.since, self.changes = content, now, self.changes + 1
+        if now - self.since > MISSED * holder.every:
+            return False
+        return True if self.changes > 1 else None
+
+
+def _take(claim: Claim, holder: Holder, wait: float, take: _Over) -> None:
+    watch = _Watch()
+
+    def over(state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        undecided = isinstance(error, _Held) and not error.decided
+        return (state.seconds_since_start or 0.0) >= wait and not undecided
+
+    try:
+        _try_to_take(claim, holder, watch, take)
+        return
+    except _Held as error:
+        if wait <= 0 and error.decided:
+            raise
+    attempts = Retrying(
+        retry=retry_if_exception_type(_Held), wait=wait_fixed(POLL), stop=over, reraise=True
+    )
+    attempts(_try_to_take, claim, holder, watch, take)
+
+
+def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> None:
+    """Create the lock, or raise for what is in its place."""
+    with groups.writing(claim.url, "the lock"):
+        while not objects.create(claim.url, holder.content()):
+            content = objects.read(claim.url)
+            if content is None:  # it went away in between
+                continue
+            other = Holder.parse(content)
+            alive = watch.alive(content, other)
+            if alive is not False:
+                raise _held(claim.url, other, alive, take)
+            if not take.takes(other):
+                remedy = f"add --resume to go on from it, or {CLEAR.removeprefix('add ')}"
+                raise RunError(
+                    f"the lock {claim.url} was left by {other}, which is not running any more: "
+                    f"{remedy if other.is_near() else CLEAR}"
+                )
+            if _replaced(claim, holder, content):
+                logger.info("the lock %s was left by %s: taken over", claim.url, other)
+                return
+
+
+def _replaced(claim: Claim, holder: Holder, content: bytes) -> bool:
+    """Whether the lock was still that of a dead run, which is a lock of this run now.
+
+    Another lock is held for that moment: without it a run that has looked could remove what a
+    quicker one has put there since.
+    """
+    guard = Claim(f"{claim.url}.clearing", claim.run)
+    _take(guard, holder, CLEARING, _Over(any=True, near=True))
+    try:
+        same = objects.read(claim.url) == content
+        if same:
+            objects.replace(claim.url, holder.content())
+        return same
+    finally:
+        if guard.held():
+            objects.delete(guard.url)
+
+
+def _held(url: str, other: Holder, alive: bool | None, take: _Over) -> _Held:
+    wait = "wait for it with --wait SECONDS (wait= in Python)"
+    if alive is None and not take.any:
+        sure = f"{MISSED * other.every:g}"
+        wait += f", or, if it is dead, {CLEAR}, which first looks for a sign of life for {sure} s"
+    kept = ", so its lock is not cleared" if alive and take.any else ""
+    work = "may be at work" if alive is None else "is at work"
+    error = _Held(f"{other} {work} and holds the lock {url}{kept}: {wait}")
+    error.decided = alive is not None or not take.takes(other)
+    return error
+
+
+def _beat(claim: Claim, holder: Holder, stop: threading.Event) -> None:
+    """Raise the counter of the lock until the run ends or has lost it."""
+    for beat in itertools.count(1):
+        if stop.wait(holder.every):
+            return
+        try:
+            claim.check()
+            with groups.writing(claim.url, "the lock"):
+                objects.replace(claim.url, dataclasses.replace(holder, beat=beat).content())
+        except (OSError, StoreError) as error:  # a full disk, too: tried again at the next beat
+            logger.warning("the lock %s cannot be written: %s", claim.url, groups.first_line(error))
+        except RunError as error:
+            logger.error("%s", error)
+            return

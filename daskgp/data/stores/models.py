@@ -1,0 +1,240 @@
+"""Model stores: a Zarr group of arrays with JSON attributes, the completeness mark last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from daskgp.data.stores import checkpoints, groups, locks, remote, snapshots
+from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
+
+FORMAT, VERSION = "daskgp-model", 1
+ROWS = "rows"
+CHECKPOINT = "checkpoint"
+"""Where a model store that is being made keeps the evaluations of its training."""
+DIMS = {
+    "scaling_x_shift": (groups.FEATURE,),
+    "scaling_x_scale": (groups.FEATURE,),
+    "scaling_intercept": (groups.TARGET,),
+    "scaling_slope": (groups.FEATURE, groups.TARGET),
+    "scaling_y_scale": (groups.TARGET,),
+}
+"""Dimensions that arrays of every model share."""
+GOES_ON = "the same command with --resume goes on from here"
+NOTHING = "nothing was kept"
+
+
+class Stored(NamedTuple):
+    """Arrays and attributes of a model, as they lie in its store."""
+
+    arrays: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+    checksum: str
+    notes: dict[str, Any]
+
+
+@contextmanager
+def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr.Group]:
+    """An empty model store, whose lock is held, to be filled at the end of a long fit.
+
+    A path that cannot be written is found out before the work, not after it.  A store made here
+    is removed again if the block fails for its input, or ends before anything was kept, unless
+    another run has taken the lock; it stays, incomplete, after any other failure, an interrupt or
+    a kill, so that ``resume`` can go on with what is inside it.  A note on the error says so.
+    """
+    resumed = resume and not groups.vacant(url)
+    if resumed:
+        group = _incomplete(url)
+    else:
+        refuse_existing(url)
+        with groups.writing(url, "model store"):
+            marks = {"format": FORMAT, "version": VERSION, "complete": False}
+            group = _created(url, marks)
+    try:
+        yield group
+    except (Exception, KeyboardInterrupt) as error:
+        try:
+            with groups.writing(url, "model store"):
+                note = _ended(url, group, None if resumed else claim, error)
+        except (DaskgpError, ValueError) as second:  # the first error is the one to show
+            note = f"what was kept cannot be looked at: {groups.first_line(second)}"
+        if note:
+            error.add_note(note)
+        raise
+
+
+def refuse_existing(url: str) -> None:
+    """Raise StoreError where a store is to be made and something is."""
+    groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
+
+
+def _ended(
+    url: str, group: zarr.Group, claim: locks.Claim | None, error: BaseException
+) -> str | None:
+    """Remove a store that nothing was kept in, if it was made here; what the user should know.
+
+    ``claim`` is None where an earlier run made the store.
+    """
+    if group.attrs.get("complete") is True:
+        return None
+    lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
+    if not lasting and kept_of(group) is not None:
+        return GOES_ON
+    if claim is not None and claim.held():  # what another run made is not lost
+        groups.remove(url)
+    return NOTHING if isinstance(error, KeyboardInterrupt) else None
+
+
+def _created(url: str, marks: groups.Attributes) -> zarr.Group:
+    """A new group, of which nothing is left where it cannot be written."""
+    try:
+        return groups.create_group(url, marks)
+    except Exception:
+        groups.remove(url)
+        raise
+
+
+def kept_of(group: zarr.Group) -> tuple[str, int] | None:
+    """What an incomplete store has that a fit goes on from, and how many of them."""
+    if f"{CHECKPOINT}/{checkpoints.ROWS}" in group:
+        count = len(checkpoints.whole_rows(group.require_group(CHECKPOINT)))
+        if count:
+            return "evaluations", count
+    there = [f"{CHECKPOINT}/{slot}" for slot in snapshots.SLOTS]
+    steps = [group[slot].attrs.get(snapshots.STEP) for slot in there if slot in group]
+    whole = [step for step in steps if isinstance(step, int)]
+    if whole:
+        return "steps", max(whole)
+    if ROWS in group and group[ROWS].attrs.get("complete") is True:  # put in order for the method
+        return "rows", int(groups.array_of(group, f"{ROWS}/X").shape[0])
+    return None
+
+
+def is_complete(url: str) -> bool:
+    """Whether a model store that needs no more work is there."""
+    if groups.vacant(url):
+        return False
+    groups.refuse_other(url, "model")
+    return groups.open_group(url, "model store").attrs.get("complete") is True
+
+
+def _incomplete(url: str) -> zarr.Group:
+    """The unfinished store of an earlier run; anything else is refused and left as it is."""
+    groups.refuse_other(url, "model")
+    group = groups.open_group(url, "model store", mode="r+")
+    if group.attrs.get("complete") is not False:
+        raise StoreError(f"model store {url} is complete: there is nothing to resume")
+    groups.sweep(url)
+    return group
+
+
+def write(
+    url: str,
+    stored: Stored,
+    notes: Mapping[str, Any],
+    write_rows: Callable[[str], None] | None = None,
+) -> None:
+    """Write a new model store; nothing is left behind on failure.
+
+    ``write_rows`` puts training rows at the URL it is given.
+    """
+    with groups.creating(url, "model store") as group:
+        if write_rows is not None:
+            write_rows(rows_url(url))
+        fill(group, stored, notes)
+
+
+def rows_url(url: str) -> str:
+    """Where a model store keeps training rows that prediction reads back."""
+    return f"{str(url).rstrip('/')}/{ROWS}"
+
+
+def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
+    """Write a model into an open group; ``notes`` are attributes outside the checksum."""
+    url = remote.address(group)
+    with groups.writing(url, "model store"):
+        for name, values in stored.arrays.items():
+            groups.write_array(group, name, values, DIMS.get(name))
+        for name in list(group.keys()):
+            if name not in (*stored.arrays, ROWS, CHECKPOINT):
+                del group[name]
+        group.attrs.update(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "checksum": stored.checksum,
+                "model": stored.attributes,
+                "notes": dict(notes),
+            }
+        )
+        group.attrs["complete"] = True
+        forget(url)  # useful until now
+
+
+def forget(url: str) -> None:
+    """Remove what a complete model store has of its training."""
+    groups.remove(f"{url}/{CHECKPOINT}")
+
+
+def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:
+    """Arrays and attributes with their checksum."""
+    return Stored(dict(arrays), dict(attributes), groups.checksum(arrays, attributes), {})
+
+
+def read(url: str) -> Stored:
+    """Read and check a model store.
+
+    Raises
+    ------
+    StoreError
+        If there is none, it is incomplete, of another format version, or damaged.
+    """
+    group = groups.open_group(url, "model store")
+    attributes = dict(group.attrs)
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{url} is not a daskgp model store")
+    if attributes.get("version") != VERSION:
+        raise StoreError(
+            f"model store {url} has format version {attributes.get('version')}, this daskgp reads "
+            f"version {VERSION}: fit again or use the daskgp that wrote it"
+        )
+    if attributes.get("complete") is not True:
+        raise StoreError(f"model store {url} is incomplete: fit again, or go on with --resume")
+    model = attributes.get("model")
+    if not isinstance(model, dict):
+        raise StoreError(f"model store {url} is damaged: its description is missing")
+    try:
+        arrays = _arrays(group, url)
+    except StoreError as error:
+        raise StoreError(f"model store {url} is damaged: {error}") from error
+    try:
+        digest = groups.checksum(arrays, model)
+    except (TypeError, RecursionError) as error:
+        raise StoreError(f"model store {url} is damaged: its description is garbled") from error
+    if digest != attributes.get("checksum"):
+        raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
+    notes = attributes.get("notes")
+    return Stored(arrays, model, digest, notes if isinstance(notes, dict) else {})
+
+
+def checksum_at(url: str) -> str | None:
+    """Return the checksum that a complete model store states; None where there is none."""
+    try:
+        attributes = groups.open_group(url, "model store").attrs.asdict()
+    except StoreError:
+        return None
+    whole = attributes.get("format") == FORMAT and attributes.get("complete") is True
+    return str(attributes.get("checksum")) if whole else None
+
+
+def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
+    """All arrays of a model store but its rows, each described and read once."""
+    names = sorted(groups.names_in(url) - {ROWS, CHECKPOINT})
+    arrays = {name: groups.array_of(group, name) for name in names}
+    size = sum(array.nbytes for array in arrays.values())
+    groups.refuse_larger(size, "all arrays")
+    return {name: groups.values_of(array) for name, array in arrays.items()}

@@ -1,0 +1,85 @@
+"""Single small objects beside stores, by URL: made by one writer alone, or replaced whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from typing import IO
+
+from fsspec.implementations.local import LocalFileSystem
+
+from daskgp.data.stores import groups, remote
+from daskgp.errors import StoreError
+
+
+def create(url: str, content: bytes) -> bool:
+    """Make an object; False where one is there already, of however many that try at once."""
+    fs, path = remote.filesystem(url)
+    if isinstance(fs, LocalFileSystem):
+        try:
+            fs.makedirs(fs._parent(path), exist_ok=True)
+        except FileExistsError as error:  # it is a file
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+    try:
+        with fs.open(path, "xb") as file:
+            _fill(file, content, url)
+    except FileExistsError:
+        return False
+    except (NotImplementedError, ValueError) as error:
+        reason = groups.first_line(error)
+        raise StoreError(
+            f"cannot lock {url}, its file system does not create files for one writer alone "
+            f"({reason}): choose another path"
+        ) from error
+    return True
+
+
+def _fill(file: IO[bytes], content: bytes, url: str) -> None:
+    """Write a new object, or remove it again, as on a full disk or where it is interrupted."""
+    try:
+        file.write(content)
+        file.flush()
+    except BaseException:
+        delete(url)
+        raise
+
+
+def replace(url: str, content: bytes) -> None:
+    """Make or replace an object; who reads it sees all of the old one or all of the new one."""
+    fs, path = remote.filesystem(url)
+    if not isinstance(fs, LocalFileSystem):  # object stores put whole objects
+        fs.pipe_file(path, content)
+        return
+    fs.makedirs(fs._parent(path), exist_ok=True)
+    part = f"{path}.{uuid.uuid4().hex}.partial"
+    try:
+        fs.pipe_file(part, content)
+        os.replace(part, path)  # a folder in its place is an error
+    finally:
+        if fs.exists(part):
+            fs.rm_file(part)
+
+
+def read(url: str) -> bytes | None:
+    """The content of an object, None where there is none."""
+    fs, path = remote.filesystem(url)
+    try:
+        with remote.plainly(url, "the object"):
+            return bytes(fs.cat_file(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def delete(url: str) -> None:
+    """Remove an object; nothing happens where none is."""
+    fs, path = remote.filesystem(url)
+    try:
+        fs.rm_file(path)
+    except FileNotFoundError:
+        return
+
+
+def beside(url: str, ending: str) -> str:
+    """URL of an object next to a store; a local path is absolute, as workers need it."""
+    return remote.location(str(url).rstrip("/")) + ending

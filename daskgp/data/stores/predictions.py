@@ -1,0 +1,264 @@
+"""Prediction stores: ``mean`` and ``variance`` with the chunks of the input, ``done`` flags.
+
+A store grows with its input.  Whatever is killed at whatever moment leaves a store whose flags
+are right, so that the same steps can be taken again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import dask.array as da
+import numpy as np
+import zarr
+
+from daskgp.data import moments
+from daskgp.data.lazy import behind
+from daskgp.data.rows import UNITS, column_names
+from daskgp.data.stores import chunk_marks, groups
+from daskgp.errors import StoreError
+
+FORMAT, VERSION = "daskgp-predictions", 2
+
+
+class _Shape(Protocol):
+    @property
+    def n_targets(self) -> int: ...
+    @property
+    def vector_target(self) -> bool: ...
+    @property
+    def target_names(self) -> tuple[str, ...]: ...
+    @property
+    def target_units(self) -> tuple[str, ...]: ...
+
+
+class Inputs(NamedTuple):
+    """The input of a prediction: its rows, how they lie in its store, and marks of its chunks."""
+
+    url: str
+    rows: int
+    chunk_rows: int
+    layout: dict[str, Any]
+    marks: np.ndarray
+
+
+def inputs_of(url: str, X: da.Array) -> Inputs:
+    """Describe the inputs X of the dataset store at a URL."""
+    step = int(X.chunksize[0])
+    names = column_names(X) or [f"column {j}" for j in range(X.shape[1])]
+    layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step}
+    found = chunk_marks.chunk_marks(url, behind(X))
+    return Inputs(str(url), int(X.shape[0]), step, layout, found)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """An open prediction store; tasks write whole chunks of it, each its own."""
+
+    url: str
+    group: zarr.Group
+
+    @property
+    def rows(self) -> int:
+        """Rows that the store is made for."""
+        return int(groups.array_of(self.group, "mean").shape[0])
+
+    def done(self) -> np.ndarray:
+        """Flags (chunks,) of what is written already."""
+        return np.asarray(groups.array_of(self.group, "done")[...], bool)
+
+    def checksums(self) -> np.ndarray:
+        """CRC-32 (chunks,) of the input of each chunk that is done."""
+        return np.asarray(groups.array_of(self.group, "input_checksum")[...])
+
+    def marks(self) -> np.ndarray:
+        """Marks (chunks,) of the stored objects that each chunk was predicted from."""
+        return np.asarray(groups.array_of(self.group, "input_mark")[...])
+
+    def put(
+        self,
+        index: int,
+        start: int,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        checksum: int,
+        mark: int,
+    ) -> None:
+        """Write one chunk and what tells its input, its flag last."""
+        with groups.writing(self.url, "predictions"):
+            for name, values in (("mean", mean), ("variance", variance)):
+                array = groups.array_of(self.group, name)
+                shape = (len(values), *array.shape[1:])
+                array[start : start + len(values)] = values.reshape(shape)
+            groups.array_of(self.group, "input_checksum")[index] = checksum
+            groups.array_of(self.group, "input_mark")[index] = mark
+            groups.array_of(self.group, "done")[index] = True
+
+    def mark(self, found: np.ndarray) -> None:
+        """Note the marks of the first chunks, whose contents were compared."""
+        marks = self.marks()
+        marks[: len(found)] = found
+        with groups.writing(self.url, "predictions"):
+            groups.array_of(self.group, "input_mark")[...] = marks
+
+    def grow(self, rows: int) -> None:
+        """Make room for more rows; a last chunk that gets some of them is to be done again.
+
+        The number of rows is told by ``mean``, which is resized last: until then an interrupted
+        growth starts again from its beginning.
+        """
+        before = self.rows
+        if rows == before:
+            return
+        mean = groups.array_of(self.group, "mean")
+        step = mean.chunks[0]
+        with groups.writing(self.url, "predictions"):
+            self.group.attrs["complete"] = False
+            if before % step:
+                groups.array_of(self.group, "done")[before // step] = False
+            for name in ("input_checksum", "input_mark", "done"):
+                groups.array_of(self.group, name).resize((-(-rows // step),))
+            for name in ("variance", "mean"):
+                array = groups.array_of(self.group, name)
+                array.resize((rows, *array.shape[1:]))
+
+    def finish(self, inputs: Inputs, notes: dict[str, Any]) -> None:
+        """Mark the store as complete, with the checksum of its input."""
+        if not self.done().all():
+            raise StoreError(f"predictions {self.url}: some chunks are not written, run it again")
+        said = {**inputs.layout, "rows": inputs.rows}
+        checksum = groups.checksum({"input_checksum": self.checksums()}, said)
+        with groups.writing(self.url, "predictions"):
+            self.group.attrs.update({**notes, "input_checksum": checksum})
+            self.group.attrs["complete"] = True
+
+    def is_finished(self, notes: dict[str, Any]) -> bool:
+        """Whether the store is complete and has these notes."""
+        there = self.group.attrs.asdict()
+        return {**there, **notes, "complete": True} == there
+
+
+def open_or_create(
+    url: str,
+    inputs: Inputs,
+    shape: _Shape,
+    model_checksum: str,
+    notes: dict[str, Any],
+    resume: bool,
+) -> Target:
+    """The prediction store with the row chunks of its input, an earlier one if it fits.
+
+    ``notes`` become attributes.  A store of fewer rows is left as it is, for `Target.grow`.
+
+    Raises
+    ------
+    StoreError
+        If the store exists and ``resume`` is False, or holds predictions of another model,
+        of inputs of another layout, or of more rows.
+    """
+    if refuse_taken(url, resume):
+        return _existing(url, inputs, shape, model_checksum)
+    attributes = {
+        "format": FORMAT,
+        "version": VERSION,
+        **notes,
+        "model_checksum": model_checksum,
+        "input_layout": inputs.layout,
+        "target_names": list(shape.target_names),
+        **({UNITS: list(shape.target_units)} if shape.target_units else {}),
+        "complete": False,
+    }
+    with groups.creating(url, "predictions", attributes) as group:
+        _create_arrays(group, inputs, shape)
+    return Target(url, groups.open_group(url, "prediction store", mode="r+"))
+
+
+def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target | None:
+    """The prediction store if all of it was written, None if it is not there or was not.
+
+    Raises
+    ------
+    StoreError
+        As `open_or_create` does.
+    """
+    if not refuse_taken(url, resume=True):
+        return None
+    group = groups.open_group(url, "prediction store", mode="r")
+    if group.attrs.get("complete") is not True or "done" not in group:
+        return None
+    return _existing(url, inputs, shape, model_checksum)
+
+
+def refuse_taken(url: str, resume: bool) -> bool:
+    """Whether predictions are there to go on with; StoreError for all else that is there."""
+    if groups.vacant(url):
+        return False
+    groups.refuse_other(url, "prediction")
+    if not resume:
+        raise StoreError(
+            f"predictions {url} exist already: add --resume to finish them, or remove them"
+        )
+    return True
+
+
+def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
+    """Mean, variance, what tells the input and, last, the flags."""
+    n, step = inputs.rows, inputs.chunk_rows
+    tail = () if shape.vector_target else (shape.n_targets,)
+    for name in ("mean", "variance"):
+        said = moments.describe(name, shape.target_names, shape.target_units, observed=True)
+        group.create_array(
+            name,
+            shape=(n, *tail),
+            chunks=(step, *tail),
+            dtype="f8",
+            fill_value=np.nan,
+            compressors=groups.CHECKED,
+            dimension_names=groups.dims_of_rows(name, 1 + len(tail)),
+            attributes=said,
+            overwrite=True,
+        )
+    for name, dtype in (("input_checksum", "u4"), ("input_mark", "u8"), ("done", "bool")):
+        shape_of_chunks = (-(-n // step),)
+        how: dict[str, Any] = {"chunks": (1,), "dimension_names": ("chunk",), "overwrite": True}
+        group.create_array(name, shape=shape_of_chunks, dtype=dtype, **how)
+
+
+def _existing(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target:
+    group = groups.open_group(url, "prediction store", mode="r+")
+    remedy = "remove them or choose another path"
+    if group.attrs.get("version") != VERSION:
+        raise StoreError(
+            f"predictions {url} have format version {group.attrs.get('version')}, this daskgp "
+            f"writes version {VERSION}: {remedy}"
+        )
+    if group.attrs.get("model_checksum") != model_checksum:
+        raise StoreError(
+            f"predictions {url} were made by another model (model_checksum "
+            f"{group.attrs.get('model_checksum')}, not {model_checksum}): {remedy}"
+        )
+    _refuse_layout(url, group.attrs.get("input_layout"), inputs, remedy)
+    if "done" not in group:  # killed while it was made
+        _create_arrays(group, inputs, shape)
+    target = Target(url, group)
+    if target.rows > inputs.rows:
+        raise StoreError(
+            f"predictions {url} have {target.rows} rows, the input {inputs.url} has "
+            f"{inputs.rows}: an input may grow but not shrink: {remedy}"
+        )
+    return target
+
+
+def _refuse_layout(url: str, made: Any, inputs: Inputs, remedy: str) -> None:
+    """Raise StoreError for an input of other columns, type or chunks."""
+    if not isinstance(made, dict):
+        raise StoreError(
+            f"predictions {url} are damaged, they do not describe their input: {remedy}"
+        )
+    for name, value in inputs.layout.items():
+        if made.get(name) != value:
+            raise StoreError(
+                f"predictions {url} were made from an input with {name} {made.get(name)}, "
+                f"{inputs.url} has {value}: {remedy}"
+            )

@@ -1,0 +1,166 @@
+"""Writing dataset stores: row by row, or from arrays whole chunk by whole chunk.
+
+A store says ``complete: False`` from its first moment until all is written, and what is not
+written reads as NaN, so that a writer that was killed never looks whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+
+from daskgp.data.stores import groups
+from daskgp.errors import InputError
+from daskgp.runtime.executor import Executor
+
+logger = logging.getLogger("daskgp")
+
+DEFAULT_BLOCK_ROWS = 65_536
+
+
+@contextmanager
+def dataset_writer(
+    url: str,
+    feature_names: Sequence[str],
+    target_names: Sequence[str] = (),
+    block_rows: int = DEFAULT_BLOCK_ROWS,
+    multi_target: bool = False,
+    attributes: groups.Attributes | None = None,
+) -> Iterator[DatasetWriter]:
+    """Write a dataset store row by row in whole chunks.
+
+    The store is removed again if the block fails; its attribute ``complete`` is False until the
+    block has succeeded, also after a kill.
+
+    Parameters
+    ----------
+    url : str
+        Where; StoreError if something is there.
+    feature_names, target_names : sequences of str
+        Columns of X and y; without targets the store holds X alone, for predictions.
+    block_rows : int
+        Rows of a chunk.
+    multi_target : bool
+        Keep y two-dimensional though it has one column.
+    attributes : mapping, optional
+        Further JSON attributes of the group.
+
+    Yields
+    ------
+    DatasetWriter
+        Its ``append(X, y)``, or ``append(X)`` without targets, adds rows.
+    """
+    if block_rows < 1:
+        raise InputError(f"block_rows must be at least 1, not {block_rows}")
+    p = len(target_names)
+    tail = None if p == 0 else () if p == 1 and not multi_target else (p,)
+    names = {"feature_names": list(feature_names)}
+    if p:
+        names["target_names"] = list(target_names)
+    with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **marks()}) as group:
+        writer = DatasetWriter(group, len(feature_names), tail, int(block_rows))
+        yield writer
+        writer.finish()
+        group.attrs["complete"] = True
+
+
+def marks() -> dict[str, Any]:
+    """Attributes of a store that is being written; ``uuid`` tells it from others at its place."""
+    return {"uuid": uuid.uuid4().hex, "complete": False}
+
+
+class DatasetWriter:
+    """Collects rows and writes them chunk by chunk; ``rows`` counts those on disk."""
+
+    def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...] | None, step: int) -> None:
+        self.rows = 0
+        self._step, self._held = step, 0
+        self._pending: list[tuple[np.ndarray, ...]] = []
+        self._arrays = [create_rows(group, "X", (0, d), step, np.float64)]
+        if tail is not None:
+            self._arrays.append(create_rows(group, "y", (0, *tail), step, np.float64))
+
+    def append(self, X: np.ndarray, y: np.ndarray | None = None) -> None:
+        """Add rows X (r, d) and y (r,) or (r, p), which a store without targets does not take."""
+        if (y is None) != (len(self._arrays) == 1):
+            raise InputError("y must be given where the store has targets, and only there")
+        given = [np.asarray(a, np.float64) for a in (X, y) if a is not None]
+        parts = zip(given, self._arrays, strict=True)
+        self._pending.append(tuple(v.reshape(len(X), *a.shape[1:]) for v, a in parts))
+        self._held += len(X)
+        if self._held >= self._step:
+            self._flush(self._held - self._held % self._step)
+
+    def finish(self) -> None:
+        """Write the rows still held, as a ragged last chunk."""
+        if self._held:
+            self._flush(self._held)
+
+    def _flush(self, rows: int) -> None:
+        whole = tuple(np.concatenate(parts) for parts in zip(*self._pending, strict=True))
+        start, stop = self.rows, self.rows + rows
+        for array, values in zip(self._arrays, whole, strict=True):
+            array.resize((stop, *array.shape[1:]))
+            array[start:stop] = values[:rows]
+        self.rows = stop
+        self._pending, self._held = [tuple(a[rows:] for a in whole)], len(whole[0]) - rows
+
+
+def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Array]:
+    """Write dask and NumPy arrays to a new dataset store in chunks of ``step`` rows.
+
+    Tasks write the chunks of a dask array, one each; this process writes those of a NumPy array,
+    which would have to travel to the tasks inside of the graph.
+    """
+    with groups.creating(url, "temporary dataset", marks()) as group:
+        targets: dict[str, Any] = {}
+        for name, a in arrays.items():
+            # a float holds all small integers, and a NaN for what is not written
+            dtype = np.result_type(a.dtype, np.float32)
+            targets[name] = create_rows(group, name, a.shape, step, dtype)
+            for i in () if isinstance(a, da.Array) else range(0, len(a), step):
+                targets[name][i : i + step] = a[i : i + step]
+        lazy = [name for name, a in arrays.items() if isinstance(a, da.Array)]
+        # method="tasks" keeps a ragged layout's repair local and away from P2P shuffles
+        sources: Any = [
+            arrays[name].rechunk((step, *arrays[name].shape[1:]), method="tasks") for name in lazy
+        ]
+        if lazy:
+            _store(sources, [targets[name] for name in lazy])
+        group.attrs["complete"] = True
+    logger.info("wrote %d rows to %s", targets["X"].shape[0], url)
+    return targets
+
+
+def _store(sources: list[da.Array], targets: list[Any]) -> None:
+    """Have tasks write dask arrays, each chunk into its own, again where the cluster lost work."""
+    stored: Any = da.store(sources, targets, lock=False, compute=False)
+    arrays = dask.optimize(*(stored if isinstance(stored, tuple | list) else [stored]))
+    nodes = [node for array in arrays for node in array.to_delayed(optimize_graph=False).ravel()]
+    Executor.current(False).compute_all(nodes)
+
+
+def create_rows(
+    group: zarr.Group, name: str, shape: tuple[int, ...], step: int, dtype: Any
+) -> zarr.Array:
+    """An array (n, ...) in chunks of ``step`` whole rows; what is not written reads as NaN.
+
+    A chunk has a checksum, without which almost any damage would read as other numbers.
+    """
+    return group.create_array(
+        name,
+        shape=shape,
+        chunks=(step, *(max(1, size) for size in shape[1:])),
+        dtype=dtype,
+        dimension_names=groups.dims_of_rows(name, len(shape)),
+        fill_value=np.nan,
+        compressors=groups.CHECKED,
+    )

@@ -1,0 +1,254 @@
+"""Estimators to model stores and back: settings and arrays, no pickle, no class paths."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp import kernels
+from daskgp.checks import shown
+from daskgp.data import remove
+from daskgp.data.blocks.neighbours import Nearby
+from daskgp.data.stores import models as stores
+from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.cagp import CaGP
+from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.decoupled import SVGP, DecoupledGP
+from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.experts import ExpertsGP
+from daskgp.estimators.lma import LMA, PIC
+from daskgp.estimators.opticom import OptiComGP
+from daskgp.estimators.settings import CHOICES
+from daskgp.estimators.sgpr import SGPR
+from daskgp.estimators.ssgp import SparseSpectrumGP
+from daskgp.estimators.variational import VariationalGP
+from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe
+from daskgp.models.actions import cggp
+from daskgp.models.values import Want
+from daskgp.predict import stored
+from daskgp.predict.members import Members
+from daskgp.predict.posterior import Solved
+from daskgp.typing import Device
+
+if TYPE_CHECKING:
+    import zarr
+
+logger = logging.getLogger("daskgp")
+
+ESTIMATORS: dict[str, type[GaussianProcess]] = {
+    estimator.model_name: estimator
+    for estimator in (
+        SGPR,
+        LMA,
+        PIC,
+        ExpertsGP,
+        OptiComGP,
+        CaGP,
+        CGGP,
+        DecoupledGP,
+        SVGP,
+        SparseSpectrumGP,
+        ExactGP,
+    )
+}
+SETTING = "setting_"
+
+
+def save(estimator: GaussianProcess, url: str) -> None:
+    """Write a fitted estimator to a new model store."""
+    kept = estimator.solved_.kept
+    write_rows = None if kept is None else kept.write
+    found = _stored(estimator)
+    stores.write(str(url), found, _notes(estimator), write_rows)
+    origin = stored.origin_of(str(url), found.checksum)
+    estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
+
+
+def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
+    """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
+    kept, at = estimator.solved_.kept, stores.rows_url(url)
+    if kept is not None and not kept.lies_at(at):  # in memory, or those of a prepared store
+        remove(at)
+        kept.write(at)
+    stores.fill(group, _stored(estimator), _notes(estimator))
+
+
+def load(url: str, device: Device | None = None) -> GaussianProcess:
+    """Read a fitted estimator from a model store.
+
+    Parameters
+    ----------
+    url : str or path
+        A local path or any fsspec URL.
+    device : {"auto", "cpu", "gpu"}, optional
+        Where the estimator computes; default as it was fitted.
+
+    Returns
+    -------
+    estimator
+        Of the class named in the store, looked up in the registry, ready to predict.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or it is incomplete, damaged or of another version.
+    SettingError
+        If there is no such device.
+    """
+    if device not in (None, *CHOICES["device"]):
+        raise SettingError(
+            f"device={shown(device)}: choose one of {', '.join(map(repr, CHOICES['device']))}"
+        )
+    found = stores.read(str(url))
+    try:
+        estimator = _restored(found, device, str(url))
+        _try_out(estimator.solved_)
+    except DaskgpError as error:
+        raise StoreError(f"model store {url}: {_short(error)}") from error
+    except Exception as error:  # what does not fit together fails anywhere, each with its own type
+        what = type(error).__name__
+        raise StoreError(f"model store {url} is damaged: {what}: {_short(error)}") from error
+    return estimator
+
+
+def _short(error: BaseException) -> str:
+    """One line of what may repeat much of a store."""
+    return textwrap.shorten(str(error), 300)
+
+
+def _try_out(solved: Solved) -> None:
+    """Predict at a place, so that what does not belong together is found out now."""
+    _check_scaling(solved)
+    if isinstance(solved.kept, Members):  # a prediction asks all experts for their rows
+        _check_experts(solved, solved.kept)
+        return
+    place = solved.scaling.x_shift[None]
+    if isinstance(solved.kept, Nearby):  # at a training row, which is near others
+        place = solved.kept.rows.read(0, 1)[0]
+    count = solved.n_targets + 2  # no shape is taken for another
+    want: Want = "mean" if isinstance(solved.model, cggp.CGGP) else "variance"
+    try:
+        with np.errstate(all="ignore"):
+            here = dataclasses.replace(solved, device="cpu")
+            found = here.moments(np.repeat(place, count, axis=0), want)
+    except NumericalError:  # of this place alone, and said where it is predicted
+        logger.debug("no variance at the place where a model is tried out", exc_info=True)
+        return
+    if found.mean.shape != (count, solved.n_targets) or not np.isfinite(found.mean).all():
+        raise StoreError("its predictions are no finite numbers: fit again")
+
+
+def _check_experts(solved: Solved, kept: Members) -> None:
+    state = solved.state
+    kept.check(state.starts)
+    crossed = getattr(solved.model, "needs_cross", False)
+    shapes = {
+        "weights": (int(state.starts[-1]), solved.n_targets),
+        "beta": (len(kept),) if crossed else (0,),
+    }
+    for name, shape in shapes.items():
+        values = getattr(state, name)
+        if values.shape != shape or values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
+
+
+def _check_scaling(solved: Solved) -> None:
+    d, p = solved.n_features, solved.n_targets
+    shapes = {"x_shift": (d,), "x_scale": (d,), "intercept": (p,), "slope": (d, p), "y_scale": (p,)}
+    for name, shape in shapes.items():
+        values = getattr(solved.scaling, name)
+        usable = np.isfinite(values)
+        if name == "x_scale":  # infinite where a constant column is left out
+            usable |= np.isposinf(values)
+        if values.shape != shape or not usable.all():
+            raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
+
+
+def _stored(estimator: GaussianProcess) -> stores.Stored:
+    solved = estimator.solved_
+    arrays: dict[str, np.ndarray] = {
+        f"state_{name}": np.asarray(value) for name, value in solved.state._asdict().items()
+    }
+    arrays |= {f"scaling_{k}": v for k, v in vars(solved.scaling).items()}
+    if solved.theta.inputs is not None:
+        arrays["inputs"] = solved.theta.inputs
+    if solved.kept is not None:
+        arrays |= {stored.NEAR + name: values for name, values in solved.kept.arrays().items()}
+    settings: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, str | bool | int | float | None):
+            settings[name] = value
+        elif isinstance(value, Kernel):
+            settings[name] = {"kernel": describe(value)}
+        elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+            settings[name] = list(value)
+        else:
+            arrays[SETTING + name] = np.asarray(value)
+    attributes = {
+        "model": estimator.model_name,
+        "method": solved.model.name,
+        "model_settings": vars(solved.model),
+        "settings": settings,
+        "kernel": describe(solved.theta.kernel),
+        "noise_variance": solved.theta.noise_variance,
+        "feature_names": list(solved.feature_names),
+        "target_names": list(solved.target_names),
+        "vector_target": solved.vector_target,
+        "dtype": solved.dtype,
+        "objective": estimator.objective_,
+        "n_rows": estimator.n_rows_,
+    }
+    if any(solved.target_units):
+        attributes["target_units"] = list(solved.target_units)
+    if solved.kept is not None:
+        attributes["blocks"] = solved.kept.token
+    # what JSON makes of it is what a reader will check
+    return stores.stored(arrays, json.loads(json.dumps(attributes)))
+
+
+def _notes(estimator: GaussianProcess) -> dict[str, Any]:
+    notes: dict[str, Any] = {"history": estimator.history_}
+    if hasattr(estimator, "_errors"):
+        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in estimator._errors]
+    if isinstance(estimator, VariationalGP):
+        notes["streamed"] = estimator._streamed
+    if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):
+        notes |= {"steps": estimator.n_iter_, "residual": estimator.residual_}
+    return notes
+
+
+def _restored(found: stores.Stored, device: Device | None, url: str) -> GaussianProcess:
+    attributes, arrays = found.attributes, found.arrays
+    if attributes["model"] not in ESTIMATORS:
+        raise SettingError(
+            f"unknown model {attributes['model']!r}: known are {', '.join(ESTIMATORS)}"
+        )
+    settings = dict(attributes["settings"])
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            settings[name] = kernels.from_dict(value["kernel"])
+    settings |= stored.part(arrays, SETTING)
+    settings["device"] = device or settings["device"]
+    estimator = ESTIMATORS[attributes["model"]](**settings)
+    estimator._set_solved(stored.restored(found, settings["device"], url))
+    objective = attributes["objective"]
+    estimator.objective_ = None if objective is None else float(objective)
+    estimator.n_rows_ = int(attributes["n_rows"])
+    estimator.history_ = list(found.notes.get("history", []))
+    errors = found.notes.get("standard_errors")
+    if isinstance(errors, list) and len(errors) == 1 + len(estimator.kernel_.parameter_names):
+        estimator._errors = np.array(errors, np.float64)
+    if isinstance(estimator, VariationalGP):
+        estimator._streamed = found.notes.get("streamed") is True
+    if isinstance(estimator, CGGP) and {"steps", "residual"} <= found.notes.keys():
+        estimator.n_iter_ = int(found.notes["steps"])
+        estimator.residual_ = float(found.notes["residual"])
+    return estimator

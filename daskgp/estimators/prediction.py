@@ -1,0 +1,229 @@
+"""What a fitted estimator is asked for: predictions, samples and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import metrics
+from daskgp.arrays import linalg
+from daskgp.errors import SettingError
+from daskgp.estimators.attributes import Learned
+from daskgp.estimators.method import Method
+from daskgp.estimators.pickling import Pickled
+from daskgp.kernels import Kernel
+from daskgp.predict import average as averaging
+from daskgp.predict import lazy as prediction
+from daskgp.predict import score as scoring
+from daskgp.predict import to_store
+from daskgp.predict.posterior import Solved
+from daskgp.runtime.executor import Executor
+
+
+class Predicting(Pickled, Method):
+    """An estimator that may have been fitted."""
+
+    solved_ = Learned[Solved]()
+    objective_ = Learned[float | None]()
+    n_rows_ = Learned[int]()
+    history_ = Learned[list[dict[str, Any]]]()
+    kernel_ = Learned[Kernel]()
+    noise_variance_ = Learned[float]()
+    n_features_in_ = Learned[int]()
+    feature_names_in_ = Learned[np.ndarray]()
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> Any:
+        """Posterior mean, and on request its standard deviation or covariance.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            A NumPy array gives NumPy arrays.  A dask or Zarr array gives dask arrays with its row
+            chunks, and nothing is computed.  An xarray object gives DataArrays on its grid, lazy
+            where it is chunked.  Rows with a missing feature give NaN.
+        return_std : bool
+            Also return the standard deviation, with the shape of the mean.
+        return_cov : bool
+            Also return the joint covariance (n, n), or (n, n, p) for several targets; for rows
+            in memory.
+        include_noise : bool
+            Whether the spread is that of a new observation y rather than of f.
+
+        Returns
+        -------
+        mean : (n,) or (n, p)
+        std or cov : where asked for
+        """
+        check_is_fitted(self, "solved_")
+        if return_std and return_cov:
+            raise SettingError("return_std and return_cov exclude each other: ask for one")
+        if return_cov:
+            return prediction.joint(self.solved_, X, include_noise)
+        mean, std = prediction.marginal(
+            self.solved_, X, "std" if return_std else "none", include_noise
+        )
+        return (mean, std) if return_std else mean
+
+    def predict_average(
+        self, X: Any, weights: Any = None, include_noise: bool = False
+    ) -> tuple[Any, Any]:
+        """Mean and standard deviation of a weighted average of the posterior over many places.
+
+        The variance of the average of n places is w' C w with their joint covariance C, which is
+        made and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
+        entries of C are made.  A local method takes places that are conditioned on different
+        training rows to be correlated through what these share alone, as with ``return_cov``.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            The places, at most 200,000.  A NumPy array gives NumPy numbers; a dask or Zarr array
+            gives dask arrays and nothing is computed; an xarray object gives DataArrays, lazy
+            where it is chunked.  Places with a missing feature are left out.
+        weights : array-like (n,), optional
+            0 or more each, equal by default; they are divided by their sum.  For an xarray
+            object a DataArray over some of its dimensions, such as ``np.cos(np.deg2rad(lat))``.
+        include_noise : bool
+            Whether the spread is that of the average of new observations rather than of f.
+
+        Returns
+        -------
+        mean, std : numbers, or arrays (p,) for several targets
+
+        Raises
+        ------
+        InputError
+            If there are too many places, or weights that cannot be used.
+        SettingError
+            If the method has no joint covariance.
+        """
+        check_is_fitted(self, "solved_")
+        return averaging.average(self.solved_, X, weights, include_noise)
+
+    def predict_store(
+        self,
+        source: str,
+        output: str,
+        resume: bool = False,
+        *,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+        verify: bool = False,
+    ) -> to_store.Written:
+        """Predict the ``X`` of a dataset store into a prediction store, chunk by chunk.
+
+        Mean and variance (noise included) are written with the chunks of X by one task a chunk,
+        so memory does not grow with the rows and a run that was stopped can be repeated.  One run
+        at a time writes an output; its lock is an object beside it.
+
+        Parameters
+        ----------
+        source : str
+            Dataset store; its ``y`` need not be there.
+        output : str
+            Prediction store to make.
+        resume : bool
+            Whether to finish an output that was begun with the same model and input.  Where the
+            input has grown since, the new rows are predicted.
+        wait : float
+            Seconds to wait for another run on this output to end.
+        clear_lock : bool
+            Whether to take over the lock that a dead run left.
+        verify : bool
+            Whether to compare all of the input that is done with what it was, not only the chunks
+            that were written since.
+
+        Returns
+        -------
+        written
+            Rows predicted now and rows found done.
+
+        Raises
+        ------
+        StoreError
+            If the source is none, or the output exists and ``resume`` is not set, or the output
+            was made by another model or from another input.
+        RunError
+            If another run is at work on the output, or one that died left its lock.
+        """
+        check_is_fitted(self, "solved_")
+        job = to_store.Job(self.solved_, str(source), str(output), resume, verify=verify)
+        executor = Executor.current(self.progress, self.solved_.device)
+        return to_store.write(job, executor, wait, clear_lock)
+
+    def is_predicted(self, source: str, output: str) -> bool:
+        """Whether a prediction store holds the predictions of all rows of a dataset store.
+
+        `predict_store` with ``resume=True`` then has nothing to do, and needs no cluster.
+
+        Parameters
+        ----------
+        source : str
+            Dataset store.
+        output : str
+            Prediction store, which need not be there.
+
+        Raises
+        ------
+        StoreError
+            If the output was made by another model or from another input.
+        """
+        check_is_fitted(self, "solved_")
+        return to_store.is_done(to_store.Job(self.solved_, str(source), str(output)))
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False
+    ) -> np.ndarray:
+        """Draws from the joint posterior at X, for rows in memory.
+
+        Returns
+        -------
+        samples : ndarray (n, n_samples), or (n, p, n_samples) for several targets
+        """
+        check_is_fitted(self, "solved_")
+        mean, cov = prediction.joint(self.solved_, X, include_noise)
+        rng = np.random.default_rng(random_state)
+        flat = mean.ndim == 1
+        means, covs = (mean[:, None], cov[:, :, None]) if flat else (mean, cov)
+        draws = np.empty((*means.shape, n_samples))
+        for j in range(means.shape[1]):
+            factor, _ = linalg.cholesky(np.ascontiguousarray(covs[:, :, j]), jitter=1e-10)
+            draws[:, j] = means[:, [j]] + factor @ rng.standard_normal((len(means), n_samples))
+        return draws[:, 0] if flat else draws
+
+    def score(self, X: Any, y: Any) -> float:
+        """Coefficient of determination R² of the mean at X against y; 1 is perfect."""
+        return 1.0 - self._error(X, y, self.predict(X), metrics.nmse)
+
+    def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
+        executor = Executor.current(self.progress, self.solved_.device)
+        return scoring.compared(self.solved_, X, y, mean, error, executor)
+
+    def log_marginal_likelihood(self) -> float:
+        """Log evidence of the training targets in their own units, or the bound maximised."""
+        check_is_fitted(self, "solved_")
+        if self.objective_ is None:
+            raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
+        return self.objective_ - self.n_rows_ * float(np.log(self.solved_.scaling.y_scale).sum())
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of the search for hyper-parameters; 0 without one."""
+        check_is_fitted(self, "solved_")
+        return len(self.history_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # such rows are left out, and predicted as NaN
+        tags.target_tags.multi_output = True
+        return tags

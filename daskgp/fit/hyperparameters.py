@@ -1,0 +1,478 @@
+"""Hyper-parameters of an estimator: where they start, their bounds, and their training."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dask
+import numpy as np
+
+from daskgp import train
+from daskgp.data import partition
+from daskgp.data.stores import checkpoints
+from daskgp.data.stores.checkpoints import Place
+from daskgp.estimators.settings import whole
+from daskgp.fit import rounds, starting, subset
+from daskgp.kernels import Kernel
+from daskgp.kernels.registry import identity
+from daskgp.models import scaling
+from daskgp.models.sparse import selection
+from daskgp.models.values import Theta
+from daskgp.predict import hyperparameter_table
+from daskgp.train import newton
+
+if TYPE_CHECKING:
+    from daskgp.estimators.method import Method
+
+logger = logging.getLogger("daskgp")
+
+NOISE_BOUNDS = (1e-6, 1e2)
+
+
+TOLERATED = 25.0
+"""Nats of the evidence of all rows that training on some blocks may lose."""
+FIRST, SECOND = 8, 32
+"""Blocks that ``train_blocks="auto"`` begins with, and then goes on with."""
+ROUGH = 0.5
+"""Nats per hyper-parameter that a stage may leave which is not the last."""
+SEVERAL = 128
+"""Most blocks that tell how gradients of blocks differ."""
+MARGIN = 1.1
+"""How many times the blocks that seem enough are taken: few blocks tell it roughly."""
+GROWTH = 4
+"""How many times as many blocks the next stage has at most: it starts near its optimum then."""
+LEAP = 1.25
+"""As many blocks that are nearly all are all."""
+
+
+class Run(NamedTuple):
+    """One training run: where it starts (k,), bounds (k, 2), names for its history, its tape.
+
+    Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
+    the evidence per value of y at the start.
+    """
+
+    start: np.ndarray
+    bounds: np.ndarray
+    describe: Callable[[np.ndarray], dict[str, Any]]
+    tape: checkpoints.Checkpoint | None
+    coordinates: np.ndarray
+    curvature: newton.Curvature | None = None
+
+    @property
+    def hyperparameters(self) -> int:
+        """Number of hyper-parameters, which inducing inputs are not."""
+        return len(self.coordinates)
+
+
+def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starting.Start:
+    """Initial hyper-parameters, from a sample of rows."""
+    number = max(selection.sample_rows(estimator._n_inputs()), starting.ROWS + 1)
+    seed = estimator._seed()
+    rows = stage.rows, stage.spans, stage.scaling
+    sample = rounds.draw(*rows, number, (seed, 1), stage.executor)
+    scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
+    median = selection.median_distances(sample.X)
+    # a distance over d columns is about sqrt(d) times that over one; one left out has none
+    uses = stage.scaling.uses
+    per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
+    distances = selection.Distances(per_column, median.euclidean)
+    begun = _searched(estimator, stage, sums, sample, distances, seed)
+    plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
+    starts = [begun, starting.Start(plain)]
+    # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
+    if begun.theta == plain or not estimator._n_inputs() or stage.model.keeps_rows:
+        starts = [begun]
+    placed = estimator._placed_inputs(stage, sums)
+    found = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
+    chosen = found[0]
+    if len(found) > 1:
+        some = partition.sample(stage.windows, FIRST, np.random.default_rng(0))
+        part = dataclasses.replace(stage, windows=some)
+        chosen = max(found, key=lambda one: part.solve(one.theta)[1])
+    if placed is None:
+        estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
+    return chosen
+
+
+def _with_inputs(
+    estimator: Method,
+    stage: rounds.Rounds,
+    placed: np.ndarray | None,
+    sample: np.ndarray,
+    begun: starting.Start,
+) -> starting.Start:
+    """A start with its inducing inputs, where the method has some."""
+    inputs = placed
+    if inputs is None:
+        inputs = estimator._choose_inputs(stage, sample, begun.theta.kernel)
+    return begun._replace(theta=dataclasses.replace(begun.theta, inputs=inputs))
+
+
+def _searched(
+    estimator: Method,
+    stage: rounds.Rounds,
+    sums: scaling.Sums,
+    sample: rounds.Drawn,
+    distances: selection.Distances,
+    seed: int,
+) -> starting.Start:
+    """Kernel and noise variance to start from; those given are kept."""
+    noise, given = float(estimator.noise_variance), estimator._kernel()
+    theta = Theta(given.resolve(*distances), noise)
+    if estimator.optimizer is None or not estimator.searches_start:
+        return starting.Start(theta)
+    few = starting.subset_rows(stage, sample, seed)
+    limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
+    if len(few.X) < 2:
+        return starting.Start(theta)
+    if estimator.kernel is not None and given == theta.kernel:  # nothing is left to find
+        evidence = starting.Evidence(few, limits, estimator._tol())
+        return starting.at(evidence, theta)
+    choices = starting.smooth_and_rough() if estimator._chooses_kernel() else [given]
+    return starting.search(choices, noise, few, distances, limits, estimator._tol())
+
+
+def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
+    """Correlation lengths (d,) of the kernel in the units of X; None where all are infinite."""
+    d, scale = stage.rows.n_features, stage.scaling.x_scale
+    spread = (sums.high[:d] - sums.low[:d]) / scale
+    found = selection.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
+    return found if np.isfinite(found).any() else None
+
+
+def train_windows(
+    estimator: Method, windows: tuple[partition.Window, ...]
+) -> tuple[partition.Window, ...]:
+    """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
+    number = _most_blocks(estimator, len(windows), SECOND)
+    if number == len(windows):
+        return windows
+    return partition.sample(windows, number, np.random.default_rng(estimator.random_state))
+
+
+def _most_blocks(estimator: Method, total: int, auto: int) -> int:
+    """Blocks that are trained on: ``train_blocks`` of ``total``, ``auto`` where it is "auto"."""
+    chosen = auto if estimator.train_blocks == "auto" else estimator.train_blocks
+    return total if chosen is None else min(whole("train_blocks", chosen, 1), total)
+
+
+class Learned(NamedTuple):
+    """Hyper-parameters, the history of their training and standard errors of their logarithms.
+
+    The errors (k,) are NaN where they are not known.
+    """
+
+    theta: Theta
+    history: list[dict[str, Any]]
+    errors: np.ndarray
+
+
+def train_theta(
+    estimator: Method,
+    stage: rounds.Rounds,
+    begun: starting.Start,
+    sums: scaling.Sums,
+    checkpoint: Place | None,
+) -> Learned:
+    """Train the hyper-parameters, unless they are to be kept."""
+    theta = begun.theta
+    unknown = np.full(len(theta.to_vector(False)), np.nan)
+    if estimator.optimizer is None:
+        return Learned(theta, [], unknown)
+    run = plan_run(estimator, stage, begun, sums, checkpoint)
+    trained = estimator._train(stage, theta, run)
+    errors = unknown
+    if trained.curvature is not None and trained.curvature.exact:
+        errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
+    return Learned(theta.from_vector(trained.vector), trained.history, errors)
+
+
+def plan_run(
+    estimator: Method,
+    stage: rounds.Rounds,
+    begun: starting.Start,
+    sums: scaling.Sums,
+    checkpoint: Place | None,
+) -> Run:
+    """The run that trains from hyper-parameters."""
+    theta, values = begun.theta, begun.rows * stage.rows.n_targets
+    curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
+    limits = bounds(estimator, theta, sums, stage.scaling)
+    varies = newton.varies(limits)[: len(theta.kernel.parameter_names)]
+    return Run(
+        theta.to_vector(estimator._trains_inputs()),
+        limits,
+        partial(_named, theta),
+        _tape(estimator, checkpoint, sums),
+        subset.with_noise(theta.kernel.coordinates(varies)),
+        curvature,
+    )
+
+
+def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+    """Maximise the objective of the blocks that are trained on."""
+    settings = _settings(estimator, run, estimator._tol())
+    if estimator.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
+        return on_growing_blocks(estimator, stage, theta, run)
+    if estimator.train_blocks == "auto":
+        logger.info(
+            "hyper-parameters trained on %d of %d blocks; what is lost to training on all "
+            "(train_blocks=None) is not known beside optimizer=%r or trained inputs",
+            min(SECOND, len(stage.windows)),
+            len(stage.windows),
+            estimator.optimizer,
+        )
+    return _on(estimator, stage, theta, run, train_windows(estimator, stage.windows))
+
+
+def on_growing_blocks(
+    estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run
+) -> train.Trained:
+    """Maximise on some blocks, then on more: so many that training on all would gain little.
+
+    With F the curvature and V the covariance of the gradients of single blocks, training on b of M
+    blocks at random loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all, on average.
+    Each stage conditions its blocks on those nearest by the hyper-parameters so far, and takes
+    curvature from the first SECOND of them.
+    """
+    total, enough = len(stage.windows), estimator.train_blocks == "auto"
+    most, number = _most_blocks(estimator, total, total), FIRST
+    line = np.random.default_rng(estimator.random_state).permutation(total)
+    found, lost, needed = train.Trained(run.start, []), np.nan, most
+    tol = estimator._tol()
+    while True:
+        number = most if most < LEAP * number else number
+        windows, few, several = (
+            tuple(stage.windows[j] for j in np.sort(line[:count]))
+            for count in (number, SECOND, min(number, SEVERAL))
+        )
+        last = number >= needed  # as it seems
+        more: dict[str, Any] = {"few": few if number > SECOND else (), "quiet": True}
+        more["verify"] = last or number == SECOND
+        more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
+        staged = run._replace(tape=run.tape and run.tape.stage(number if found.history else 0))
+        trained = _on(estimator, stage, theta, staged, windows, **more)
+        found = trained._replace(history=continued(found.history, trained.history))
+        if number == most:
+            break
+        curvature = _per_value(trained, windows, stage)
+        if number < SECOND:  # so few blocks do not tell the curvature of all
+            curvature = curvature and curvature._replace(exact=False)
+        run = run._replace(start=trained.vector, curvature=curvature)
+        if enough and number >= SECOND:
+            spread = _spread(stage, theta, trained, windows, several, run.bounds)
+            lost = 0.5 * (total / number - 1.0) * spread
+            if lost <= TOLERATED and (last or number == SECOND):
+                break
+            needed = int(np.ceil(MARGIN * total * spread / (spread + 2.0 * TOLERATED)))
+            needed = min(max(needed, int(1.25 * number)), most)
+        stage = estimator._settled(stage, theta.from_vector(trained.vector))
+        number = min(needed, GROWTH * number)
+    if number == total:
+        lost = 0.0
+    elif not enough and number > 1:
+        lost = (
+            (total / number - 1.0) / 2 * _spread(stage, theta, found, windows, several, run.bounds)
+        )
+    _say_lost(found, number, total, lost)
+    return found
+
+
+def _say_lost(found: train.Trained, number: int, total: int, lost: float) -> None:
+    """Say on how many blocks hyper-parameters were trained and how it ended; note what is lost."""
+    if found.early:
+        logger.warning("%s", found.early)
+    if found.history and not np.isnan(lost):
+        found.history[-1]["expected_loss"] = float(lost)
+    logger.info(
+        "hyper-parameters trained on %d of %d blocks: %s nats of the evidence of all rows are lost "
+        "to training on all (train_blocks=None)",
+        number,
+        total,
+        "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
+    )
+
+
+def _per_value(
+    trained: train.Trained, windows: Sequence[partition.Window], stage: rounds.Rounds
+) -> newton.Curvature | None:
+    return trained.curvature and trained.curvature.scaled(1.0 / _values(windows, stage))
+
+
+def _spread(
+    stage: rounds.Rounds,
+    theta: Theta,
+    trained: train.Trained,
+    windows: Sequence[partition.Window],
+    several: tuple[partition.Window, ...],
+    limits: np.ndarray,
+) -> float:
+    """tr(F^-1 V) of hyper-parameters that are at no bound.
+
+    F is the curvature of a block, of those trained on; V is seen on ``several`` of them.
+    """
+    assert trained.curvature is not None
+    part = dataclasses.replace(stage, windows=several)
+    each = part.block_gradients(theta.from_vector(trained.vector))
+    free = (trained.vector > limits[:, 0] + newton.ATOP) & (
+        trained.vector < limits[:, 1] - newton.ATOP
+    )
+    if not free.any():
+        return 0.0
+    values, vectors = np.linalg.eigh(trained.curvature.matrix[np.ix_(free, free)])
+    values = np.maximum(values, newton.FLOOR * len(windows)) / len(windows)
+    along = (each[:, free] - each[:, free].mean(axis=0)) @ vectors
+    return float((along.var(axis=0, ddof=1) / values).sum())
+
+
+def _on(
+    estimator: Method,
+    stage: rounds.Rounds,
+    theta: Theta,
+    run: Run,
+    windows: tuple[partition.Window, ...],
+    few: tuple[partition.Window, ...] = (),
+    tol: float | None = None,
+    **more: Any,
+) -> train.Trained:
+    """Maximise the objective of some blocks; ``more`` are settings of the loop.
+
+    Curvature is that of a ``few`` of them, if given.
+    """
+    values = _values(windows, stage)
+    if few:
+        sampled = _objective(estimator, stage, theta, few, values / _values(few, stage))
+        more["sampled"] = sampled
+    evaluate = _objective(estimator, stage, theta, windows)
+    tol = estimator._tol() if tol is None else tol
+    return maximise(estimator, evaluate, run, values, tol, **more)
+
+
+def _objective(
+    estimator: Method,
+    stage: rounds.Rounds,
+    theta: Theta,
+    windows: tuple[partition.Window, ...],
+    factor: float = 1.0,
+) -> train.Evaluate:
+    """The objective of some blocks times a factor, and its gradient, at a vector."""
+    with_inputs = estimator._trains_inputs()
+    quiet = dataclasses.replace(stage.executor, show=False)
+    part = dataclasses.replace(stage, windows=windows, executor=quiet)
+
+    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        found = part.value_and_gradient(theta.from_vector(vector))
+        return factor * found.value, factor * found.gradient.to_vector(with_inputs)
+
+    return evaluate
+
+
+def _values(windows: Sequence[partition.Window], stage: rounds.Rounds) -> int:
+    return sum(window.own.rows for window in windows) * stage.rows.n_targets
+
+
+def maximise(
+    estimator: Method,
+    evaluate: train.Evaluate,
+    run: Run,
+    values: int,
+    tol: float,
+    **more: Any,
+) -> train.Trained:
+    """Maximise an objective of ``values`` target values by the estimator's optimizer.
+
+    ``more`` are other settings of the loop.
+    """
+    curvature = run.curvature and run.curvature.scaled(values)
+    settings = _settings(estimator, run, tol, curvature=curvature, **more)
+    return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
+
+
+def _settings(estimator: Method, run: Run, tol: float, **more: Any) -> train.Training:
+    """Settings of a loop of training."""
+    assert estimator.optimizer is not None
+    return train.Training(
+        estimator.optimizer,
+        estimator.max_iter,
+        tol,
+        estimator.learning_rate,
+        progress=estimator.progress,
+        hyperparameters=run.hyperparameters,
+        coordinates=run.coordinates,
+        precision=estimator.dtype,
+        **more,
+    )
+
+
+def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A history with that of the stage that follows, which counts on."""
+    before = history[-1] if history else {}
+    counts = {name: before.get(name, 0) for name in ("iteration", "evaluations", "seconds")}
+    return history + [
+        {**entry, **{name: entry[name] + so_far for name, so_far in counts.items()}}
+        for entry in more
+    ]
+
+
+def bounds(
+    estimator: Method, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
+) -> np.ndarray:
+    """Bounds (k, 2) of the hyper-parameters' vector; equal ones for those of columns left out."""
+    d = len(scale.x_scale)
+    spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
+    kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
+    # an input of its own lengthscale may turn out not to matter
+    single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names], dtype=bool)
+    single &= len(spread) > 1
+    kernel[single, 1] += np.log(estimator.ard_reach)
+    # bounds of variances are for targets of variance 1
+    unit = scaling.target_variance(sums, scale, estimator.mean)
+    variances = ["variance" in name for name in theta.kernel.parameter_names]
+    kernel[variances] += np.log(unit)
+    found = np.concatenate([kernel, noise + np.log(unit)])
+    # what the user starts from is allowed
+    given = theta.to_vector(with_inputs=False)
+    found = np.stack([np.minimum(found[:, 0], given), np.maximum(found[:, 1], given)], axis=1)
+    idle = [hyperparameter_table.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
+    found[:-1][idle] = given[:-1][idle, None]
+    if not estimator._trains_inputs() or theta.inputs is None:
+        return found
+    return np.concatenate([found, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
+
+
+def _tape(
+    estimator: Method, checkpoint: Place | None, sums: scaling.Sums
+) -> checkpoints.Checkpoint | None:
+    if checkpoint is None:
+        return None
+    return checkpoints.Checkpoint(checkpoint.url, run_identity(estimator, sums), checkpoint.claim)
+
+
+def run_identity(
+    estimator: Method, sums: scaling.Sums, free: Sequence[str] = ("progress",)
+) -> dict[str, Any]:
+    """What a training run depends on: the data, and all settings but those that are ``free``."""
+    settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
+    data = dask.base.tokenize(*(np.asarray(part) for part in sums))
+    return {"settings": settings, "data": data}
+
+
+def _identity(setting: Any) -> str:
+    """Text that differs where a setting does; the repr of a long array leaves out its middle."""
+    if isinstance(setting, Kernel):
+        return identity(setting)
+    plain = setting is None or isinstance(setting, str | bool | int | float)
+    return repr(setting) if plain else str(dask.base.tokenize(setting))
+
+
+def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:
+    """Hyper-parameters of a vector by name, for the history."""
+    found = theta.from_vector(vector)
+    values = np.exp(found.kernel.log_parameters)
+    named = dict(zip(found.kernel.parameter_names, map(float, values), strict=True))
+    return {**named, "noise_variance": found.noise_variance}

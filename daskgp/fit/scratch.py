@@ -1,0 +1,63 @@
+"""Where rows that a fit puts in another order are kept."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from daskgp import data
+from daskgp.data.stores import remote
+
+
+@contextmanager
+def kept_rows(keep: str | None, store: str | os.PathLike[str] | None) -> Iterator[str]:
+    """URL for rows that predictions read back: ``keep``, in ``store``, or in a temporary folder.
+
+    Rows that are not the caller's (``keep``) are removed where the fit fails.
+    """
+    folder = None if keep or store else _temporary_folder()
+    place = keep or f"{str(folder or store).rstrip('/')}/rows-{uuid.uuid4().hex[:12]}.zarr"
+    try:
+        yield place
+    except BaseException:
+        if keep is None:
+            data.remove(folder or place)
+        raise
+
+
+@contextmanager
+def scratch_rows(store: str | os.PathLike[str] | None) -> Iterator[str]:
+    """URL for rows that live as long as a fit."""
+    if store is None:
+        with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
+            yield f"{folder}/rows.zarr"
+        return
+    url = f"{str(store).rstrip('/')}/rows-{uuid.uuid4().hex[:12]}.zarr"
+    try:
+        yield url
+    finally:
+        data.remove(url)
+
+
+_temporary: set[str] = set()
+
+
+def _temporary_folder() -> str:
+    """A folder that goes with the process: copies and lazy results may outlive an estimator."""
+    folder = tempfile.mkdtemp(prefix="daskgp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _temporary.add(remote.location(folder))
+    return folder
+
+
+def goes_with_the_process(rows: data.Rows) -> bool:
+    """Return whether rows lie in a temporary folder, or in the memory, of this process."""
+    if not data.is_zarr(rows.X):
+        return False
+    place = remote.location(data.address(rows.X))
+    return remote.is_of_process(place) or any(place.startswith(f"{f}/") for f in _temporary)

@@ -1,0 +1,182 @@
+"""Starting hyper-parameters: the best of several by the exact evidence of a subset of rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp import kernels
+from daskgp.errors import NumericalError
+from daskgp.fit import rounds, subset
+from daskgp.kernels import Kernel
+from daskgp.models.sparse.selection import Distances
+from daskgp.models.values import Block, Theta
+from daskgp.train import newton
+
+logger = logging.getLogger("daskgp")
+
+ROWS = 768
+"""Rows of the subset; half of them at random, half the nearest to a few of those."""
+SEEDS = 6
+SCREEN = 384
+"""Rows on which starts are compared."""
+SHRINK = (1.0, 0.25, 0.0625)
+"""Lengthscales that are tried, times median distances."""
+QUIET = 0.01
+"""Noise variance that is tried beside the one that is given, of targets of variance 1."""
+ITERATIONS = 30
+SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
+"""Kernels of which ``kernel=None`` takes the one of largest evidence."""
+
+Bounds = Callable[[Theta], np.ndarray]
+
+
+class Start(NamedTuple):
+    """Hyper-parameters to start from, and the curvature of the evidence of ``rows`` there."""
+
+    theta: Theta
+    curvature: newton.Curvature | None = None
+    rows: int = 0
+
+
+def smooth_and_rough() -> list[Kernel]:
+    """Kernels to choose from by default; the first is the one that starts are compared with."""
+    middle = len(SMOOTHNESS) // 2
+    line = [SMOOTHNESS[middle], *SMOOTHNESS[:middle], *SMOOTHNESS[middle + 1 :]]
+    return [one(ard=True) for one in line]
+
+
+def subset_rows(stage: rounds.Rounds, sample: rounds.Drawn, seed: int) -> Block:
+    """Rows for the evidence: scattered ones tell long lengthscales, near ones short ones.
+
+    All rows where there are no more than ROWS.
+    """
+    drawn = sample.smallest(ROWS)
+    if len(sample.keys) <= ROWS:
+        return Block(drawn.X, drawn.y)
+    few = sample.smallest(ROWS // 2)
+    near = rounds.draw_near(
+        stage.rows,
+        stage.spans,
+        stage.scaling,
+        few.X[:: -(-len(few.X) // SEEDS)],
+        (ROWS - len(few.X)) // SEEDS,
+        (seed, 1),
+        stage.executor,
+    )
+    _, first = np.unique(np.concatenate([few.keys, near.keys]), return_index=True)
+    X, y = np.concatenate([few.X, near.X]), np.concatenate([few.y, near.y])
+    return Block(X[first], y[first])
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The exact evidence of a few rows, which is maximised within bounds."""
+
+    few: Block
+    bounds: Bounds
+    tol: float
+
+    def value(self, theta: Theta) -> float:
+        """Log evidence at hyper-parameters; minus infinity where it cannot be computed."""
+        try:
+            return subset.evidence(self.few, theta)(theta.to_vector(False))[0]
+        except NumericalError:
+            return -np.inf
+
+    def search(self, theta: Theta) -> newton.Search:
+        """A trust region from hyper-parameters."""
+        bounds = self.bounds(theta)
+        coordinates = subset.with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
+        return newton.Search(subset.evidence(self.few, theta), bounds, coordinates, self.tol)
+
+    def best(self, theta: Theta, curvature: newton.Curvature | None = None) -> newton.Arrived:
+        """Maximise from hyper-parameters; with a curvature, without making sure of it."""
+        search = self.search(theta)
+        search.verify = curvature is None
+        return search.run(theta.to_vector(False), curvature, ITERATIONS, _unnoted)
+
+
+def search(
+    given: Sequence[Kernel],
+    noise_variance: float,
+    few: Block,
+    distances: Distances,
+    bounds: Bounds,
+    tol: float,
+) -> Start:
+    """Return the start of largest evidence.
+
+    Parameters
+    ----------
+    given : sequence of Kernel
+        To choose from; lengthscales that are not given are searched for.
+    noise_variance : float
+        The one to start from beside QUIET.
+    few : Block
+        Rows whose exact evidence decides.
+    distances : Distances
+        Median distances that lengthscales start at, per column over sqrt(d) columns.
+    bounds : callable
+        Bounds (k, 2) of the vector of hyper-parameters.
+    tol : float
+        As of training.
+    """
+    thin = Block(*(part[:: -(-len(few.X) // SCREEN)] for part in few))
+    screen, whole = Evidence(thin, bounds, tol), Evidence(few, bounds, tol)
+    starts = _apart(_candidates(given[0], noise_variance, distances), screen.value)
+    tried = [(screen.best(theta), theta) for theta in starts]
+    first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
+    begun = _at(first[1], first[0].vector)
+    curvature = first[0].curvature.scaled(len(few.X) / len(thin.X))._replace(exact=False)
+    arrived = []
+    for kernel in given:
+        theta = replace(begun, kernel=_like(kernel, begun.kernel))
+        found = whole.best(theta, curvature)
+        arrived.append(_at(theta, found.vector))
+    theta = max(arrived, key=whole.value)
+    return at(whole, theta)
+
+
+def at(evidence: Evidence, theta: Theta) -> Start:
+    """Hyper-parameters with the curvature of the evidence there."""
+    run, vector = evidence.search(theta), theta.to_vector(False)
+    curvature = run.differences(vector, run.evaluate(vector)[1])
+    return Start(theta, curvature._replace(exact=False), len(evidence.few.X))
+
+
+def _candidates(kernel: Kernel, noise_variance: float, distances: Distances) -> list[Theta]:
+    """Starts on several parts of the ridge, the one at median distances first."""
+    found: dict[tuple[Kernel, float], None] = {}
+    for shrink in SHRINK:
+        resolved = kernel.resolve(shrink * distances.per_column, shrink * distances.euclidean)
+        for noise in (noise_variance, min(noise_variance, QUIET)):
+            found[resolved, noise] = None
+    return [Theta(*pair) for pair in found]
+
+
+def _apart(starts: Sequence[Theta], value: Callable[[Theta], float]) -> list[Theta]:
+    """The best start at median distances and the best elsewhere."""
+    first = [theta for theta in starts if theta.kernel == starts[0].kernel]
+    others = [theta for theta in starts if theta.kernel != starts[0].kernel]
+    return [max(some, key=value) for some in (first, others) if some]
+
+
+def _like(kernel: Kernel, trained: Kernel) -> Kernel:
+    """A kernel with the hyper-parameters of another of the same kind."""
+    if type(kernel) is type(trained):
+        return trained
+    values = trained.log_parameters
+    return kernel.resolve(np.ones(len(values) - 1), 1.0).with_log_parameters(values)
+
+
+def _at(theta: Theta, vector: np.ndarray) -> Theta:
+    return theta.from_vector(vector)
+
+
+def _unnoted(vector: np.ndarray, value: float, gradient: np.ndarray, gain: float) -> None:
+    """Say nothing: the history is that of the training that follows."""

@@ -1,0 +1,88 @@
+"""Hyper-parameters from the exact evidence of few rows."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from daskgp import train
+from daskgp.errors import PlanError
+from daskgp.fit.plan import SHARE
+from daskgp.models.exact import Exact, Rows
+from daskgp.models.values import Block, Shape, Theta
+from daskgp.runtime.executor import solve_threads
+from daskgp.runtime.progress import ShowProgress
+from daskgp.train import newton
+
+logger = logging.getLogger(__name__)
+
+ITERATIONS, TOL = 50, 0.01
+NO_NOISE = 100.0
+"""Times its lower bound, the noise variance below which the evidence sees none."""
+
+
+def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
+    """Bytes that an evaluation of the evidence of so many rows takes."""
+    shape = Shape(number, features, targets, number, 0, 8, tiles, number)
+    return Exact().footprint(shape).solve
+
+
+def refuse_large(number: int, features: int, targets: int, tiles: int, memory: int) -> None:
+    """Raise PlanError where the kernel matrices of so many rows do not fit."""
+    needed = solve_bytes(number, features, targets, tiles)
+    if needed > SHARE * memory:
+        raise PlanError(
+            f"n_subset={number} needs {needed / 2**30:.2f} GiB for its kernel matrices, this "
+            f"machine has {memory / 2**30:.2f} GiB: choose fewer, or hyperparameters='bound'"
+        )
+
+
+def evidence(few: Block, theta: Theta) -> train.Evaluate:
+    """The exact log evidence of scaled rows and its gradient at a vector of hyper-parameters."""
+    model, rows = Exact(), Rows(few.X, few.y)
+
+    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        with solve_threads(len(few.X)):
+            found = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
+        gradient = found.gradient.to_vector(with_inputs=False)
+        train.refuse_nan(found.value, gradient)
+        return found.value, gradient
+
+    return evaluate
+
+
+def with_noise(coordinates: np.ndarray) -> np.ndarray:
+    """Training coordinates (k + 1, k + 1) of a kernel and, as one more, the noise variance."""
+    k = len(coordinates)
+    found = np.eye(k + 1)
+    found[:k, :k] = coordinates
+    return found
+
+
+def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
+    """Kernel and noise variance of the largest evidence of scaled rows, within bounds (k, 2)."""
+    coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
+    settings = train.Training(
+        "auto",
+        ITERATIONS,
+        TOL,
+        progress=progress,
+        coordinates=coordinates,
+        remedy="start from other hyper-parameters, or choose hyperparameters='bound'",
+    )
+    start = theta.to_vector(with_inputs=False)
+    best = train.maximise(
+        evidence(few, theta), start, bounds, few.y.size, settings, lambda _: {}
+    ).vector
+    found = theta.from_vector(best)
+    if found.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
+        logger.warning(
+            "the evidence of %d rows sees no noise (variance %.1e of standardised targets), which "
+            "makes predictions too sure where there is some: choose a larger n_subset, or "
+            "hyperparameters='bound'",
+            len(few.X),
+            found.noise_variance,
+        )
+    return found

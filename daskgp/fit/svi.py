@@ -1,0 +1,252 @@
+"""Stochastic training of variational GPs: growth of the bases, steps, and their coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays.linalg import inverse_from_factor, whiten_rows
+from daskgp.data.blocks import ordering
+from daskgp.fit.minibatches import Piece
+from daskgp.fit.steps import Steps, diverging
+from daskgp.kernels import Kernel
+from daskgp.models.sparse.selection import correlation_lengths
+from daskgp.models.values import Block
+from daskgp.models.variational import preconditioner
+from daskgp.models.variational.basis import Points, Pull, make
+from daskgp.models.variational.decoupled import (
+    Parameters,
+    Prepared,
+    Sums,
+    with_covariance,
+    with_mean,
+)
+from daskgp.models.variational.preconditioner import Blocks
+from daskgp.runtime.executor import single_blas_thread
+from daskgp.train.stochastic import Conditioner, Found
+
+Precondition = Literal["blocks", "jacobi", None]
+
+GROUP = 4_096
+"""Most functions of the mean whose coordinates are changed together."""
+REFRESH = 100
+"""Steps after which the coordinates follow the kernel."""
+SAMPLE = 8_192
+"""Functions of which the order of neighbours is found."""
+
+
+class Bases(NamedTuple):
+    """How large the bases are to be: functions of the covariance, of the mean beyond, and a step's.
+
+    ``scaled`` functions have lengthscales of their own.  After ``most`` steps they grow no more:
+    the data may have fewer distinct rows.
+    """
+
+    covariance: int
+    mean: int
+    step: int
+    scaled: bool
+    shared: bool
+    most: int | None
+
+
+@dataclass
+class Learning:
+    """A ``Problem``: what a step of training is.
+
+    Parameters
+    ----------
+    steps : Steps
+    kernel : Kernel
+        Of which kind.
+    offset : ndarray (p,)
+        Constant of the latent function.
+    take : callable
+        The pieces of the next batch.
+    place : callable
+        The place in the stream of batches.
+    bases : Bases
+    natural : float, optional
+        Rate of natural gradients; None leaves q to Adam.
+    precondition : {"blocks", "jacobi", None}
+    validation : Block
+        Rows that are held out.
+    """
+
+    steps: Steps
+    kernel: Kernel
+    offset: np.ndarray
+    take: Callable[[], list[Piece]]
+    place: Callable[[], np.ndarray]
+    bases: Bases
+    natural: float | None
+    precondition: Precondition
+    validation: Block
+    _blocks: Blocks | None = field(default=None, init=False)
+    _prepared: Prepared | None = field(default=None, init=False)
+
+    # -- Problem -----------------------------------------------------------------------------
+
+    def advance(self, parameters: Parameters, step: int) -> tuple[Parameters, Found]:
+        """Add functions, then estimate the bound and its gradient from the next batch."""
+        pieces = self.take()
+        parameters = self._grown(parameters, pieces, step)
+        # small solves side by side: more threads of BLAS bring less
+        with single_blas_thread(), ThreadPoolExecutor(1) as beside:
+            precision = beside.submit(self._precision, parameters)
+            prepared, pull = self._prepare(parameters)
+            total = self.steps.sums(prepared, pieces, step)
+            following = beside.submit(self._natural_step, parameters, total, precision.result())
+            bound = self.steps.model.bound(prepared, total, pull)
+            settled = following.result()
+        self._prepared = prepared
+        return parameters, Found(bound.value, bound.gradient, settled)
+
+    def conditioner(self, name: str, parameters: Parameters, step: int) -> Conditioner | None:
+        """Coordinates of the mean's weights, and of the root of a direct covariance."""
+        direct = self.steps.model.form == "direct"  # the hybrid's others are whitened
+        if self.precondition == "jacobi" and (
+            name == "weights" or (direct and name in ("shared_weights", "root"))
+        ):
+            return self._jacobi(name, parameters)
+        if self.precondition != "blocks" or name != "weights":
+            return None
+        self._blocks = self._regrouped(parameters, step)
+        return self._blocks
+
+    def validate(self, parameters: Parameters) -> float:
+        """Mean log predictive density of held-out rows."""
+        return self.steps.density(self._prepare(parameters)[0], self.validation)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The place in the stream, and the groups of functions."""
+        members = self._blocks.members if self._blocks else []
+        order = np.concatenate([*members, np.zeros(0, np.int64)]).astype(np.int64)
+        sizes = np.array([len(few) for few in members], np.int64)
+        seed = np.array(self.steps.seed)
+        return {"where": self.place(), "order": order, "sizes": sizes, "seed": seed}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take groups up again; their factors are made at the next step."""
+        members = np.split(arrays["order"], np.cumsum(arrays["sizes"])[:-1])
+        self._blocks = Blocks(members, []) if len(arrays["sizes"]) else None
+
+    def let_go(self) -> None:
+        """Take gradients by all parameters."""
+        model = replace(self.steps.model, frozen=False)
+        self.steps = replace(self.steps, model=model)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _precision(self, parameters: Parameters) -> np.ndarray | None:
+        """S^-1, which natural gradients start from."""
+        if self.natural is None:
+            return None
+        with diverging():
+            return inverse_from_factor(parameters.root)
+
+    def _natural_step(
+        self, parameters: Parameters, total: Sums, precision: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        if self.natural is None or precision is None:
+            return {}
+        with diverging():
+            w, root = self.steps.model.natural_step(parameters, total, self.natural, precision)
+        return {"shared_weights": w, "root": root}
+
+    def _prepare(self, parameters: Parameters) -> tuple[Prepared, Pull]:
+        model, dtype = self.steps.model, self.steps.dtype
+        with single_blas_thread():
+            return model.prepare_with_pull(self.kernel, parameters, self.offset, dtype)
+
+    def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
+        """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
+        bases = self.bases
+        covariance = min(bases.step, bases.covariance - len(parameters.root))
+        mean = min(bases.step, bases.mean - len(parameters.weights))
+        if (covariance <= 0 and mean <= 0) or (bases.most is not None and step >= bases.most):
+            return parameters
+        rows = _unseen(self.steps.inputs(pieces), parameters, self.steps.dtype)
+        if covariance > 0:
+            few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
+            parameters = self._with_covariance(parameters, few)
+        if mean > 0 and len(rows):
+            parameters = with_mean(parameters, rows[:mean], bases.scaled)
+        return parameters
+
+    def _with_covariance(self, parameters: Parameters, inputs: np.ndarray) -> Parameters:
+        """More functions of the covariance, none of which changes q in the hybrid form."""
+        model, bases, old = self.steps.model, self.bases, len(parameters.root)
+        grown = with_covariance(parameters, inputs, model.form, bases.scaled, bases.shared)
+        if model.form == "direct" or not len(parameters.weights):
+            return grown
+        # what the new ones explain of the mean's own functions is theirs from now on
+        explained = self._prepare(grown)[0].factors.explained
+        return grown._replace(
+            shared_weights=np.concatenate([parameters.shared_weights, explained[old:]])
+        )
+
+    def _jacobi(self, name: str, parameters: Parameters) -> Blocks:
+        functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))
+        points = parameters.residual if name == "weights" else parameters.covariance
+        own = functions.own(points)
+        return Blocks([np.arange(len(own))], [own])
+
+    def _regrouped(self, parameters: Parameters, step: int) -> Blocks:
+        """Groups of functions and their factors, of which only those that changed are made."""
+        old, count = self._blocks or Blocks([], []), len(parameters.weights)
+        known = sum(map(len, old.members))
+        full = count > known and count >= self.bases.mean
+        short = step == self.bases.most and count < self.bases.mean
+        if full or short:  # all are there: put neighbours together
+            members = groups(self.kernel, parameters, GROUP)
+            return Blocks(members, self._factors(parameters, members), fresh=True)
+        stale = step % REFRESH == 0 or len(old.factors) < len(old.members)
+        factors = self._factors(parameters, old.members) if stale else old.factors
+        if count == known:
+            return Blocks(old.members, factors)
+        new = [np.arange(known, count)]
+        return Blocks([*old.members, *new], [*factors, *self._factors(parameters, new)])
+
+    def _factors(self, parameters: Parameters, members: Sequence[np.ndarray]) -> list[np.ndarray]:
+        functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))
+        Z, P = parameters.covariance, parameters.residual
+        if self.steps.model.form == "direct":
+            blocks = (functions.gram(_some(P, few))[0] for few in members)
+            return [preconditioner.root(C, float(C.trace()) / len(C)) for C in blocks]
+        assert self._prepared is not None
+        L, b, found = self._prepared.factors.factor, len(parameters.root), []
+        for few in members:
+            both = (np.concatenate(pair) for pair in zip(Z, _some(P, few), strict=True))
+            C = functions.gram(Points(*both))[0]
+            A, own = whiten_rows(L, C[b:, :b]), C[b:, b:]
+            found.append(preconditioner.root(own - A @ A.T, float(own.trace()) / len(own)))
+        return found
+
+
+def _unseen(rows: np.ndarray, parameters: Parameters, dtype: str) -> np.ndarray:
+    """Distinct rows of a precision, in their order, where there is no function yet."""
+    there = np.concatenate([parameters.covariance_points, parameters.mean_points])
+    there = there.astype(dtype).astype(rows.dtype)
+    _, first = np.unique(np.concatenate([there, rows]), axis=0, return_index=True)
+    new = np.sort(first[first >= len(there)])
+    return rows[new - len(there)]
+
+
+def _some(points: Points, few: np.ndarray) -> Points:
+    return Points(*(part[few] if len(part) else part for part in points))
+
+
+def groups(kernel: Kernel, parameters: Parameters, size: int) -> list[np.ndarray]:
+    """Indices of the mean's functions in groups of neighbours."""
+    inputs, number = parameters.mean_points, -(-len(parameters.mean_points) // size)
+    low, high = inputs.min(axis=0), inputs.max(axis=0)
+    lengths = correlation_lengths(kernel.with_log_parameters(parameters.kernel), high - low)
+    names = [str(j) for j in range(inputs.shape[1])]
+    sample = inputs[:: max(1, len(inputs) // SAMPLE)]
+    order = ordering.make_order("auto", sample, low, high, names, number, lengths)
+    return np.array_split(np.argsort(order.keys(inputs), kind="stable"), number)

@@ -1,1 +1,0 @@
-"""The Dask side, a file a stage, in the order data moves: io, partition, rounds, predict."""

@@ -1,0 +1,407 @@
+"""Computation-aware GP: the posterior given a few linear combinations of the targets.
+
+[CAGP] eqs. 5, 9, 11 and Lemmas S1-S4.  Letters: S actions (n, t); s the noise variance; F = S' K
+(t, n) the actions' functions at the rows; G = S' K S; T = S' S; W = G + s T = L L'; b = S' y;
+P = W^-1; v = P b; A = L^-1 F; e = y - F' v.  Whatever S is, the posterior is that of an exact
+GP that saw S' y alone, so its variance is never below that given all of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.errors import NumericalError
+from daskgp.kernels import Kernel
+from daskgp.kernels.weights import Weights
+from daskgp.models.inducing import wide
+from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
+from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, add
+from daskgp.typing import Array
+
+TILE_ROWS = 2_048
+"""Rows at which the actions' functions are held at a time."""
+COLLINEAR = 1e-11
+"""An action is dropped where the others leave less than this share of its variance."""
+
+LossName = Literal["elbo", "projected"]
+
+
+class Panel(NamedTuple):
+    """Some of the points that actions are made of: X (a, d) and the actions' weights on them.
+
+    ``places`` (a,) say which points they are, to who wants to know.
+    """
+
+    X: Array
+    weights: Weights
+    places: np.ndarray | None = None
+
+
+class PointSums(NamedTuple):
+    """Sums over the points of actions."""
+
+    joint: Array
+    """G = F S (t, t)."""
+    cross: Array
+    """b = S' y (t, p)."""
+    normal: Array
+    """T = S' S (t, t)."""
+
+
+class Factored(NamedTuple):
+    """What the points say of the actions that are kept.
+
+    ``columns`` (r,) of t actions; L (r, r) of their W; v (r, p); their sums; s.
+    """
+
+    columns: Array
+    factor: Array
+    weights: Array
+    points: PointSums
+    noise_variance: float
+    actions: int
+
+
+class RowSums(NamedTuple):
+    """Sums over rows, with A = L^-1 F and the residuals e = y - F' v: nothing here cancels."""
+
+    gram: Array
+    """A A' (r, r)."""
+    right: Array
+    """A e (r, p)."""
+    square: float
+    """Sum of e^2."""
+    gap: float
+    """Sum of k(x, x) - |A|^2, the posterior variances."""
+    trace: float
+    """Sum of k(x, x)."""
+    rows: float
+    """Number of rows."""
+
+
+class Cotangent(NamedTuple):
+    """Derivatives of the objective by the sums over points; ``rows`` says whether rows count."""
+
+    factored: Factored
+    joint: Array
+    cross: Array
+    normal: Array
+    rows: bool
+
+
+class Objective(NamedTuple):
+    """Value to maximise, its derivative by the logarithm of s, cotangents, actions dropped."""
+
+    value: float
+    noise: float
+    cotangent: Cotangent
+    dropped: int
+
+
+class State(NamedTuple):
+    """Solved posterior: actions kept (r,), the factor of their W (r, r), v (r, p).
+
+    ``points`` () is the number of points that predictions read back.
+    """
+
+    columns: np.ndarray
+    factor: Array
+    weights: Array
+    points: np.ndarray
+
+
+@dataclass(frozen=True)
+class CaGP:
+    """Settings of the computation-aware GP.
+
+    Parameters
+    ----------
+    loss : {"elbo", "projected"}
+        What training maximises: the evidence lower bound of all targets, [CAGP] eq. 11, or the
+        evidence of the projected ones, eq. 9.
+    """
+
+    loss: LossName = "elbo"
+
+    name: ClassVar[str] = "cagp"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = True
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the objective wants the actions' functions at all rows."""
+        return self.loss == "elbo"
+
+    def at_points(self, F: Array, y: Array, weights: Weights) -> PointSums:
+        """Sums over rows that are points.
+
+        Parameters
+        ----------
+        F : (t, n) array
+            The actions' functions there.
+        y : (n, p) array
+        weights : Weights
+            S there.
+        """
+        S, F = weights.astype(np.dtype(np.float64)), wide(F)
+        unit = namespace(F).eye(len(F))
+        return PointSums(S.times(F), S.times(wide(y).T).T, S.times(S.spread(unit)))
+
+    def factor(self, noise_variance: float, points: PointSums) -> Factored:
+        """The factor of W and the projected weights; actions that say nothing are dropped."""
+        kept = independent(noise_variance, points)
+        at = namespace(points.joint).asarray(kept)
+        both = at[:, None], at
+        few = PointSums(_symmetric(points.joint)[both], points.cross[at], points.normal[both])
+        L, _ = linalg.cholesky(few.joint + noise_variance * few.normal, jitter=0.0)
+        v = _solved(L, few.cross)
+        return Factored(kept, L, v, few, float(noise_variance), len(points.joint))
+
+    def at_rows(
+        self, theta: Theta, block: Block, F: Array, factored: Factored, weight: float = 1.0
+    ) -> RowSums:
+        """Sums over rows that each count ``weight`` times, whose functions are F (t, n)."""
+        A, e = _explained(block, F, factored)
+        trace = number(theta.kernel.diag(block.X).sum(dtype=np.float64))
+        return RowSums(
+            weight * (A.T @ A),
+            weight * (A.T @ e),
+            weight * number((e**2).sum()),
+            weight * (trace - number(linalg.row_squares(A).sum())),
+            weight * trace,
+            weight * len(A),
+        )
+
+    def combine(self, a: Any, b: Any) -> Any:
+        """Sums over both sets of rows, or of points."""
+        return add(a, b)
+
+    def objective(self, factored: Factored, rows: RowSums | None) -> Objective:
+        """The loss with its sign changed, and its adjoint; ``rows`` for the bound alone."""
+        if self.loss == "elbo":
+            assert rows is not None
+            value, noise, found = _elbo(factored, rows)
+        else:
+            value, noise, found = _projected(factored)
+        xp, t = namespace(found.joint), factored.actions
+        kept = xp.asarray(factored.columns)
+        joint, normal = xp.zeros((t, t)), xp.zeros((t, t))
+        cross = xp.zeros((t, found.cross.shape[1]))
+        both = kept[:, None], kept
+        joint[both], normal[both], cross[kept] = found.joint, found.normal, found.cross
+        cotangent = Cotangent(factored, joint, cross, normal, self.needs_rows)
+        return Objective(value, noise, cotangent, t - len(kept))
+
+    def pull(
+        self,
+        theta: Theta,
+        block: Block,
+        F: Array,
+        panels: Iterable[Panel],
+        cotangent: Cotangent,
+        own: Weights | None = None,
+        weight: float | None = 1.0,
+    ) -> tuple[np.ndarray, list[Array], Array | None]:
+        """Gradient through one block.
+
+        Parameters
+        ----------
+        theta : Theta
+        block : Block
+        F : (t, n) array
+            The actions' functions at its rows.
+        panels : iterable of Panel
+            All points.
+        cotangent : Cotangent
+        own : Weights, optional
+            S at the rows of a block that are points.
+        weight : float or None
+            How often each row counts among all rows; None where it does not.
+
+        Returns
+        -------
+        kernel : (k,) array
+            By the logarithms of the kernel's parameters.
+        weights : list of arrays
+            By the weights of each panel, through the functions at these rows.
+        own : array or None
+            By the weights of the block's own points, through S.
+        """
+        xp, (X, y) = namespace(block.X), block
+        F_bar, by_own = xp.zeros(F.shape), None
+        kernel = np.zeros(len(theta.kernel.log_parameters))
+        if weight is not None and cotangent.rows:
+            factored, p = cotangent.factored, y.shape[1]
+            A, e = _explained(block, F, factored)
+            share = weight / factored.noise_variance
+            through = linalg.unwhiten_rows(factored.factor, A, overwrite=True)
+            through *= p
+            through += e @ factored.weights.T
+            through *= share
+            F_bar[xp.asarray(factored.columns)] = through.T
+            traces = xp.full(len(X), -0.5 * p * share, X.dtype)
+            kernel += theta.kernel.diag_vjp(X, traces).log_parameters
+        if own is not None:
+            S = own.astype(np.dtype(np.float64))
+            F_bar += S.spread(cotangent.joint)
+            P = cotangent.joint @ wide(F)
+            P += cotangent.cross @ wide(y).T
+            P += S.spread(2 * cotangent.normal)
+            by_own = S.pulled(P)
+        F_bar, found = F_bar.astype(X.dtype, copy=False), []
+        for panel in panels:
+            gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar, by_inputs=False)
+            kernel += gradient.log_parameters
+            found.append(gradient.weights)
+        return kernel, found, by_own
+
+    def solve(self, factored: Factored, points: int) -> State:
+        """What prediction needs, [CAGP] eq. 5 and Algorithm S2."""
+        count = np.array(points, np.int64)
+        return State(factored.columns, factored.factor, factored.weights, count)
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """[CAGP] eq. 5: mean k' S v and variance k** - |L^-1 S' k|^2 with W = L L'."""
+        xp = namespace(X)
+        F = wide(functions(theta.kernel, near, X))
+        F = F[xp.asarray(state.columns)]
+        mean = F.T @ state.weights
+        if want == "mean":
+            return Moments(mean)
+        A = linalg.whiten_rows(state.factor, xp.ascontiguousarray(F.T), overwrite=True)
+        if want == "variance":
+            return Moments(mean, variance=theta.kernel.diag(X) - linalg.row_squares(A))
+        return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Functions at a tile of rows and their cotangent, and summaries, in a task.
+
+        ``inputs`` are the actions and ``window_rows`` the points of a panel; kernel entries and
+        what grows with the points come on top.
+        """
+        t, p = shape.inputs, shape.targets
+        tile = min(TILE_ROWS, shape.block_rows)
+        stats = 8 * (3 * t * t + 2 * t * p + p + 2)
+        panel = 8 * shape.window_rows * (2 * shape.features + 4)
+        return Footprint(
+            task=8 * 4 * t * tile + 2 * stats + panel,
+            stats=stats,
+            solve=12 * 8 * t * t,
+            state=8 * (t * t // 2 + t * p),
+            operations=6.0 * shape.rows * t * t,
+            predict=8 * t * (3 * PREDICTED_ROWS + t) + panel,
+            shared=8 * 5 * t * t,
+        )
+
+
+def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
+    """F = S' K(Z, X) (t, n) over the points of all panels."""
+    F: Array | None = None
+    for panel in panels:
+        if F is None and not is_numpy(namespace(X)):  # panels are added up in float64
+            F = namespace(X).zeros((panel.weights.count, len(X)))
+        F = kernel.weighted(panel.X, panel.weights, X, F)
+    if F is None:
+        raise NumericalError("no points to predict from: fit again")
+    return F
+
+
+def independent(noise_variance: float, points: PointSums) -> np.ndarray:
+    """The actions (r,) that say something: not zero, and independent of one another.
+
+    By a pivoted Cholesky factor of W with unit diagonal, which LAPACK makes on the host.
+    """
+    W = to_host(_symmetric(points.joint) + noise_variance * points.normal)
+    if not np.isfinite(W).all():
+        raise NumericalError(
+            "the actions' covariance is not finite: look for NaN, or raise the noise variance"
+        )
+    diagonal = np.diagonal(W)
+    usable = np.flatnonzero(diagonal > 0)
+    if not len(usable):
+        raise NumericalError("all actions are zero: choose others, or more rows an action")
+    scale = 1 / np.sqrt(diagonal[usable])
+    unit = W[np.ix_(usable, usable)] * scale * scale[:, None]
+    _, pivots, rank, _ = lapack.dpstrf(unit, tol=COLLINEAR, lower=1)
+    return np.sort(usable[pivots[:rank] - 1])
+
+
+def _symmetric(A: Array) -> Array:
+    found: Array = 0.5 * (A + A.T)
+    return found
+
+
+def _solved(L: Array, B: Array) -> Array:
+    """(L L')^-1 B."""
+    return linalg.solve_lower_t(L, linalg.solve_lower(L, B))
+
+
+def _explained(block: Block, F: Array, factored: Factored) -> tuple[Array, Array]:
+    """A' = (L^-1 F)' (n, r) and the residuals e = y - F' v (n, p) at rows."""
+    xp = namespace(F)
+    few = xp.ascontiguousarray(wide(F)[xp.asarray(factored.columns)].T)
+    e = wide(block.y) - few @ factored.weights
+    return linalg.whiten_rows(factored.factor, few, overwrite=True), e
+
+
+def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
+    """Minus [CAGP] eq. 11, with its derivatives by log s and by the sums over points.
+
+    With u = W^-1 dL/dv the derivative by W is that through P, the determinant and v = P b; since
+    G = W - s T, tr(P G) = r - s tr(P T).
+    """
+    _, L, v, (_, b, T), s, _ = factored
+    r, p, n = len(L), v.shape[1], rows.rows
+    P, Tv, gap, xp = linalg.inverse_from_factor(L), T @ v, _checked_gap(rows, s), namespace(L)
+    Gv = b - s * Tv
+    N, _ = linalg.cholesky(T, jitter=0.0)
+    misfit = rows.square + p * gap
+    loss = 0.5 * (
+        misfit / s
+        + p * (n - r) * np.log(s)
+        + p * n * np.log(2 * np.pi)
+        + number((v * Gv).sum())
+        - p * (r - s * number(xp.vdot(P, T)))
+        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
+    )
+    u = linalg.solve_lower_t(L, linalg.solve_lower(L, Gv) - rows.right / s)
+    through = linalg.between_inverses(L, _symmetric(rows.gram)) / s
+    W_bar = 0.5 * p * (through + 2 * P - s * (P @ T @ P)) - 0.5 * (u @ v.T + v @ u.T)
+    G_bar = 0.5 * (v @ v.T - p * P) + W_bar
+    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
+    noise = 0.5 * (p * (n - r) - misfit / s) + s * number(xp.vdot(W_bar, T))
+    return -loss, -noise, PointSums(-G_bar, -u, -T_bar)
+
+
+def _checked_gap(rows: RowSums, s: float) -> float:
+    """Sum of the posterior variances at the rows; NumericalError if rounding spoils it."""
+    if not rows.gap >= -max(1e-3 * s * rows.rows, 1e-7 * rows.trace):
+        raise NumericalError(
+            f"the summed posterior variance of {rows.gap:.3g} is negative beyond rounding at noise "
+            f"variance {s:.3g}: use dtype='float64', a larger noise_variance or fewer actions"
+        )
+    return rows.gap
+
+
+def _projected(factored: Factored) -> tuple[float, float, PointSums]:
+    """Minus [CAGP] eq. 9, with its derivatives by log s and by the sums over points."""
+    _, L, v, (_, b, T), s, _ = factored
+    r, p = len(L), v.shape[1]
+    N, _ = linalg.cholesky(T, jitter=0.0)
+    loss = 0.5 * (
+        number((b * v).sum())
+        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
+        + p * r * np.log(2 * np.pi)
+    )
+    W_bar = 0.5 * (p * linalg.inverse_from_factor(L) - v @ v.T)
+    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
+    return -loss, -s * number(namespace(W_bar).vdot(W_bar, T)), PointSums(-W_bar, -v, -T_bar)

@@ -1,0 +1,59 @@
+"""GP mean by conjugate gradients (CGGP): what iterative solvers give, and no variance.
+
+The representer weights v solve (K + s I) v = y by conjugate gradients; the mean is k' v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp.errors import SettingError
+from daskgp.models.inducing import wide
+from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
+
+NO_VARIANCE = (
+    "CGGP gives a mean and no variance, which this wants: choose CaGP(actions='cg'), which has the "
+    "same mean after as many steps"
+)
+
+
+class State(NamedTuple):
+    """What is not with the points: their number ()."""
+
+    points: np.ndarray
+
+
+@dataclass(frozen=True)
+class CGGP:
+    """The mean of a GP whose linear system is solved by conjugate gradients."""
+
+    name: ClassVar[str] = "cggp"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = True
+
+    def predict(
+        self, theta: Theta, state: State, X: Any, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Mean k' v, the weights v of the points being those of ``near``; no variance."""
+        if want != "mean":
+            raise SettingError(NO_VARIANCE)
+        found = None
+        for panel in near:
+            found = theta.kernel.weighted(panel.X, panel.weights, X, found)
+        return Moments(wide(found).T)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """A strip of the kernel in a task, vectors of all rows in the client."""
+        vectors = 8 * shape.rows * shape.targets
+        return Footprint(
+            task=vectors + 8 * shape.window_rows * (2 * shape.features + 4),
+            stats=8 * shape.block_rows,
+            solve=6 * vectors,
+            state=vectors + 8 * shape.rows * shape.features,
+            operations=30.0 * shape.rows * shape.rows,
+            predict=8 * shape.targets * TILE_ROWS + vectors,
+            shared=vectors,
+        )

@@ -1,0 +1,254 @@
+"""The collapsed sparse GP of Titsias (2009): statistics of rows, their bound and its gradient.
+
+What methods with shared inducing inputs have in common.  Letters: Z inducing inputs (m, d);
+K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter; A = L^-1 K' (m, n), held by rows as
+A' = K L^-T; S = A A'; b = A y; s the noise variance; B = I + S / s.  Everything that grows with
+n is summed over tiles of rows, so the numbers do not depend on how rows are cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.errors import NumericalError
+from daskgp.models import inducing, values
+from daskgp.models.inducing import Prepared, inputs_of, wide
+from daskgp.models.values import (
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Shape,
+    Theta,
+    ThetaBar,
+    Want,
+    add,
+)
+from daskgp.typing import Array
+
+TILE_ROWS = 1024
+"""Rows of the kernel tile held at a time."""
+DEVICE_TILES = 16
+"""Times as many rows on a device, which a small tile leaves idle."""
+
+
+class Stats(NamedTuple):
+    """Whitened statistics of a set of rows; sums, so they combine by adding."""
+
+    gram: Array
+    """S = A A' (m, m), lower triangle only."""
+    projection: Array
+    """b = A y (m, p)."""
+    trace: float
+    """Sum of k(x, x)."""
+    square: Array
+    """Sum of y^2 per target (p,)."""
+    rows: float
+    """Number of rows."""
+
+
+class Cotangent(NamedTuple):
+    """What a tile's gradient needs: dF/dK = K @ gram + y @ projection', and dF/dtrace."""
+
+    gram: Array
+    projection: Array
+    trace: float
+
+
+def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> Stats:
+    """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
+    X, y = block
+    xp = namespace(X)
+    tile_rows = _tile_rows(xp, tile_rows)
+    theta, dtype = prepared.theta, X.dtype
+    Z, L = inputs_of(theta).astype(dtype), prepared.factor
+    m, p = len(Z), y.shape[1]
+    gram, projection, work = xp.zeros((m, m)), xp.zeros((m, p)), xp.empty((m, m))
+    tile = xp.empty((min(tile_rows, len(X)), m), dtype)
+    inverses = linalg.diagonal_inverses(L)
+    for rows in _tiles(len(X), tile_rows):
+        K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
+        A = linalg.whiten_rows(L, wide(K), overwrite=True, inverses=inverses)
+        linalg.add_gram_lower(gram, A, work)
+        projection += A.T @ y[rows]
+    trace = number(theta.kernel.diag(X).sum(dtype=np.float64))
+    square = (y.astype(np.float64) ** 2).sum(axis=0)
+    return Stats(gram, projection, trace, square, float(len(X)))
+
+
+def bound(prepared: Prepared, total: Stats) -> Objective:
+    """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form.
+
+    With β = B^-1 b:  dF/dS = p (I - B^-1) / 2s - β β' / 2s^3 and dF/db = β / s^2.  F depends
+    on K(Z, Z) through A alone, so dF/dK(Z, Z) = -L^-T N L^-1 / 2 with the symmetric
+    N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s + β β' / s^2.
+    """
+    s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
+    S, inner, beta, trace_gap, value = _collapse(s, total)
+    b, m, square, xp = total.projection, len(S), number(total.square.sum()), namespace(S)
+    inverse, explained = linalg.inverse_from_factor(inner), number((b * beta).sum())
+    shrink = xp.eye(m) - inverse  # I - B^-1
+    outer = beta @ beta.T
+    S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
+    N = p / s * S - p * shrink + outer / s**2  # since (I - B^-1) S / s = S / s - (I - B^-1)
+    noise = 0.5 * (
+        -p * n
+        + p * number(xp.vdot(inverse, S)) / s
+        + (square - 2 * explained / s + number((beta * (S @ beta)).sum()) / s**2) / s
+        + p * trace_gap / s
+    )
+    L = prepared.factor
+    gram = 2 * linalg.between_inverses(L, S_bar)
+    cotangent = Cotangent(gram, linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s)
+    direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
+    assert direct.inputs is not None
+    direct = direct._replace(noise=float(noise), inputs=to_host(direct.inputs))
+    return Objective(value, direct, cotangent)
+
+
+def value(noise_variance: float, total: Stats) -> float:
+    """Titsias' bound alone."""
+    return _collapse(noise_variance, total)[-1]
+
+
+def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float]:
+    """S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
+    S, b, p = linalg.symmetrize(total.gram.copy()), total.projection, total.projection.shape[1]
+    inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
+    beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
+    trace_gap = _trace_gap(total.trace - number(S.trace()), total, s)
+    found = -0.5 * (
+        p * total.rows * np.log(2 * np.pi * s)
+        + p * linalg.logdet_factor(inner)
+        + (number(total.square.sum()) - number((b * beta).sum()) / s) / s
+        + p * trace_gap / s
+    )
+    return S, inner, beta, trace_gap, float(found)
+
+
+def pull(
+    prepared: Prepared, block: Block, cotangent: Cotangent, tile_rows: int = TILE_ROWS
+) -> ThetaBar:
+    """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
+    X, y = block
+    xp = namespace(X)
+    tile_rows = _tile_rows(xp, tile_rows)
+    kernel, dtype = prepared.theta.kernel, X.dtype
+    Z = inputs_of(prepared.theta).astype(dtype)
+    W, V = cotangent.gram, cotangent.projection
+    parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
+    shape = min(tile_rows, len(X)), len(Z)
+    work, tile = xp.empty((kernel.tiles, *shape), dtype), xp.empty(shape)
+    for rows in _tiles(len(X), tile_rows):
+        size = rows.stop - rows.start
+        K, through = kernel.pullback(X[rows], Z, work[:, :size])
+        K_bar = xp.matmul(wide(K), W, out=tile[:size])
+        K_bar += y[rows] @ V.T
+        gradient = through(K_bar.astype(dtype, copy=False))
+        parameters += gradient.log_parameters
+        Z_bar += gradient.Z
+    weights = xp.full(len(X), cotangent.trace, dtype)
+    parameters += kernel.diag_vjp(X, weights).log_parameters
+    return ThetaBar(parameters, 0.0, to_host(Z_bar))
+
+
+def _tile_rows(xp: Any, rows: int) -> int:
+    return rows if is_numpy(xp) else DEVICE_TILES * rows
+
+
+def _tiles(n: int, rows: int) -> Iterator[slice]:
+    return (slice(i, min(i + rows, n)) for i in range(0, n, rows))
+
+
+def _trace_gap(gap: float, total: Stats, s: float) -> float:
+    """tr(K - Q), which is never negative; NumericalError where rounding spoils the bound by it."""
+    if gap < -max(1e-3 * s * total.rows, 1e-7 * total.trace):
+        raise NumericalError(
+            f"tr(K - Q) = {gap:.3g} is negative beyond rounding at noise variance {s:.3g}: use "
+            "dtype='float64', a larger noise_variance or fewer inducing inputs"
+        )
+    return gap
+
+
+def posterior(
+    theta: Theta,
+    factor: Array,
+    weights: Array,
+    spread: Callable[[Array], Array],
+    X: Array,
+    want: Want,
+) -> Moments:
+    """Mean k' weights and variance k** - |a|^2 + |spread(a)|^2 with a = L^-1 k, in that order.
+
+    ``spread`` takes whitened rows A' (n, m), which it may overwrite, to rows (n, r).
+    """
+    dtype = X.dtype
+    K = theta.kernel(X, inputs_of(theta).astype(dtype))
+    mean = K @ weights.astype(dtype, copy=False)
+    if want == "mean":
+        return Moments(mean)
+    A = linalg.whiten_rows(factor.astype(dtype, copy=False), K, overwrite=True)
+    if want == "variance":
+        variance = theta.kernel.diag(X)
+        variance -= linalg.row_squares(A)
+        variance += linalg.row_squares(spread(A))
+        return Moments(mean, variance=variance)
+    covariance = theta.kernel(X) - A @ A.T
+    C = spread(A)
+    covariance += C @ C.T
+    return Moments(mean, covariance=covariance)
+
+
+def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
+    """The kernel's tiles, two in float64, L and two summaries in a task; 4 n m^2 operations.
+
+    The solve has S, the factors of prediction and what its gradient takes beside the tiles of
+    K(Z, Z): thirteen matrices.  L and the cotangent go to all tasks.  Of a factor a store holds
+    half: zeros take no space in it.
+    """
+    m, p = shape.inputs, shape.targets
+    tile = min(tile_rows * (DEVICE_TILES if shape.device else 1), shape.block_rows) * m
+    stats = 8 * (m * m + m * p + p + 2)
+    return Footprint(
+        task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
+        stats=stats,
+        solve=(shape.kernel_tiles + 13) * 8 * m * m,
+        state=8 * (m * m + m * p),
+        operations=4.0 * shape.rows * m * m,
+        predict=8 * m * (2 * m + p + values.TILE_ROWS),
+        shared=2 * 8 * m * m,
+    )
+
+
+class Collapsed:
+    """What methods that reduce to these sums share; they add ``solve`` and ``predict``."""
+
+    jitter: float
+    tile_rows: int
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Cholesky factor of K(Z, Z)."""
+        return inducing.prepare(theta, self.jitter)
+
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
+        """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
+        return summarise(prepared, block, self.tile_rows)
+
+    def combine(self, a: Stats, b: Stats) -> Stats:
+        """Statistics of both sets of rows."""
+        return add(a, b)
+
+    def objective(self, prepared: Prepared, total: Stats) -> Objective:
+        """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form."""
+        return bound(prepared, total)
+
+    def local_vjp(
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
+        return pull(prepared, block, cotangent, self.tile_rows)

@@ -1,0 +1,1 @@
+"""Experts, exact or sparse, and the aggregation of their predictions."""

@@ -1,0 +1,232 @@
+"""How predictions of many experts become one: committees, nested kriging and optimal weights.
+
+Letters ([OPT]): expert i predicts mean mu_i and variance sigma_i^2 at a place; beta_i its weight.
+Everything here works on small arrays over places and experts and knows no kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import solve
+
+from daskgp.arrays.backend import namespace
+from daskgp.errors import NumericalError
+from daskgp.typing import Array
+
+logger = logging.getLogger("daskgp")
+
+CommitteeKind: TypeAlias = Literal["poe", "gpoe", "bcm", "rbcm", "grbcm"]
+Aggregation: TypeAlias = CommitteeKind | Literal["npae", "optimal"]
+COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
+FLOOR = 1e-14
+"""Least variance of an expert, as a share of the prior's: its precision must be finite."""
+CANCELLING = 30.0
+"""Sum of the sizes of weights, over their sum or 1, from which they are said to cancel."""
+NESTED_RIDGE = 1e-12
+"""Added to the covariance of experts' predictions, relative to the largest of their variances."""
+
+
+@dataclass
+class Committee:
+    """Running sums of [OPT] eqs. 14 and 15 over experts.
+
+    Parameters
+    ----------
+    kind : {"poe", "gpoe", "bcm", "rbcm", "grbcm"}
+        The rule of the weights.
+    count : int
+        Experts M that will be added.
+    mean, variance : (n, p), (n,) arrays
+        What is taken out again where experts share it: the prior, or for grBCM the prediction of
+        the communication expert.  PoE and gPoE use their shape and the variance's scale alone.
+    """
+
+    kind: CommitteeKind
+    count: int
+    mean: Array
+    variance: Array
+    _precision: Array = field(init=False)
+    _weighted: Array = field(init=False)
+    _total: Array = field(init=False)
+    _added: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        xp = namespace(self.mean)
+        self._precision, self._total = xp.zeros_like(self.variance), xp.zeros_like(self.variance)
+        self._weighted = xp.zeros_like(self.mean)
+
+    def add(self, mean: Array, variance: Array) -> None:
+        """One expert's prediction: mean (n, p) and variance (n,)."""
+        xp = namespace(mean)
+        variance = xp.maximum(variance, FLOOR * self.variance)
+        beta = self._weight(xp, variance)
+        precision = beta / variance
+        self._precision += precision
+        self._weighted += precision[:, None] * mean
+        self._total += beta
+        self._added += 1
+
+    def _weight(self, xp: Any, variance: Array) -> Array:
+        if self.kind == "gpoe":
+            return xp.full_like(variance, 1.0 / self.count)
+        first = self.kind == "grbcm" and self._added == 0  # beta_2 = 1
+        if self.kind in ("poe", "bcm") or first:
+            return xp.ones_like(variance)
+        return 0.5 * (xp.log(self.variance) - xp.log(variance))
+
+    def result(self) -> tuple[Array, Array]:
+        """Joint mean (n, p) and variance (n,), [OPT] eqs. 14 and 15."""
+        if self._added != self.count:
+            raise ValueError(f"{self._added} experts were added where {self.count} were announced")
+        precision, weighted = self._precision, self._weighted
+        if self.kind in ("bcm", "rbcm", "grbcm"):
+            shared = (1.0 - self._total) / self.variance
+            precision, weighted = precision + shared, weighted + shared[:, None] * self.mean
+        variance = 1.0 / precision
+        return variance[:, None] * weighted, variance
+
+
+def committee_kind(name: str) -> CommitteeKind:
+    """The committee of that name; ValueError for what is none."""
+    for kind in COMMITTEES:
+        if kind == name:
+            return kind
+    raise ValueError(f"{name!r} is no committee: they are {', '.join(COMMITTEES)}")
+
+
+def committee(
+    kind: CommitteeKind,
+    expert: Callable[[int], tuple[Array, Array]],
+    count: int,
+    prior: Array,
+) -> tuple[Array, Array]:
+    """Joint mean (n, p) and variance (n,) of a committee of ``count`` experts.
+
+    ``expert(i)`` gives mean (n, p) and variance (n,) of expert i; for grBCM that of the
+    communication expert where i = 0, and of expert i with its rows added otherwise.
+    """
+    mean, variance = expert(0)
+    if kind != "grbcm":
+        found = Committee(kind, count, namespace(mean).zeros_like(mean), prior)
+        found.add(mean, variance)
+    elif count == 1:
+        return mean, variance
+    else:
+        variance = namespace(variance).maximum(variance, FLOOR * prior)
+        found = Committee(kind, count - 1, mean, variance)
+    for i in range(1, count):
+        found.add(*expert(i))
+    return found.result()
+
+
+def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple[Array, Array]:
+    """NPAE, [OPT] eq. 16 (Rullière et al. 2018): the best linear predictor given the experts.
+
+    Parameters
+    ----------
+    means : (n, M, p) array
+        Experts' predictions.
+    cross : (n, M) array
+        Their covariances with f at the place, [OPT] eq. 17a.
+    covariance : (n, M, M) array
+        Their covariances with one another, [OPT] eq. 17b; changed.
+    prior : (n,) array
+        Prior variance.
+
+    Returns
+    -------
+    mean : (n, p) array
+    variance : (n,) array
+        Of f, without noise.
+    """
+    xp = namespace(means)
+    at = xp.arange(covariance.shape[1])
+    scale = covariance[:, at, at].max(axis=1, keepdims=True)
+    # experts far from a place predict 0 with variance 0, or next to it, and shall get no weight
+    covariance[:, at, at] += xp.maximum(NESTED_RIDGE * scale, xp.finfo(covariance.dtype).tiny)
+    weights = xp.linalg.solve(covariance, cross[:, :, None])[:, :, 0]
+    mean = xp.einsum("nm,nmp->np", weights, means)
+    return mean, prior - xp.einsum("nm,nm->n", weights, cross)
+
+
+System: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Inner products (M, M) and right side (M,) of the weights."""
+
+
+class Weights(NamedTuple):
+    """Optimal weights beta (M,) and the numerical rank of the system that they solve."""
+
+    beta: np.ndarray
+    rank: int
+
+
+def expert_weights(system: System, ridge: float, shrunk: System | None = None) -> np.ndarray:
+    """``optimal_weights`` of experts (M,), with a warning where large ones cancel."""
+    beta = optimal_weights(*system, ridge, shrunk=shrunk).beta
+    total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
+    if size > CANCELLING * max(1.0, total):
+        logger.warning(
+            "the weights of %d experts cancel, the sum of their sizes is %.3g: variances are wide "
+            "where they do; a larger shrinkage=0.1 of sparse experts, a ridge=1e-3 or fewer "
+            "experts damp them",
+            len(beta),
+            size,
+        )
+    return beta
+
+
+def optimal_weights(
+    inner: np.ndarray,
+    right: np.ndarray,
+    ridge: float,
+    what: str = "experts",
+    shrunk: System | None = None,
+) -> Weights:
+    """Weights of the combination of least penalised risk, [OPT] eqs. 40-42.
+
+    Parameters
+    ----------
+    inner : ndarray (M, M)
+        Inner products <f_i, f_j> of the experts' means.
+    right : ndarray (M,)
+        <f_i, f*>; the paper has the diagonal of ``inner``.
+    ridge : float
+        Added to the diagonal, relative to its mean.
+    what : str
+        What messages call those that are combined.
+    shrunk : tuple of ndarray (M, M) and (M,), optional
+        The system that is solved instead, of full rank; ``inner`` tells the rank.
+
+    Raises
+    ------
+    NumericalError
+        If the system is singular: experts that predict alike, and no ridge.  With a ridge they
+        share their weight, and a warning is logged.
+    """
+    inner, right = np.asarray(inner, np.float64), np.asarray(right, np.float64)
+    count, scale = len(inner), float(np.mean(np.diag(inner)))
+    sizes = np.abs(np.linalg.eigvalsh(inner))
+    rank = int(np.count_nonzero(sizes > sizes.max(initial=0.0) * count * np.finfo(float).eps))
+    if not rank:  # nothing is predicted, nothing to weigh
+        return Weights(np.zeros(count), 0)
+    if rank < count and not ridge and shrunk is None:
+        raise NumericalError(
+            f"the weights of {count} {what} are not determined, the rank of their inner products "
+            f"is {rank}: choose ridge=1e-6 or fewer {what}"
+        )
+    if rank < count:
+        logger.warning(
+            "the inner products of %d %s have rank %d: some predict alike and share their weight",
+            count,
+            what,
+            rank,
+        )
+    if shrunk is not None:
+        inner, right = shrunk
+    regular = inner + ridge * scale * np.eye(count)
+    return Weights(solve(regular, right, assume_a="sym"), rank)

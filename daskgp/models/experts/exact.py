@@ -1,0 +1,362 @@
+"""Exact local experts and every way to combine them ([OPT] section 4.2).
+
+Letters: expert i has the rows X_i, y_i; C_i = K(X_i, X_i) + s I = L_i L_i', alpha_i = C_i^-1 y_i,
+k_i = K(X_i, x).  It predicts mean k_i' alpha_i and variance k** - c_i with c_i = k_i' C_i^-1 k_i.
+u_i = C_i^-1 k_i, and v stacks beta_i u_i.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.batched import by_size, solved, stacked
+from daskgp.errors import InputError
+from daskgp.models.experts import aggregation, inner_products
+from daskgp.models.experts.aggregation import Aggregation
+from daskgp.models.experts.inner_products import Cross, Together
+from daskgp.models.values import TILE_ROWS, Block, Experts, Footprint, Moments, Shape, Theta, Want
+from daskgp.typing import Array
+
+SOLVED_BYTES = 256 << 20
+"""Bytes of u over all training rows that a prediction holds, where it needs all experts at once."""
+MOST_PLACES = 1024
+JOINT_BYTES = 8 << 30
+"""Most bytes of products between places and training rows for a joint covariance."""
+
+
+class Summary(NamedTuple):
+    """One expert: its weights alpha (n, p) and the log evidence of its rows."""
+
+    weights: Array
+    value: float
+
+
+class State(NamedTuple):
+    """Weights alpha (n, p) of all experts, where each begins (M + 1,), and beta (M,)."""
+
+    weights: Array
+    starts: Array
+    beta: Array
+
+
+class Conditioned(NamedTuple):
+    """Rows of an expert, factored: X (r, d), L (r, r) and alpha (r, p)."""
+
+    X: Array
+    factor: Array
+    weights: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return int(self.X.nbytes + self.factor.nbytes + self.weights.nbytes)
+
+
+@dataclass(frozen=True)
+class ExactExperts:
+    """Settings of combined exact experts.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number M of experts.
+    aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
+        How they are combined.
+    weights : {"projection", "paper"}
+        Optimal weights: against the exact right side <f_i, f*>, or diag(A) as the paper has it.
+    variance : {"linear", "paper"}
+        Of optimal weights: error variance of the linear predictor, or [OPT] eq. 45b as printed.
+    central : float, optional
+        Share of the rows that inner products are summed over, scaled up.  None: all rows for
+        ``weights="projection"``; one row of each expert for the paper's, as printed.
+    ridge : float
+        Added to the weights' system, relative to its mean diagonal.
+    noise_in_experts : bool
+        Whether experts predict observations, as [OPT] eq. 14 prints it, rather than f.
+    """
+
+    n_experts: int
+    aggregation: Aggregation = "optimal"
+    weights: Literal["projection", "paper"] = "projection"
+    variance: Literal["linear", "paper"] = "linear"
+    central: float | None = None
+    ridge: float = 1e-6
+    noise_in_experts: bool = False
+
+    name: ClassVar[str] = "exact-experts"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = True
+
+    def prepare(self, theta: Theta) -> Theta:
+        """Nothing to prepare."""
+        return theta
+
+    def summarise(self, prepared: Theta, blocks: Iterable[Block]) -> Summary:
+        """Weights and log evidence of one expert's rows, which must fit memory as (n_i, n_i)."""
+        rows = _joined(list(blocks))
+        _, L, alpha = _factored(prepared, rows)
+        n, p = rows.y.shape
+        value = -0.5 * number((rows.y * alpha).sum())
+        value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
+        return Summary(alpha, value)
+
+    def summarise_many(self, prepared: Theta, experts: Sequence[Iterable[Block]]) -> list[Summary]:
+        """``summarise`` of several experts, on the host.
+
+        On a device those with as many rows are factored side by side, and come back together.
+        """
+        rows = [_joined(list(blocks)) for blocks in experts]
+        if is_numpy(namespace(rows[0].X)):
+            return [self.summarise(prepared, [own]) for own in rows]
+        return by_size(rows, lambda own: len(own.X), partial(_side_by_side, prepared))
+
+    @property
+    def needs_central(self) -> bool:
+        """Never: central rows enter the sums over rows of all functions."""
+        return False
+
+    @property
+    def needs_cross(self) -> bool:
+        """Whether ``solve`` needs the sums of all experts' functions over rows."""
+        return self.aggregation == "optimal"
+
+    def solve(
+        self, prepared: Theta, experts: Sequence[Summary], cross: Cross | None = None
+    ) -> State:
+        """What prediction needs, from the summaries of all experts in their order."""
+        sizes = [len(e.weights) for e in experts]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        beta = np.zeros(0)
+        if cross is not None:
+            system = self.system(prepared, cross, float(starts[-1]))
+            beta = aggregation.expert_weights(system, self.ridge)
+        return State(np.concatenate([e.weights for e in experts]), starts, beta)
+
+    def system(self, theta: Theta, cross: Cross, rows: float) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products and right side of the weights, [OPT] eqs. 42 and 44.
+
+        Sums over a share of the rows are scaled up.  As printed, Algorithm 5 sums products over
+        one row of each expert without scaling and forgets the noise variance of eq. 42.
+        """
+        hilbert = 0.5 * (cross.hilbert + cross.hilbert.T)
+        if self.weights == "paper" and self.central is None:
+            inner = cross.products + hilbert
+            return inner, np.diag(inner).copy()
+        if not cross.rows:
+            raise InputError(
+                f"central={self.central} drew none of {rows:.0f} rows: choose a larger share"
+            )
+        scale = rows / cross.rows
+        inner = scale * (cross.products + theta.noise_variance * hilbert)
+        right = np.diag(inner).copy() if self.weights == "paper" else scale * cross.right
+        return inner, right
+
+    def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Conditioned:
+        """Rows of one or several experts, factored."""
+        return Conditioned(*_factored(theta, _joined(list(blocks))))
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Combined posterior: [OPT] eqs. 14-17, or eq. 45a with the variance that is set."""
+        experts: Experts = near
+        if want == "covariance" and self.aggregation != "optimal":
+            raise InputError(
+                f"aggregation={self.aggregation!r} gives the variance of one place at a time: ask "
+                "for return_std, or choose aggregation='optimal'"
+            )
+        if self.aggregation == "optimal":
+            return self._predict_combined(theta, state, X, experts, want)
+        if self.aggregation == "npae":
+            return self._predict_nested(theta, state, X, experts)
+        return self._predict_committee(theta, X, experts)
+
+    def _predict_committee(self, theta: Theta, X: Array, experts: Experts) -> Moments:
+        noise = theta.noise_variance if self.noise_in_experts else 0.0
+        prior = theta.kernel.diag(X) + noise
+
+        def expert(i: int) -> tuple[Array, Array]:
+            shared = (0, i) if self.aggregation == "grbcm" and i else (i,)
+            found = experts.conditioned(*shared)
+            K = theta.kernel(X, found.X)
+            mean = K @ found.weights
+            return mean, prior - linalg.row_squares(_whitened(found, K))
+
+        kind = aggregation.committee_kind(self.aggregation)
+        mean, variance = aggregation.committee(kind, expert, len(experts), prior)
+        return Moments(mean, variance=variance, noisy=self.noise_in_experts)
+
+    def _predict_combined(
+        self, theta: Theta, state: State, X: Array, experts: Experts, want: Want
+    ) -> Moments:
+        parts = zip(experts_rows(experts), _split(state), strict=True)
+        each = inner_products.values(theta.kernel, X, ((rows.X, alpha) for rows, alpha in parts))
+        mean = sum(beta * f for beta, f in zip(state.beta, each, strict=True))
+        if want == "mean":
+            return Moments(mean)
+        if want == "covariance":
+            return Moments(mean, covariance=self._covariance(theta, state, X, experts))
+        if self.variance == "paper":
+            return Moments(mean, variance=_weighted_squares(theta, state, X, experts))
+        variance = namespace(X).empty(len(X))
+        for rows in _places(len(X), len(state.weights)):
+            variance[rows] = _linear_variance(theta, state, X[rows], experts)
+        return Moments(mean, variance=variance)
+
+    def _covariance(self, theta: Theta, state: State, X: Array, experts: Experts) -> Array:
+        if self.variance == "paper":
+            raise InputError(
+                "variance='paper' gives the variance of one place at a time: ask for return_std, "
+                "or choose variance='linear'"
+            )
+        if 4 * 8 * len(X) * len(state.weights) > JOINT_BYTES:
+            raise InputError(
+                f"a joint covariance of {len(X)} places with {len(state.weights)} training rows of "
+                f"exact experts needs {3.2e-8 * len(X) * len(state.weights):.0f} GB: ask for "
+                "fewer places at once, or for return_std"
+            )
+        all_rows = Together.solved(theta, X, experts, state.beta)
+        v, k = all_rows.u, theta.kernel(all_rows.X, X)
+        found = theta.kernel(X) + theta.noise_variance * (v.T @ v)
+        through = k.T @ v
+        found -= through + through.T
+        for j in range(len(experts)):
+            rows = all_rows.of(j)
+            found += v.T @ inner_products.times(theta.kernel, all_rows.X, all_rows.X[rows], v[rows])
+        return 0.5 * (found + found.T)
+
+    def _predict_nested(self, theta: Theta, state: State, X: Array, experts: Experts) -> Moments:
+        (n, p), count, xp = state.weights.shape, len(experts), namespace(X)
+        mean, variance = xp.empty((len(X), p)), xp.empty(len(X))
+        prior = theta.kernel.diag(X)
+        for places in _places(len(X), n + count * count):
+            nested = _nested_terms(theta, X[places], experts)
+            mean[places], variance[places] = aggregation.nested(*nested, prior[places])
+        return Moments(mean, variance=variance)
+
+    # -- for plan and tests ------------------------------------------------------------------
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[ExactExperts, Theta] | None:
+        """One expert without ridge; none for rBCM, whose weight is not 1, and eq. 45b."""
+        if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
+            return None
+        return replace(self, n_experts=1, ridge=0.0), theta
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """The kernel's tiles and five matrices of an expert's rows, or of two for grBCM.
+
+        Weights alpha travel to all tasks.  Predictions hold a tile of places and an expert's rows,
+        or u over all rows where they need all experts at once.
+        """
+        n, r, count = shape.rows, shape.block_rows, self.n_experts
+        most = 2 * r if self.aggregation == "grbcm" else r
+        weights, together = 8 * n * shape.targets, 0
+        if self.aggregation == "npae" or (self.aggregation, self.variance) == ("optimal", "linear"):
+            pairs = 4 * count * count if self.aggregation == "npae" else 0
+            together = 3 * 8 * (n + pairs) * _number_together(n + pairs)
+        products = count * count if self.needs_cross else 0
+        matrices = (shape.kernel_tiles + 5) * 8 * most * most
+        predicted = 8 * most * (most + 2 * TILE_ROWS)
+        return Footprint(
+            task=matrices + weights,
+            stats=weights // max(count, 1) + 2 * 8 * products,
+            solve=2 * weights + 4 * 8 * products,
+            state=weights + n * 8 * (shape.features + shape.targets),
+            operations=2.0 * n * r * r,
+            predict=max(predicted, together) + 3 * 8 * most * most + weights,
+            shared=weights,
+        )
+
+
+def experts_rows(experts: Experts) -> Iterable[Block]:
+    """Rows of each expert in turn."""
+    return (experts.rows(i) for i in range(len(experts)))
+
+
+def _joined(blocks: list[Block]) -> Block:
+    X, y = zip(*blocks, strict=True)
+    xp = namespace(X[0])
+    return Block(xp.concatenate(X).astype(np.float64), xp.concatenate(y).astype(np.float64))
+
+
+def _factored(theta: Theta, rows: Block) -> tuple[Array, Array, Array]:
+    """X, the factor of C and alpha = C^-1 y."""
+    K = theta.kernel(rows.X)
+    at = namespace(K).arange(len(K))
+    K[at, at] += theta.noise_variance
+    L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
+    return rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y))
+
+
+def _side_by_side(theta: Theta, experts: list[Block]) -> Iterator[Summary]:
+    """Summaries of experts of one size, which leave the device in one array."""
+    K = stacked(theta.kernel(rows.X) for rows in experts)
+    found = solved(K, theta.noise_variance, stacked(rows.y for rows in experts))
+    g, n, p = found.weights.shape
+    together = [found.weights.reshape(g, n * p), found.values[:, None]]
+    for own in to_host(namespace(found.values).concatenate(together, axis=1)):
+        yield Summary(own[:-1].reshape(n, p), float(own[-1]))
+
+
+def _split(state: State) -> list[Array]:
+    """Weights alpha of each expert."""
+    edges = to_host(state.starts).tolist()
+    return [state.weights[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def _whitened(found: Conditioned, K: Array) -> Array:
+    """Rows k' L^-T; overwrites K (n, r)."""
+    return linalg.whiten_rows(found.factor, K, overwrite=True)
+
+
+def _places(number: int, width: int) -> list[slice]:
+    """Places that are predicted together."""
+    step = _number_together(width)
+    return [slice(i, i + step) for i in range(0, number, step)]
+
+
+def _number_together(width: int) -> int:
+    """Places whose numbers, ``width`` of each, are held together."""
+    return min(MOST_PLACES, max(1, SOLVED_BYTES // (8 * max(width, 1))))
+
+
+def _weighted_squares(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
+    """[OPT] eq. 45b as printed: sum of beta_i^2 c_i."""
+    total = namespace(X).zeros(len(X))
+    for i, beta in enumerate(state.beta):
+        found = experts.conditioned(i)
+        total += beta**2 * linalg.row_squares(_whitened(found, theta.kernel(X, found.X)))
+    return total
+
+
+def _linear_variance(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
+    """E (f - v' y)^2 = k** - 2 v'k + v' (K + s I) v at places X, all experts at once."""
+    found = Together.solved(theta, X, experts, state.beta)
+    variance = theta.kernel.diag(X) - 2.0 * found.cross.sum(axis=1)
+    variance += theta.noise_variance * linalg.row_squares(found.u.T)
+    for j, through in found.products(theta.kernel):
+        own = found.starts[j + 1] - found.starts[j]
+        variance += through[:own].sum(axis=0) + 2.0 * through[own:].sum(axis=0)
+    return variance
+
+
+def _nested_terms(theta: Theta, X: Array, experts: Experts) -> tuple[Array, Array, Array]:
+    """Means (n, M, p), cross (n, M) and covariance (n, M, M) of [OPT] eq. 17."""
+    found, count = Together.solved(theta, X, experts), len(experts)
+    covariance = namespace(X).empty((len(X), count, count))
+    for j, through in found.products(theta.kernel):
+        covariance[:, j, j] = found.cross[:, j]
+        for i in range(j + 1, count):
+            rows = slice(found.starts[i] - found.starts[j], found.starts[i + 1] - found.starts[j])
+            covariance[:, i, j] = covariance[:, j, i] = through[rows].sum(axis=0)
+    return found.means, found.cross, covariance

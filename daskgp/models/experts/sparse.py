@@ -1,0 +1,334 @@
+"""Sparse experts that share inducing inputs, and every way to combine them ([OPT] section 4.1).
+
+Letters: as in collapsed.py, for expert i with the rows X_i: A_i = L^-1 K(Z, X_i), S_i = A_i A_i',
+b_i = A_i y_i, B_i = I + S_i / s.  With a = L^-1 k(Z, x) the expert predicts mean a' w_i with
+w_i = B_i^-1 b_i / s, and variance k** - a' E_i a with E_i = I - B_i^-1.  H = sum beta_i E_i.
+Combined with weights beta, all experts collapse into one vector and one matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import namespace
+from daskgp.errors import InputError
+from daskgp.models import collapsed, inducing
+from daskgp.models.collapsed import Stats
+from daskgp.models.experts import aggregation
+from daskgp.models.experts.aggregation import Aggregation, System
+from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add, move
+from daskgp.typing import Array
+
+NESTED_BYTES = 64 << 20
+"""Bytes of the products that nested kriging holds at a time."""
+
+
+class Summary(NamedTuple):
+    """One expert: its statistics, those of its central rows if not all, and its bound."""
+
+    stats: Stats
+    central: Stats | None
+    value: float
+
+
+class State(NamedTuple):
+    """What prediction carries; arrays of length 0 where an aggregation does not need them.
+
+    ``factor`` is L (m, m).  Optimal weights: ``beta`` (M,), ``weights`` (m, p) of the mean and
+    ``spread`` (m, m), rows U with |U a|^2 the part of the variance beyond k** - |a|^2.  Others:
+    ``means`` w_i (M, m, p), and ``shrinks`` (M, m, m): L_{B_i}^-1, or E_i for nested kriging.
+    """
+
+    factor: Array
+    beta: Array
+    weights: Array
+    spread: Array
+    means: Array
+    shrinks: Array
+
+
+@dataclass(frozen=True)
+class SparseExperts:
+    """Settings of combined sparse experts.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number M of experts.
+    aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
+        How they are combined.
+    weights : {"projection", "paper"}
+        Optimal weights: against the exact right side <f_i, f*>, or diag(A) as the paper has it.
+    variance : {"linear", "paper"}
+        Of optimal weights: error variance of the linear predictor, or [OPT] eq. 43b as printed.
+    central : float, optional
+        Share of the rows that the paper's inner products are summed over, scaled up.  None: one
+        row of each expert, as printed.
+    shrinkage : float
+        Share of the model's own expectation in the risk that optimal weights minimise.
+    ridge : float
+        Added to the weights' system, relative to its mean diagonal.
+    noise_in_experts : bool
+        Whether experts predict observations, as [OPT] eq. 14 prints it, rather than f.
+    jitter, tile_rows
+        As for the collapsed sparse GP.
+    """
+
+    n_experts: int
+    aggregation: Aggregation = "optimal"
+    weights: Literal["projection", "paper"] = "projection"
+    variance: Literal["linear", "paper"] = "linear"
+    central: float | None = None
+    shrinkage: float = 0.01
+    ridge: float = 1e-6
+    noise_in_experts: bool = False
+    jitter: float = 1e-8
+    tile_rows: int = collapsed.TILE_ROWS
+
+    name: ClassVar[str] = "sparse-experts"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = False
+    needs_cross: ClassVar[bool] = False
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Cholesky factor of K(Z, Z)."""
+        return inducing.prepare(theta, self.jitter)
+
+    @property
+    def needs_central(self) -> bool:
+        """Whether ``solve`` needs sums over central rows."""
+        return self.aggregation == "optimal" and self.weights == "paper"
+
+    def summarise(
+        self, prepared: Prepared, blocks: Iterable[Block], central: Iterable[Block] = ()
+    ) -> Summary:
+        """Sums over the rows of one expert, those over its central rows, and its bound.
+
+        On the host, wherever the rows are: the bound is small.
+        """
+        total, middle = (move(self._sums(prepared, part), "cpu") for part in (blocks, central))
+        assert total is not None
+        return Summary(total, middle, collapsed.value(prepared.theta.noise_variance, total))
+
+    def _sums(self, prepared: Prepared, blocks: Iterable[Block]) -> Stats | None:
+        parts = (collapsed.summarise(prepared, block, self.tile_rows) for block in blocks)
+        found: Stats | None = reduce(lambda a, b: b if a is None else add(a, b), parts, None)
+        return found
+
+    def solve(self, prepared: Prepared, experts: Sequence[Summary], cross: None = None) -> State:
+        """What prediction needs, from the summaries of all experts in their order."""
+        s, m = prepared.theta.noise_variance, len(prepared.factor)
+        p = experts[0].stats.projection.shape[1]
+        if self.aggregation == "optimal":
+            beta, weights, spread = self._combined(s, experts)
+            weights = np.ascontiguousarray(linalg.solve_lower_t(prepared.factor, weights))
+            nothing = np.zeros((0, m, p)), np.zeros((0, m, m))
+            return State(prepared.factor, beta, weights, spread, *nothing)
+        means, shrinks = np.empty((len(experts), m, p)), np.empty((len(experts), m, m))
+        for i, (gram, projection) in enumerate(self._members(experts)):
+            inner = _inner_factor(gram, s)
+            solved = linalg.solve_lower(inner, projection)
+            means[i] = linalg.solve_lower_t(inner, solved) / s
+            if self.aggregation == "npae":
+                shrinks[i] = np.eye(m) - linalg.inverse_from_factor(inner)
+            else:
+                shrinks[i] = linalg.solve_lower(inner, np.eye(m))
+        empty = np.zeros(0), np.zeros((0, p)), np.zeros((0, m))
+        return State(prepared.factor, *empty, means, shrinks)
+
+    def _members(self, experts: Sequence[Summary]) -> Iterator[tuple[Array, Array]]:
+        """Sums of each expert; for grBCM the first is shared by the others ([OPT] eq. 15)."""
+        for i, (stats, _, _) in enumerate(experts):
+            if self.aggregation == "grbcm" and i:
+                first = experts[0].stats
+                yield first.gram + stats.gram, first.projection + stats.projection
+            else:
+                yield stats.gram, stats.projection
+
+    def _combined(
+        self, s: float, experts: Sequence[Summary]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights, the combined mean's (m, p) in the whitened basis, and the spread's rows."""
+        m = len(experts[0].stats.gram)
+        W = np.empty((len(experts), *experts[0].stats.projection.shape))
+        inverses: list[np.ndarray] = []
+        for w, (stats, _, _) in zip(W, experts, strict=True):
+            inverses.append(linalg.inverse_from_factor(_inner_factor(stats.gram, s)))
+            w[...] = inverses[-1] @ stats.projection / s
+        system, shrunk = self._system(s, experts, W), None
+        if self.shrinkage and self.weights == "projection":
+            shrunk = self._shrunk(system, experts, inverses)
+        beta = aggregation.expert_weights(system, self.ridge, shrunk)
+        if self.variance == "paper":  # [OPT] eq. 43b
+            R = sum(b * b * inverse for b, inverse in zip(beta, inverses, strict=True))
+        else:
+            R, H = np.zeros((m, m)), np.zeros((m, m))
+            for b, inverse in zip(beta, inverses, strict=True):
+                E = np.eye(m) - inverse
+                H += b * E
+                R += b * b * (E @ inverse)
+            R += (np.eye(m) - H).T @ (np.eye(m) - H)
+        return beta, np.einsum("i,imp->mp", beta, W), _root(np.asarray(R))
+
+    def _system(
+        self, s: float, experts: Sequence[Summary], W: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products <f_i, f_j> = w_i' (S + s I) w_j of [OPT] eq. 42 and the right side."""
+        if self.weights == "projection":
+            parts, scale = [e.stats for e in experts], 1.0
+        else:
+            parts = [e.stats if e.central is None else e.central for e in experts]
+            rows = sum(e.stats.rows for e in experts), sum(part.rows for part in parts)
+            if self.central is not None and not rows[1]:
+                raise InputError(
+                    f"central={self.central} drew none of {rows[0]:.0f} rows: choose a larger share"
+                )
+            scale = rows[0] / rows[1] if self.central is not None else 1.0
+        S = linalg.symmetrize(scale * sum(part.gram for part in parts))
+        flat = W.transpose(0, 2, 1).reshape(-1, len(S))  # an output after another
+        inner = _outputs_summed(flat @ (S + s * np.eye(len(S))) @ flat.T, len(W))
+        if self.weights == "paper":
+            return inner, np.diag(inner).copy()
+        b = np.sum([e.stats.projection for e in experts], axis=0)
+        return inner, np.einsum("imp,mp->i", W, b)
+
+    def _shrunk(
+        self,
+        system: System,
+        experts: Sequence[Summary],
+        inverses: Sequence[np.ndarray],
+    ) -> System:
+        """The system of (1 - g) R + g E R', with g the shrinkage.
+
+        R' is the sum over all rows of (f - sum beta_i mu_i)^2, whose expectation under the model
+        is beta' C beta - 2 c' beta and a constant: C_ij = tr(S E_i E_j) + [i = j] tr(S E_i B_i^-1)
+        and c_i = tr(S E_i).  R alone lets experts that differ little cancel one another, and with
+        large weights the predictor's variance is large.
+        """
+        S = linalg.symmetrize(np.sum([e.stats.gram for e in experts], axis=0))
+        half, p = _root(S).T, experts[0].stats.projection.shape[1]
+        flat, c, own = np.empty((len(experts), S.size)), [], []
+        for row, inverse in zip(flat, inverses, strict=True):
+            E = np.eye(len(S)) - inverse
+            row[...] = (E @ half).ravel()
+            c.append(np.vdot(S, E))
+            own.append(np.vdot(S, E @ inverse))
+        C, g = flat @ flat.T + np.diag(own), self.shrinkage
+        inner, right = system
+        return (1 - g) * inner + g * p * C, (1 - g) * right + g * p * np.array(c)
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Combined posterior: [OPT] eqs. 14-17, or eq. 43a with the variance that is set."""
+        if self.aggregation == "optimal":
+            return self._predict_combined(theta, state, X, want)
+        if want == "covariance":
+            raise InputError(
+                f"aggregation={self.aggregation!r} gives the variance of one place at a time: ask "
+                "for return_std, or choose aggregation='optimal'"
+            )
+        K = theta.kernel(X, inputs_of(theta).astype(X.dtype))
+        A = linalg.whiten_rows(state.factor.astype(X.dtype, copy=False), K, overwrite=True)
+        prior = theta.kernel.diag(X)
+        if self.aggregation == "npae":
+            return _predict_nested(state, A, prior)
+        return self._predict_committee(theta.noise_variance, state, A, prior)
+
+    def _predict_combined(self, theta: Theta, state: State, X: Array, want: Want) -> Moments:
+        def spread(A: Array) -> Array:
+            return A @ state.spread.astype(A.dtype, copy=False).T
+
+        if self.variance == "linear" or want == "mean":
+            return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+        K = theta.kernel(X, inputs_of(theta).astype(X.dtype))
+        mean = K @ state.weights
+        U = spread(linalg.whiten_rows(state.factor, K, overwrite=True))
+        if want == "covariance":
+            return Moments(mean, covariance=U @ U.T)
+        return Moments(mean, variance=linalg.row_squares(U))
+
+    def _predict_committee(self, s: float, state: State, A: Array, prior: Array) -> Moments:
+        rest, noise = prior - linalg.row_squares(A), s if self.noise_in_experts else 0.0
+
+        def expert(i: int) -> tuple[Array, Array]:
+            spread = linalg.row_squares(A @ state.shrinks[i].T)
+            return A @ state.means[i], rest + spread + noise
+
+        kind = aggregation.committee_kind(self.aggregation)
+        mean, variance = aggregation.committee(kind, expert, len(state.means), prior + noise)
+        return Moments(mean, variance=variance, noisy=self.noise_in_experts)
+
+    # -- for plan and tests ------------------------------------------------------------------
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[SparseExperts, Theta] | None:
+        """One expert with Z = X and no ridge; none for rBCM, whose weight is not 1, and eq. 43b."""
+        if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
+            return None
+        return replace(self, n_experts=1, ridge=0.0, jitter=0.0), replace(theta, inputs=X)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """As the collapsed sparse GP, with the summaries of M experts in the solve."""
+        one = collapsed.footprint(shape, self.tile_rows)
+        m, p, count = shape.inputs, shape.targets, self.n_experts
+        combined = self.aggregation == "optimal"
+        kept = 0 if combined else 8 * count * (m * m + m * p)
+        stored = kept if self.aggregation == "npae" else kept // 2  # of factors, without zeros
+        nested = 0
+        if self.aggregation == "npae":
+            nested = 3 * 8 * count * (count + m) * min(TILE_ROWS, _number_together(count, m))
+        return one._replace(
+            task=one.task + one.solve,
+            solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
+            state=8 * (m * m // 2 + combined * m * m + m * p) + stored,
+            predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
+        )
+
+
+def _predict_nested(state: State, A: Array, prior: Array) -> Moments:
+    """NPAE under the sparse model: cov(mu_i, mu_j) = a' E_i E_j a, and a' E_i a for i = j."""
+    xp, (count, m, p) = namespace(A), state.means.shape
+    step = _number_together(count, m)
+    mean, variance = xp.empty((len(A), p), A.dtype), xp.empty(len(A), A.dtype)
+    at = xp.arange(count)
+    for start in range(0, len(A), step):
+        rows = slice(start, start + step)
+        V = xp.matmul(A[rows], state.shrinks).transpose(1, 0, 2)  # (n, M, m)
+        cross = xp.einsum("nim,nm->ni", V, A[rows])
+        covariance = xp.matmul(V, V.transpose(0, 2, 1))
+        covariance[:, at, at] = cross
+        means = xp.matmul(A[rows], state.means).transpose(1, 0, 2)
+        mean[rows], variance[rows] = aggregation.nested(means, cross, covariance, prior[rows])
+    return Moments(mean, variance=variance)
+
+
+def _number_together(count: int, m: int) -> int:
+    """Places that nested kriging predicts together."""
+    return max(1, NESTED_BYTES // (8 * count * (count + m)))
+
+
+def _inner_factor(gram: np.ndarray, s: float) -> np.ndarray:
+    """Cholesky factor of B = I + S / s, from the lower triangle of S."""
+    S = linalg.symmetrize(gram.copy())
+    return linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0, overwrite=True)[0]
+
+
+def _outputs_summed(products: np.ndarray, count: int) -> np.ndarray:
+    """Products (M p, M p) of experts and outputs, summed over the outputs alike: (M, M)."""
+    p = len(products) // count
+    return np.asarray(np.einsum("ipjp->ij", products.reshape(count, p, count, p)))
+
+
+def _root(R: np.ndarray) -> np.ndarray:
+    """U with U' U = R for symmetric R >= 0."""
+    sizes, vectors = np.linalg.eigh(0.5 * (R + R.T))
+    return np.ascontiguousarray(np.sqrt(np.maximum(sizes, 0.0))[:, None] * vectors.T)

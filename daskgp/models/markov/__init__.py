@@ -1,0 +1,1 @@
+"""Low-rank-cum-Markov approximation: blocks that are conditioned on those near them."""

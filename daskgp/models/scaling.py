@@ -1,0 +1,376 @@
+"""Standardisation of inputs and outputs and the mean function, from one pass over the rows.
+
+The pass gathers the count, mean and scatter matrix of [X, y] (merged by the pairwise update
+of Chan, Golub & LeVeque 1983), the ranges, and what has to be reported: rows with missing
+values and infinite entries.  The means, scales and the linear trend all follow from these.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp.arrays.backend import namespace
+from daskgp.errors import InputError
+from daskgp.models import repeats
+from daskgp.models.values import Block, Moments
+from daskgp.typing import Array, MeanName
+
+logger = logging.getLogger("daskgp")
+
+LARGEST = 1e100
+"""The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
+LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
+"""The same of rows in the model's units, by their type; sums of them are squared again."""
+DISPARATE = 100.0
+"""Standard deviations of columns that share a scale that are further apart are remarked on."""
+FEW_VALUES, ROWS_A_VALUE = 20, 10
+"""Distinct values of a target up to which it is remarked on, and rows for each at least."""
+Ties = Sequence[Sequence[int]]
+"""Groups of columns that share a scale, as `Kernel.tied_columns` gives them."""
+
+
+class Sums(NamedTuple):
+    """Summary of rows w = [x, y] with k = d + p columns."""
+
+    rows: float
+    dropped: float
+    infinite: Array
+    """Number of infinite entries in each column (k,); their rows are left out of the rest."""
+    mean: Array
+    """(k,)"""
+    scatter: Array
+    """Sum of (w - mean)(w - mean)' (k, k)."""
+    low: Array
+    high: Array
+    inputs: Array
+    """Sketch of the distinct x, as `daskgp.models.repeats` makes it."""
+    targets: Array
+    """The same of the distinct y."""
+
+
+def complete_rows(X: Array, y: Array) -> Array:
+    """Mask (n,) of the rows without a missing value; y is (n, p)."""
+    xp = namespace(X)
+    return ~(xp.isnan(X).any(axis=1) | xp.isnan(y).any(axis=1))
+
+
+def usable_rows(X: np.ndarray) -> np.ndarray:
+    """Mask (n,) of the rows that can be predicted: no value is missing, infinite or too large."""
+    return np.asarray((np.abs(X) <= LARGEST).all(axis=1))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # ``check`` says it
+def local(X: Array, y: Array) -> Sums:
+    """Summary of one block of raw rows, in float64."""
+    W = np.concatenate([X, y], axis=1, dtype=np.float64)
+    infinite = np.isinf(W)
+    complete = np.asarray(~np.isnan(W).any(axis=1))
+    W = W[complete & ~infinite.any(axis=1)]
+    k, dropped = W.shape[1], float(len(complete) - complete.sum())
+    seen = tuple(repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
+    if len(W) == 0:
+        zero, inf = np.zeros(k), np.full(k, np.inf)
+        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf, *seen)
+    mean, low, high = W.mean(axis=0), W.min(axis=0), W.max(axis=0)
+    W -= mean
+    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high, *seen)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def combine(a: Sums, b: Sums) -> Sums:
+    """Summary of both sets of rows."""
+    rows = a.rows + b.rows
+    share = b.rows / rows if rows else 0.0
+    step = b.mean - a.mean
+    return Sums(
+        rows,
+        a.dropped + b.dropped,
+        a.infinite + b.infinite,
+        a.mean + share * step,
+        a.scatter + b.scatter + (a.rows * share) * np.outer(step, step),
+        np.minimum(a.low, b.low),
+        np.maximum(a.high, b.high),
+        repeats.combine(a.inputs, b.inputs),
+        repeats.combine(a.targets, b.targets),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Affine maps between the user's units and the model's.
+
+    x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale.
+    A column that is left out, because it is constant, has an infinite scale: all its values are
+    0 in the model's units.
+    """
+
+    x_shift: np.ndarray
+    x_scale: np.ndarray
+    intercept: np.ndarray
+    slope: np.ndarray
+    y_scale: np.ndarray
+
+    def inputs(self, X: Array) -> Array:
+        """Scaled inputs (n, d)."""
+        xp = namespace(X)
+        with np.errstate(over="ignore", invalid="ignore"):  # such rows are not usable
+            return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
+
+    def places(self, scaled: np.ndarray) -> np.ndarray:
+        """Inputs (n, d) in the user's units; columns that are left out hold their constants."""
+        unit = np.where(self.uses, self.x_scale, 0.0)
+        return np.asarray(scaled * unit + self.x_shift)
+
+    @property
+    def uses(self) -> np.ndarray:
+        """Mask (d,) of the columns that are not left out."""
+        return np.isfinite(self.x_scale)
+
+    def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
+        """Scaled rows without missing values, centred in float64 before any narrowing."""
+        keep = complete_rows(X, y)
+        if not keep.all():
+            X, y = X[keep], y[keep]
+        scaled = self.inputs(np.asarray(X, np.float64))
+        targets = (np.asarray(y, np.float64) - self._trend(scaled)) / self.y_scale
+        return Block(scaled.astype(dtype, copy=False), targets)
+
+    def moments(self, moments: Moments, scaled: np.ndarray) -> Moments:
+        """Posterior in the user's units: mean, variance (n, p); covariance (n, n, p)."""
+        mean = np.asarray(moments.mean, np.float64) * self.y_scale + self._trend(scaled)
+        unit = self.y_scale**2
+        variance, covariance = moments.variance, moments.covariance
+        return Moments(
+            mean,
+            None if variance is None else _columns(variance) * unit,
+            None if covariance is None else covariance.astype(np.float64)[:, :, None] * unit,
+        )
+
+    def _trend(self, scaled: np.ndarray) -> np.ndarray:
+        return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
+
+
+def _columns(variance: Array) -> np.ndarray:
+    """Variances (n,) that all outputs share as (n, 1); those of each output (n, p) as they are."""
+    found = np.asarray(variance, np.float64)
+    return found[:, None] if found.ndim == 1 else found
+
+
+def identity(n_features: int, n_targets: int) -> Scaling:
+    """The scaling that changes nothing."""
+    d, p = n_features, n_targets
+    return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.zeros((d, p)), np.ones(p))
+
+
+def solve(
+    sums: Sums, n_features: int, mean: MeanName, standardize: bool, tied: Ties = ()
+) -> Scaling:
+    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y.
+
+    Columns that are ``tied`` have a scale in common; constant ones are left out.
+    """
+    d, p = n_features, len(sums.mean) - n_features
+    flat = constant(sums, d)
+    shift, scale = np.zeros(d), np.where(flat, np.inf, 1.0)
+    if standardize:
+        shift, scale = sums.mean[:d], scales(sums, d, tied)
+    shift = np.where(flat, sums.low[:d], shift)
+    slope, spread = _trend(sums, d, mean)
+    slope = slope * np.where(flat, 0.0, scale)[:, None]
+    intercept = np.zeros(p)
+    if mean != "zero":
+        intercept = sums.mean[d:] - (sums.mean[:d] - shift) / scale @ slope
+    return Scaling(shift, scale, intercept, slope, spread if standardize else np.ones(p))
+
+
+def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
+    """Variance of the scaled targets about their mean function, averaged; 1 if standardised."""
+    _, spread = _trend(sums, len(scaling.x_scale), mean)
+    return float(np.mean((spread / scaling.y_scale) ** 2))
+
+
+def constant(sums: Sums, n_features: int) -> np.ndarray:
+    """Mask (d,) of the features of two or more rows that all have the same value."""
+    # differences whose squares underflow have no scale either
+    flat = (sums.low == sums.high) | (np.diag(sums.scatter) == 0.0)
+    return np.asarray(flat[:n_features] & (sums.rows > 1))
+
+
+def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
+    """What features are divided by (d,): standard deviations, infinite for constant ones.
+
+    Tied ones share the root of the mean of their variances, which no rotation changes.
+    """
+    flat, found = constant(sums, n_features), _deviations(sums)[:n_features]
+    for group in tied:
+        varying = [j for j in group if not flat[j]]
+        if len(varying) > 1:
+            found[varying] = np.sqrt(np.mean(found[varying] ** 2))
+    return np.where(flat, np.inf, found)
+
+
+def _deviations(sums: Sums) -> np.ndarray:
+    """Standard deviations (k,); 1 for a column without any, as in a single row."""
+    found = np.sqrt(np.diag(sums.scatter) / sums.rows)
+    return np.where(found > 0.0, found, 1.0)
+
+
+def _sizes(sums: Sums) -> np.ndarray:
+    """Largest absolute values (k,)."""
+    return np.maximum(np.abs(sums.low), np.abs(sums.high))
+
+
+def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
+    """Slope (d, p) of the mean function in the units of X, and the spread (p,) it leaves.
+
+    A target that the mean function explains to rounding has no spread of its own: its standard
+    deviation, or else its size, stands in, so that small units are as good as large ones.
+    """
+    n, p = sums.rows, len(sums.mean) - d
+    total, size = np.diag(sums.scatter)[d:], _sizes(sums)[d:]
+    residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
+    if mean == "linear":
+        # in units of standard deviations, or lstsq would take columns of small units for noise
+        unit = scales(sums, d)  # infinite ones leave no slope
+        cross = sums.scatter[:d, d:] / unit[:, None]
+        slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(unit, unit), cross)[0]
+        residual, rounding = total - (slope * cross).sum(axis=0), np.sqrt(1e-15 * total / n)
+        slope = slope / unit[:, None]
+    if mean == "zero":
+        residual = residual + n * sums.mean[d:] ** 2
+    spread = np.sqrt(np.maximum(residual, 0.0) / n)
+    deviation = np.sqrt(total / n)
+    stand_in = np.where(deviation > 1e-14 * size, deviation, np.where(size > 0.0, size, 1.0))
+    return slope, np.where(spread > np.maximum(rounding, 1e-14 * size), spread, stand_in)
+
+
+def warn_of_missing(rows: float) -> None:
+    """Say how many rows are not used."""
+    if rows:
+        logger.warning("%d rows with missing values are left out", rows)
+
+
+def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:
+    """Say which features are left out, and which share a scale that does not suit them."""
+    flat = constant(sums, len(feature_names))
+    if flat.any():
+        logger.warning(
+            "%s: left out of the fit, and predictions do not depend on %s",
+            _constants(sums, feature_names),
+            "it" if flat.sum() == 1 else "them",
+        )
+    found = _deviations(sums)
+    uneven = []
+    for group in tied:
+        ranked = sorted((found[j], feature_names[j]) for j in group if not flat[j])
+        if ranked and ranked[-1][0] > DISPARATE * ranked[0][0]:
+            uneven.append(", ".join(f"{name!r} ({size:.3g})" for size, name in ranked))
+    if uneven:
+        logger.warning(
+            "one lengthscale or variance of the kernel serves features of very different standard "
+            "deviation, %s: give it one for each (ard=True), or the features in other units",
+            "; ".join(uneven),
+        )
+
+
+def remark_on_repeats(sums: Sums, sample: Array) -> None:
+    """Say that many rows have the same inputs, of which a sample (N, d) is at hand."""
+    if repeats.telling(sums.inputs, sums.rows, sample):
+        share, per_place = repeats.of_sketch(sums.inputs)
+        logger.info(
+            "about %.0f %% of the rows repeat the inputs of another row, %.3g rows a place on "
+            "average: what differs between them is noise, and copies of a row among those held "
+            "out make their scores too good",
+            100 * share,
+            per_place,
+        )
+
+
+def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
+    """Say that the targets take few values, as classes and counts do."""
+    number = repeats.exact_count(sums.targets)
+    if number is None or number > FEW_VALUES or sums.rows < ROWS_A_VALUE * number:
+        return
+    p = len(target_names)
+    what = f"target {target_names[0]!r} takes" if p == 1 else f"the {p} targets take together"
+    if number == 1:
+        what = what.replace(" takes", " is").replace(" take together", " are")
+        logger.warning("%s the same in all %d rows: there is nothing to learn", what, sums.rows)
+    else:
+        logger.warning(
+            "%s only %d distinct values in %d rows: for classes or counts choose SVGP or "
+            "DecoupledGP with a likelihood",
+            what,
+            number,
+            sums.rows,
+        )
+
+
+def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
+    """The features that are constant, with their values."""
+    flat = np.flatnonzero(constant(sums, len(feature_names))).tolist()
+    said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in flat]
+    if len(said) == 1:
+        return f"feature {said[0]}"
+    listed = ", ".join(f"{feature_names[j]!r} ({sums.low[j]:g})" for j in flat)
+    return f"features are constant, with the same value in every row, {listed}"
+
+
+def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
+    """Raise InputError for rows that no model can be fitted to."""
+    check_values(sums, feature_names, target_names)
+    if constant(sums, len(feature_names)).all():
+        raise InputError(
+            f"{_constants(sums, feature_names)}: give at least one feature that varies"
+        )
+
+
+def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
+    """Raise InputError for rows that cannot be used even where units are known."""
+    names = _names(feature_names, target_names)
+    for name, infinite in zip(names, sums.infinite, strict=True):
+        if infinite:
+            raise InputError(
+                f"{name} has {int(infinite)} infinite values: remove the rows or set them to NaN"
+            )
+    if not sums.rows:
+        raise InputError(
+            f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN)"
+            if sums.dropped
+            else "no rows: the training data has length 0"
+        )
+    for name, size in zip(names, _sizes(sums), strict=True):
+        if size > LARGEST:
+            raise InputError(
+                f"{name} has values of up to {size:.3g} in size, which cannot be squared: "
+                f"give it in other units or set placeholders for missing values to NaN"
+            )
+
+
+def check_range(
+    sums: Sums,
+    scale: Scaling,
+    dtype: str,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+) -> None:
+    """Raise InputError for values that are too large in the model's units."""
+    ends, d = np.stack([sums.low, sums.high]), len(scale.x_scale)
+    y = (ends[:, d:] - scale.intercept) / scale.y_scale
+    sizes = np.abs(np.column_stack([scale.inputs(ends[:, :d]), y])).max(axis=0)
+    for name, size in zip(_names(feature_names, target_names), sizes, strict=True):
+        if size > LARGEST_SCALED[dtype]:
+            raise InputError(
+                f"{name} has values of up to {size:.3g} times its scale, which cannot be squared "
+                f"in {dtype}: give it in other units or set placeholders for missing values to NaN"
+            )
+
+
+def _names(feature_names: Sequence[str], target_names: Sequence[str]) -> list[str]:
+    features = [f"feature {name!r}" for name in feature_names]
+    return features + [f"target {name!r}" for name in target_names]

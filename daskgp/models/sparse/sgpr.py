@@ -1,0 +1,74 @@
+"""Collapsed sparse GP (SGPR): Titsias' bound as an exact map-reduce.
+
+Letters as in collapsed.py, which has the sums over rows: L L' = K(Z, Z) + jitter; S = A A' and
+b = A y with A = L^-1 K(Z, X); s the noise variance; B = I + S / s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import namespace
+from daskgp.models import collapsed
+from daskgp.models.collapsed import Collapsed, Stats
+from daskgp.models.inducing import Prepared
+from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
+from daskgp.typing import Array
+
+
+class State(NamedTuple):
+    """Solved posterior: L (m, m), the factor of B (m, m) and the weights of the mean (m, p)."""
+
+    factor: Array
+    inner_factor: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class SGPR(Collapsed):
+    """Settings of the collapsed sparse GP.
+
+    Parameters
+    ----------
+    jitter : float
+        Added to the diagonal of K(Z, Z), relative to its mean; raised, with a logged warning,
+        when the factorisation fails.
+    tile_rows : int
+        Rows of the kernel tile held at a time.
+    """
+
+    jitter: float = 1e-8
+    tile_rows: int = collapsed.TILE_ROWS
+
+    name: ClassVar[str] = "sgpr"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = False
+
+    def solve(self, prepared: Prepared, total: Stats) -> State:
+        """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
+        s, L = prepared.theta.noise_variance, prepared.factor
+        S = linalg.symmetrize(total.gram.copy())
+        inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
+        beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
+        return State(L, inner, linalg.solve_lower_t(L, beta / s))
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """[OPT] eq. 12: k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation."""
+        inner = state.inner_factor
+
+        def spread(A: Array) -> Array:
+            return linalg.whiten_rows(inner.astype(A.dtype, copy=False), A, overwrite=True)
+
+        return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[SGPR, Theta]:
+        """Z = X, without jitter."""
+        return replace(self, jitter=0.0), replace(theta, inputs=X)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Of the sums, and two matrices for prediction."""
+        return collapsed.footprint(shape, self.tile_rows)

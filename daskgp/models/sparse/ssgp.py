@@ -1,0 +1,302 @@
+"""Sparse-spectrum GP: Bayesian linear regression on random cosines and sines.
+
+Letters: spectral points S (m, d), base frequencies for unit lengthscales; W = S / lengthscale
+(m, d); features Phi = a [cos X W', sin X W'] (n, 2m) with a^2 = variance / m; G = Phi' Phi;
+b = Phi' y; s the noise variance; B = I + G / s.  The prior of the weights is N(0, I), so the
+covariance of f is Phi Phi', which tends to the kernel as m grows ([SSGP]).  Everything that grows
+with n is summed over tiles of rows, so the numbers do not depend on how rows are cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import namespace, number, to_host
+from daskgp.errors import SettingError
+from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
+from daskgp.models.values import (
+    TILE_ROWS,
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Shape,
+    Theta,
+    ThetaBar,
+    Want,
+    add,
+)
+from daskgp.typing import Array
+
+FREEDOM: dict[type[Kernel], float] = {RBF: np.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
+"""Degrees of freedom 2 nu of the Student t that is a kernel's spectral density; RBF: normal."""
+
+
+class Prepared(NamedTuple):
+    """Hyper-parameters, frequencies W (m, d) and amplitude a of the features."""
+
+    theta: Theta
+    frequencies: Array
+    amplitude: float
+
+
+class Stats(NamedTuple):
+    """Statistics of a set of rows; sums, so they combine by adding."""
+
+    gram: Array
+    """G = Phi' Phi (2m, 2m), lower triangle only."""
+    projection: Array
+    """b = Phi' y (2m, p)."""
+    square: Array
+    """Sum of y^2 per target (p,)."""
+    rows: float
+    """Number of rows."""
+
+
+class Cotangent(NamedTuple):
+    """What a tile's gradient needs: dF/dPhi = Phi @ gram + y @ projection'."""
+
+    gram: Array
+    projection: Array
+
+
+class State(NamedTuple):
+    """Solved posterior of the weights: the factor of B (2m, 2m) and their mean (2m, p)."""
+
+    factor: Array
+    weights: Array
+
+
+def check_spectrum(kernel: Kernel) -> None:
+    """Raise SettingError for a kernel whose spectrum cannot be drawn from."""
+    if type(kernel) not in FREEDOM:
+        raise SettingError(
+            f"{type(kernel).__name__} has no spectral points here: choose one of "
+            f"{', '.join(known.__name__ for known in FREEDOM)}"
+        )
+
+
+def sample_spectrum(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Spectral points drawn from the spectral density of a kernel of unit lengthscale.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        RBF, Matern12, Matern32 or Matern52; its hyper-parameters do not matter.
+    m : int
+        Number of points.
+    d : int
+        Columns of the inputs.
+    rng : numpy Generator
+
+    Returns
+    -------
+    ndarray (m, d)
+        Angular frequencies; 0 in columns that the kernel does not see.
+
+    Raises
+    ------
+    SettingError
+        If the kernel is another.
+    """
+    check_spectrum(kernel)
+    columns = _columns(kernel, d)
+    points = np.zeros((m, d))
+    points[:, columns] = rng.standard_normal((m, len(columns)))
+    freedom = FREEDOM[type(kernel)]
+    if np.isfinite(freedom):
+        points /= np.sqrt(rng.chisquare(freedom, (m, 1)) / freedom)
+    return points
+
+
+def frequencies(theta: Theta) -> Array:
+    """Angular frequencies W (m, d) in scaled units: spectral points over lengthscales."""
+    assert theta.inputs is not None, "a sparse-spectrum GP needs spectral points"
+    S = theta.inputs
+    return S * namespace(S).asarray(_inverse_lengthscales(theta.kernel, S.shape[1]))
+
+
+@dataclass(frozen=True)
+class SparseSpectrum:
+    """Settings of the sparse-spectrum GP.
+
+    Parameters
+    ----------
+    tile_rows : int
+        Rows of features held at a time.
+    """
+
+    tile_rows: int = 1024
+
+    name: ClassVar[str] = "ssgp"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = False
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Frequencies and amplitude of the features."""
+        check_spectrum(theta.kernel)
+        kernel: Any = theta.kernel
+        W = frequencies(theta).astype(np.float64)
+        return Prepared(theta, W, float(np.sqrt(kernel.variance / len(W))))
+
+    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
+        """Sums over one block's rows: 4 n m^2 for the lower triangle of Phi' Phi."""
+        X, y = block
+        xp = namespace(X)
+        q, p = 2 * len(prepared.frequencies), y.shape[1]
+        gram, projection, work = xp.zeros((q, q)), xp.zeros((q, p)), xp.empty((q, q))
+        tile = xp.empty((min(self.tile_rows, len(X)), q))
+        for rows in self._tiles(len(X)):
+            Phi = _features(prepared, X[rows], tile[: rows.stop - rows.start])
+            linalg.add_gram_lower(gram, Phi, work)
+            projection += Phi.T @ y[rows]
+        square = (y.astype(np.float64) ** 2).sum(axis=0)
+        return Stats(gram, projection, square, float(len(X)))
+
+    def combine(self, a: Stats, b: Stats) -> Stats:
+        """Statistics of both sets of rows."""
+        return add(a, b)
+
+    def objective(self, prepared: Prepared, total: Stats) -> Objective:
+        """Log evidence log N(y | 0, Phi Phi' + s I) of all targets, summed, and its adjoint.
+
+        With β = B^-1 b:  dF/dG = -p B^-1 / 2s - β β' / 2s^3 and dF/db = β / s^2.  The features
+        are proportional to the root of the variance, so dF/dlog v = <dF/dG, G> + <dF/db, b> / 2.
+        """
+        s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
+        G, b = linalg.symmetrize(total.gram.copy()), total.projection
+        factor, beta = _posterior(G, b, s)
+        inverse = linalg.inverse_from_factor(factor)
+        xp, square, explained = namespace(G), number(total.square.sum()), number((b * beta).sum())
+        value = -0.5 * (
+            p * n * np.log(2 * np.pi * s)
+            + p * linalg.logdet_factor(factor)
+            + (square - explained / s) / s
+        )
+        used = p * number(xp.vdot(inverse, G)) / s
+        through = number((beta * (G @ beta)).sum()) / s**3
+        noise = 0.5 * (used - p * n + (square - 2 * explained / s) / s + through)
+        variance = 0.5 * (explained / s**2 - used - through)
+        inverse *= -p / s
+        inverse -= beta @ (beta.T / s**3)  # 2 dF/dG
+        direct = _gradient(prepared.theta, np.zeros(prepared.frequencies.shape), variance)
+        cotangent = Cotangent(inverse, beta / s**2)
+        return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
+
+    def local_vjp(
+        self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Gradient through one block's features: 8 n m^2 for their cotangent."""
+        X, y = block
+        xp = namespace(X)
+        W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)
+        tiles = xp.empty((2, min(self.tile_rows, len(X)), 2 * m))
+        for rows in self._tiles(len(X)):
+            tile, bar = tiles[:, : rows.stop - rows.start]
+            Phi = _features(prepared, X[rows], tile)
+            xp.matmul(Phi, cotangent.gram, out=bar)
+            bar += y[rows] @ cotangent.projection.T
+            # the derivative of cos is -sin, that of sin is cos
+            bar[:, :m] *= Phi[:, m:]
+            bar[:, m:] *= Phi[:, :m]
+            bar[:, m:] -= bar[:, :m]
+            W_bar += bar[:, m:].T @ X[rows].astype(np.float64, copy=False)
+        return _gradient(prepared.theta, to_host(W_bar))
+
+    def solve(self, prepared: Prepared, total: Stats) -> State:
+        """Posterior N(β / s, B^-1) of the weights."""
+        s = prepared.theta.noise_variance
+        G = linalg.symmetrize(total.gram.copy())
+        factor, beta = _posterior(G, total.projection, s)
+        return State(factor, beta / s)
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Mean phi' β / s and covariance phi' B^-1 phi, which no rounding makes negative."""
+        xp, dtype, prepared = namespace(X), X.dtype, self.prepare(theta)
+        Phi = _features(prepared, X, xp.empty((len(X), 2 * len(prepared.frequencies))))
+        mean = (Phi @ state.weights).astype(dtype, copy=False)
+        if want == "mean":
+            return Moments(mean)
+        C = linalg.whiten_rows(state.factor, Phi, overwrite=True)
+        if want == "variance":
+            return Moments(mean, variance=linalg.row_squares(C).astype(dtype, copy=False))
+        return Moments(mean, covariance=(C @ C.T).astype(dtype, copy=False))
+
+    def exact_limit(self, theta: Theta, X: Array) -> None:
+        """None: it is the exact GP for infinitely many spectral points only."""
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Three tiles of features and two summaries in a task; 12 n m^2 operations.
+
+        The client has the summary, the factor of prediction and four matrices of the objective.
+        """
+        q, p = 2 * shape.inputs, shape.targets
+        stats = 8 * (q * q + q * p + p + 1)
+        return Footprint(
+            task=3 * 8 * min(self.tile_rows, shape.block_rows) * q + 2 * stats,
+            stats=stats,
+            solve=6 * 8 * q * q,
+            state=8 * (q * q // 2 + q * p + shape.inputs * shape.features),
+            operations=3.0 * shape.rows * q * q,
+            predict=8 * q * (q + p + 2 * TILE_ROWS),
+            shared=8 * q * q,
+        )
+
+    def _tiles(self, n: int) -> Iterator[slice]:
+        return (slice(i, min(i + self.tile_rows, n)) for i in range(0, n, self.tile_rows))
+
+
+def _features(prepared: Prepared, X: Array, out: Array) -> Array:
+    """Phi (n, 2m) in ``out``; cosines and sines in the dtype of X, all products in float64."""
+    xp, m = namespace(X), out.shape[1] // 2
+    phases = X.astype(np.float64, copy=False) @ prepared.frequencies.T
+    if X.dtype == np.float32:  # whole turns go first: narrowing would spoil the phase
+        turns = phases / (2 * np.pi)
+        xp.rint(turns, out=turns)
+        turns *= 2 * np.pi
+        phases -= turns
+        phases = phases.astype(np.float32)
+    xp.cos(phases, out=out[:, :m])
+    xp.sin(phases, out=out[:, m:])
+    out *= prepared.amplitude
+    return out
+
+
+def _posterior(G: Array, b: Array, s: float) -> tuple[Array, Array]:
+    """The factor of B = I + G / s and β = B^-1 b."""
+    B, at = G / s, namespace(G).arange(len(G))
+    B[at, at] += 1.0
+    factor, _ = linalg.cholesky(B, jitter=0.0, overwrite=True)
+    return factor, linalg.solve_lower_t(factor, linalg.solve_lower(factor, b))
+
+
+def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBar:
+    """From the gradient by W = S / lengthscale to those by log-parameters and by S."""
+    kernel: Any = theta.kernel
+    d = W_bar.shape[1]
+    S_bar = W_bar * _inverse_lengthscales(kernel, d)
+    scales = -(S_bar * to_host(theta.inputs)).sum(axis=0)[_columns(kernel, d)]
+    if not isinstance(kernel.lengthscale, tuple):
+        scales = scales.sum(keepdims=True)
+    return ThetaBar(np.append(variance, scales), 0.0, S_bar)
+
+
+def _columns(kernel: Any, d: int) -> list[int]:
+    """Columns that the kernel sees."""
+    kernel.diag(np.zeros((1, d)))  # checks that they are there
+    return list(range(d) if kernel.active_dims is None else kernel.active_dims)
+
+
+def _inverse_lengthscales(kernel: Any, d: int) -> np.ndarray:
+    """1 / lengthscale of every column (d,), 0 where the kernel does not see it."""
+    inverse = np.zeros(d)
+    scale = 1.0 if kernel.lengthscale is None else kernel.lengthscale
+    inverse[_columns(kernel, d)] = 1.0 / np.asarray(scale)
+    return inverse

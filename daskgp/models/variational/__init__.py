@@ -1,0 +1,1 @@
+"""Variational posteriors that are learned from mini-batches."""

@@ -1,0 +1,531 @@
+"""Decoupled variational GPs and SVGP: the bound of a mini-batch and its gradient.
+
+[DGP] = Cheng & Boots 2017.  Letters as in variational.py; a (m, p) are the weights of the m
+functions of the mean that the covariance does not have, C their covariances.  A step is one map
+over parts of a batch, each with some of the sampled columns of C, and a small solve::
+
+    prepared = model.prepare(parameters)
+    total = sum(model.local(prepared, block, draw) for each part)
+    bound = model.bound(prepared, total)
+
+``bound`` holds the value and the gradient by every parameter.  Both are unbiased: rows of a
+batch stand for all, and columns of C for all in the quadratic form of the mean.  Of that form the
+gradient is taken by its left argument alone, whose columns are sampled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from daskgp import likelihoods
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import namespace, number, to_host
+from daskgp.kernels import Kernel
+from daskgp.likelihoods import Likelihood
+from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
+from daskgp.models.variational import basis, posterior
+from daskgp.models.variational.basis import Points, Pull
+from daskgp.typing import Array
+
+FormName = Literal["hybrid", "direct"]
+BEGIN = 0.1
+"""What a new function of the direct form begins with on the diagonal of T."""
+FLOOR = 1e-10
+"""Least variance of a row that a likelihood sees."""
+
+
+class Parameters(NamedTuple):
+    """All that is learned; logarithms where a value is positive, (0, ...) what a form lacks."""
+
+    kernel: Array  # logs (k,)
+    likelihood: Array  # logs (r,)
+    covariance_points: Array  # Z (b, d)
+    covariance_scales: Array  # logs (b, d) of a generalised basis
+    mean_points: Array  # (m, d)
+    mean_scales: Array  # logs (m, d)
+    weights: Array  # a (m, p)
+    shared_weights: Array  # w (b, p) hybrid, a_Z (b, p) direct and shared
+    root: Array  # T (b, b), lower triangle
+
+    @property
+    def covariance(self) -> Points:
+        """The functions of the covariance."""
+        return Points(self.covariance_points, self.covariance_scales)
+
+    @property
+    def residual(self) -> Points:
+        """The functions of the mean that the covariance does not have."""
+        return Points(self.mean_points, self.mean_scales)
+
+
+class Prepared(NamedTuple):
+    """Parameters, what they describe, and the factors that all rows share.
+
+    ``rounded`` are the factors in the precision of the rows.
+    """
+
+    parameters: Parameters
+    kernel: Kernel
+    likelihood: Likelihood
+    offset: Array
+    factors: posterior.Factors
+    jitter: float
+    kl: float
+    rounded: posterior.Factors
+
+
+class Draw(NamedTuple):
+    """How much a row counts; columns of the mean's functions and how much each counts."""
+
+    weight: float
+    columns: np.ndarray
+    column_weight: float
+
+
+class Sums(NamedTuple):
+    """Of some rows and columns: the bound's part, its gradient so far, and what goes through Z.
+
+    The latter are those of ``variational.Sums``; ``curvature`` is its gram without what would
+    make a precision smaller, for likelihoods that are not log-concave; ``explained`` estimates h.
+    """
+
+    value: float
+    gradient: Parameters
+    projected: Array
+    gram: Array
+    root: Array
+    adjoint: Array
+    curvature: Array
+    explained: Array
+
+    @property
+    def through(self) -> posterior.Sums:
+        """What goes back through Z."""
+        return posterior.Sums(self.projected, self.gram, self.root, self.adjoint)
+
+
+class Bound(NamedTuple):
+    """An estimate of the evidence lower bound and its gradient."""
+
+    value: float
+    gradient: Parameters
+
+
+class State(NamedTuple):
+    """What prediction needs, and what goes on learning from."""
+
+    likelihood: Array
+    covariance_points: Array
+    covariance_scales: Array
+    mean_points: Array
+    mean_scales: Array
+    weights: Array
+    shared_weights: Array
+    root: Array
+    offset: Array
+    factor: Array
+    spread: Array
+    coefficients: Array
+
+    def parameters(self, kernel: Kernel) -> Parameters:
+        """The parameters that the state was solved from."""
+        learned = {name: getattr(self, name) for name in Parameters._fields[1:]}
+        return Parameters(kernel.log_parameters, **learned)
+
+
+@dataclass(frozen=True)
+class Decoupled:
+    """Settings of the decoupled GP.
+
+    Parameters
+    ----------
+    form : {"hybrid", "direct"}
+        How the posterior is parametrised; "hybrid" with no functions of the mean is SVGP.
+    basis : {"kernel", "generalized"}
+        Functions k(., z), or those of [DGP] eq. 19.
+    likelihood : str
+        Name of the likelihood.
+    natural : bool
+        Whether q on Z is to be learned by natural gradients, which take sums of their own.
+    frozen : bool
+        Whether kernel and the mean's own functions stay as they are: the gradient by them is left
+        at zero, which saves most of the work on the mean.
+    jitter : float
+        Added to the diagonal of C[Z, Z], relative to its mean.
+    n_mean, batch_rows : int
+        Functions of the mean beyond those of the covariance, rows of a batch; for plans.
+    """
+
+    form: FormName = "hybrid"
+    basis: str = "kernel"
+    likelihood: str = "gaussian"
+    natural: bool = False
+    frozen: bool = False
+    jitter: float = 1e-8
+    n_mean: int = 0
+    batch_rows: int = 1024
+
+    name: ClassVar[str] = "decoupled"
+    state_type: ClassVar[Any] = State
+    keeps_rows: ClassVar[bool] = False
+
+    # -- a step ------------------------------------------------------------------------------
+
+    def prepare(
+        self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
+    ) -> Prepared:
+        """Factors of the covariance's functions; ``kernel`` says of which kind, (p,) offset.
+
+        Rows will come in ``dtype``.
+        """
+        return self.prepare_with_pull(kernel, parameters, offset, dtype)[0]
+
+    def prepare_with_pull(
+        self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
+    ) -> tuple[Prepared, Pull]:
+        """``prepare``, with the pullback of its kernel matrix for ``bound``."""
+        parameters = _as(parameters, np.float64)
+        logs = {name: to_host(getattr(parameters, name)) for name in ("kernel", "likelihood")}
+        parameters = parameters._replace(**logs)
+        kernel = kernel.with_log_parameters(parameters.kernel)
+        likelihood = likelihoods.by_name(self.likelihood, parameters.likelihood)
+        functions = basis.make(self.basis, kernel)
+        Z, T, w = parameters.covariance, parameters.root, parameters.shared_weights
+        gram, pull = functions.gram(Z)
+        gram = gram.copy()
+        if self.form == "direct":
+            factors = posterior.direct(gram, T, w)
+            kl = posterior.direct_kl(factors, parameters.weights.shape[1])
+            few = _as(factors, dtype)
+            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl, few), pull
+        factor, jitter = linalg.cholesky(gram, self.jitter, overwrite=True)
+        mixed = functions.among(parameters.residual, parameters.weights, Z).T
+        factors = posterior.hybrid(factor, T, w, mixed)
+        kl = posterior.hybrid_kl(factors, w)
+        few = _as(factors, dtype)
+        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl, few), pull
+
+    def local(self, prepared: Prepared, block: Block, draw: Draw) -> Sums:
+        """Expected log-likelihood of rows, quadratic form of columns, and their gradients."""
+        own, (b, p) = prepared.parameters, self._sizes(prepared)
+        xp, zero = namespace(block.X), _zeros(own)
+        found = Sums(0.0, zero, xp.zeros((b, p)), *(xp.zeros((0, 0)),) * 5)
+        if len(block.X):
+            found = self._rows(prepared, block, draw.weight)
+        if len(draw.columns):
+            found = self.combine(found, self._columns(prepared, block.X.dtype, draw))
+        return found
+
+    def combine(self, a: Sums, b: Sums) -> Sums:
+        """Sums of both."""
+        gradient = Parameters(*map(_plus, a.gradient, b.gradient))
+        rest = (_plus(x, y) for x, y in zip(a[2:], b[2:], strict=True))
+        return Sums(a.value + b.value, gradient, *rest)
+
+    def bound(self, prepared: Prepared, total: Sums, pull: Pull | None = None) -> Bound:
+        """Value and gradient, from the sums of all parts; none by T with natural gradients.
+
+        Without ``pull`` the kernel matrix is made again.
+        """
+        own, factors = prepared.parameters, prepared.factors
+        if self.form == "hybrid":
+            w = own.shared_weights
+            explained = total.explained if total.explained.size else _zeros_like(w)
+            through = posterior.hybrid_through(factors, total.through, w, explained)
+        else:
+            p = own.weights.shape[1]
+            through = posterior.direct_through(factors, total.through, own.root, p)
+        functions, Z = basis.make(self.basis, prepared.kernel), own.covariance
+        gram_bar = through.gram
+        if pull is None:
+            _, pull = functions.gram(Z)
+        # the jitter follows the mean diagonal
+        share = prepared.jitter * number(gram_bar.trace()) / max(len(gram_bar), 1)
+        at = namespace(gram_bar).arange(len(gram_bar))
+        gram_bar[at, at] += share
+        by_gram = pull(gram_bar)
+        kernel, points, scales = by_gram.log_parameters, *by_gram.points
+        gradient = total.gradient
+        if through.residual is not None and len(own.weights):
+            mixed = functions.among_vjp(own.residual, own.weights, Z, through.residual.T)
+            assert mixed.others is not None
+            kernel = kernel + mixed.log_parameters
+            points, scales = points + mixed.others.inputs, scales + mixed.others.log_scales
+            gradient = gradient._replace(
+                mean_points=gradient.mean_points + mixed.points.inputs,
+                mean_scales=gradient.mean_scales + mixed.points.log_scales,
+                weights=gradient.weights + mixed.weights,
+            )
+        if self.frozen:
+            names = ("kernel", "mean_points", "mean_scales")
+            still = {name: _zeros_like(getattr(own, name)) for name in names}
+            kernel, gradient = np.zeros_like(kernel), gradient._replace(**still)
+        gradient = gradient._replace(
+            kernel=gradient.kernel + kernel,
+            covariance_points=gradient.covariance_points + points,
+            covariance_scales=gradient.covariance_scales + scales,
+            shared_weights=gradient.shared_weights + through.weights,
+            root=through.root,
+        )
+        return Bound(total.value - prepared.kl, gradient)
+
+    def natural_step(
+        self, parameters: Parameters, total: Sums, rate: float, precision: Array | None = None
+    ) -> tuple[Array, Array]:
+        """The hybrid form's w and T after a natural-gradient step.
+
+        The memory of ``precision``, S^-1 where it is known already, is used.
+        """
+        curvature = total.curvature if total.curvature.size else total.gram
+        w = parameters.shared_weights
+        if precision is None:
+            precision = linalg.inverse_from_factor(parameters.root)
+        return posterior.natural(w, precision, total.projected, curvature, rate)
+
+    # -- parts of a step ---------------------------------------------------------------------
+
+    def _rows(self, prepared: Prepared, block: Block, weight: float) -> Sums:
+        own, f, X = prepared.parameters, _as(prepared.rounded, block.X.dtype), block.X
+        hybrid = self.form == "hybrid"
+        functions = basis.make(self.basis, prepared.kernel)
+        inverses = linalg.diagonal_inverses(f.factor) if hybrid else []
+        K_x, pull = functions.values(_as(own.covariance, X.dtype), X)
+        rows = posterior.hybrid_rows(f, K_x, inverses) if hybrid else posterior.direct_rows(f, K_x)
+        residual, a = _as(own.residual, X.dtype), own.weights.astype(X.dtype, copy=False)
+        mean, kernel = rows.mean + prepared.offset, prepared.kernel
+        if len(a):
+            mean = mean + functions.mixed(residual, a, X).T
+        variance = _positive(kernel.diag(X) + rows.less)
+        found = prepared.likelihood.expected(block.y, mean, variance)
+        g = (weight * found.by_mean).astype(X.dtype, copy=False)
+        s = (weight * found.by_variance.sum(axis=1)).astype(X.dtype, copy=False)
+        curvature = g[:0, :0]
+        if self.natural and not prepared.likelihood.log_concave:
+            xp = namespace(s)
+            curvature = posterior.weighted_gram(rows.whitened, xp.minimum(s, 0))
+        if hybrid:
+            K_bar, sums = posterior.hybrid_back(f, rows, g, s, self.natural, inverses)
+        else:
+            K_bar, sums = posterior.direct_back(f, rows, g, s)
+        by_Z, by_prior = pull(K_bar, overwrite=True), kernel.diag_vjp(X, s)
+        gradient = _zeros(own)._replace(
+            kernel=by_Z.log_parameters + by_prior.log_parameters,
+            likelihood=weight * found.by_log,
+            covariance_points=_wide(by_Z.points.inputs),
+            covariance_scales=_wide(by_Z.points.log_scales),
+        )
+        if len(a) and self.frozen:
+            gradient = gradient._replace(weights=_wide(functions.spread(residual, X, g)))
+        elif len(a):
+            gradient = _with_mean(gradient, functions.mixed_vjp(residual, a, X, g.T))
+        # matrices stay in the precision of the rows until the small solve
+        none, value = sums.gram[:0, :0], weight * found.value
+        sums = sums._replace(projected=_wide(sums.projected))
+        return Sums(value, gradient, *sums, curvature, none)
+
+    def _columns(self, prepared: Prepared, dtype: Any, draw: Draw) -> Sums:
+        """Minus the mean's quadratic form a' C a / 2 by some of its columns."""
+        own, functions = prepared.parameters, basis.make(self.basis, prepared.kernel)
+        all_points, a = _union(own, self.form)
+        points, a = _as(all_points, dtype), a.astype(dtype, copy=False)
+        columns = namespace(a).asarray(draw.columns)
+        few = Points(*(part[columns] if len(part) else part for part in points))
+        column = -draw.column_weight * a[columns]
+        if self.frozen and len(a) == len(own.weights):  # none of Z, which may move, among them
+            products = functions.among(few, column, points).T
+            found = basis.Through(np.zeros(len(own.kernel)), _nothing(points), None, products)
+        else:
+            found = functions.among_vjp(points, a, few, column.T)
+        assert found.weights is not None
+        # by the left argument: all of the gradient by it, half of that by what both share
+        kernel = 0.5 * found.log_parameters
+        value = 0.5 * number((_wide(a) * _wide(found.weights)).sum())
+        gradient = _split(_zeros(own)._replace(kernel=kernel), found, own, self.form)
+        xp, (b, p) = namespace(a), self._sizes(prepared)
+        none = explained = xp.zeros((0, 0))
+        if self.form == "hybrid":
+            mixed = functions.among(few, -column, _as(own.covariance, dtype))
+            explained = linalg.solve_lower(prepared.factors.factor, _wide(mixed.T))
+        return Sums(value, gradient, xp.zeros((b, p)), none, none, none, none, explained)
+
+    def _sizes(self, prepared: Prepared) -> tuple[int, int]:
+        """Functions of the covariance, targets."""
+        return len(prepared.parameters.covariance_points), prepared.parameters.weights.shape[1]
+
+    # -- prediction --------------------------------------------------------------------------
+
+    def solve(self, prepared: Prepared) -> State:
+        """What prediction needs of the parameters."""
+        own, f = prepared.parameters, prepared.factors
+        return State(*own[1:], prepared.offset, f.factor, f.spread, f.coefficients)
+
+    def predict(
+        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Posterior of f at X (n, d), [DGP] eqs. 8, 12, 13."""
+        functions, dtype = basis.make(self.basis, theta.kernel), X.dtype
+        Z = _as(Points(state.covariance_points, state.covariance_scales), dtype)
+        K_x, _ = functions.values(Z, X)
+        f = posterior.Factors(
+            state.factor, state.spread, state.coefficients, *(state.factor[:0],) * 2
+        )
+        hybrid = self.form == "hybrid"
+        rows = (posterior.hybrid_rows if hybrid else posterior.direct_rows)(_as(f, dtype), K_x)
+        mean = rows.mean + state.offset
+        if len(state.weights):
+            residual = _as(Points(state.mean_points, state.mean_scales), dtype)
+            mean = mean + functions.mixed(residual, state.weights.astype(dtype), X).T
+        if want == "mean":
+            return Moments(mean)
+        if want == "variance":
+            return Moments(mean, variance=theta.kernel.diag(X) + rows.less)
+        covariance = theta.kernel(X)
+        if hybrid:
+            covariance = covariance - rows.whitened @ rows.whitened.T
+            return Moments(mean, covariance=covariance + rows.spread @ rows.spread.T)
+        return Moments(mean, covariance=covariance - rows.spread @ rows.spread.T)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """The tile of a batch by Z with its pullback, sums, and the factors of a step."""
+        b, p, d = shape.inputs, shape.targets, shape.features
+        rows, batch = min(self.batch_rows, shape.block_rows), min(self.batch_rows, shape.rows)
+        few = 8 * (b * (d + p) + self.n_mean * (2 * d + p))
+        learned, shared = few + 8 * b * b, few + (2 * 8 + shape.itemsize) * b * b
+        stats = learned + 2 * shape.itemsize * b * b
+        tiles = (shape.kernel_tiles + 4) * shape.itemsize * rows * b
+        entries = float(batch) * (b + 2 * self.n_mean)
+        return Footprint(
+            task=tiles + 2 * stats + shared,
+            stats=stats,
+            solve=(shape.kernel_tiles + 10) * 8 * b * b + 5 * learned,
+            state=few + 8 * 3 * b * b // 2,
+            predict=(shape.kernel_tiles + 3) * 8 * b * TILE_ROWS + 3 * 8 * b * b + few,
+            shared=shared,
+            operations=10.0 * batch * b * b + 11.0 * b**3 + 60.0 * entries,
+        )
+
+
+# -- growth ----------------------------------------------------------------------------------
+
+
+def empty(kernel: np.ndarray, likelihood: np.ndarray, features: int, targets: int) -> Parameters:
+    """Parameters without any function: q is the prior."""
+    none, weights, square = np.zeros((0, features)), np.zeros((0, targets)), np.zeros((0, 0))
+    return Parameters(kernel, likelihood, none, none, none, none, weights, weights, square)
+
+
+def with_covariance(
+    own: Parameters, inputs: np.ndarray, form: FormName, scaled: bool, shared: bool
+) -> Parameters:
+    """Parameters with more functions of the covariance, at inputs (k, d).
+
+    The hybrid q stays what it was where the mean has no functions of its own: in the whitened
+    basis a new function begins as the prior.  Where it has, new rows of w must be what Z explains
+    of them, ``Factors.explained``.  The direct form begins with a little weight, since none would
+    have no gradient.
+    """
+    old, new = len(own.root), len(own.root) + len(inputs)
+    root = np.zeros((new, new))
+    root[:old, :old] = own.root
+    root[range(old, new), range(old, new)] = 1.0 if form == "hybrid" else BEGIN
+    zeros = np.zeros((len(inputs), own.weights.shape[1]))
+    return own._replace(
+        covariance_points=np.concatenate([own.covariance_points, inputs]),
+        covariance_scales=_more_scales(own.covariance_scales, inputs, scaled),
+        shared_weights=np.concatenate([own.shared_weights, zeros])
+        if shared
+        else own.shared_weights,
+        root=root,
+    )
+
+
+def with_mean(own: Parameters, inputs: np.ndarray, scaled: bool) -> Parameters:
+    """Parameters with more functions of the mean, at inputs (k, d) and of no weight."""
+    return own._replace(
+        mean_points=np.concatenate([own.mean_points, inputs]),
+        mean_scales=_more_scales(own.mean_scales, inputs, scaled),
+        weights=np.concatenate([own.weights, np.zeros((len(inputs), own.weights.shape[1]))]),
+    )
+
+
+def _more_scales(scales: np.ndarray, inputs: np.ndarray, scaled: bool) -> np.ndarray:
+    return np.concatenate([scales, np.zeros_like(inputs)]) if scaled else scales
+
+
+# -- small things ----------------------------------------------------------------------------
+
+
+def _zeros(own: Parameters) -> Parameters:
+    """A gradient of zeros; that by T comes from the small solve alone."""
+    xp = namespace(own.mean_points)
+    parts = {name: xp.zeros(part.shape) for name, part in own._asdict().items()}
+    host = {"kernel": np.zeros(len(own.kernel)), "likelihood": np.zeros(len(own.likelihood))}
+    return Parameters(**{**parts, **host, "root": xp.zeros((0, 0))})
+
+
+def _union(own: Parameters, form: FormName) -> tuple[Points, Array]:
+    """All functions that the quadratic form of the mean is of, and their weights."""
+    if form == "hybrid" or not len(own.shared_weights):
+        return own.residual, own.weights
+    xp = namespace(own.weights)
+    both = (xp.concatenate(pair) for pair in zip(own.covariance, own.residual, strict=True))
+    return Points(*both), xp.concatenate([own.shared_weights, own.weights])
+
+
+def _split(
+    gradient: Parameters, found: basis.Through, own: Parameters, form: FormName
+) -> Parameters:
+    """Add the gradient by all functions of the mean to those by the functions of either kind."""
+    b = 0 if form == "hybrid" else len(own.shared_weights)
+    points, scales = map(_wide, found.points)
+    weights = _wide(found.weights)
+    parts = {"mean_points": points[b:], "mean_scales": scales[b:], "weights": weights[b:]}
+    if b:
+        parts |= {"covariance_points": points[:b], "covariance_scales": scales[:b]}
+        parts["shared_weights"] = weights[:b]
+    return gradient._replace(**parts)
+
+
+def _with_mean(gradient: Parameters, found: basis.Through) -> Parameters:
+    assert found.weights is not None
+    return gradient._replace(
+        kernel=gradient.kernel + found.log_parameters,
+        mean_points=_wide(found.points.inputs),
+        mean_scales=_wide(found.points.log_scales),
+        weights=_wide(found.weights),
+    )
+
+
+def _as(parts: Any, dtype: Any) -> Any:
+    """A tuple of arrays of a type."""
+    return type(parts)(*(part.astype(dtype, copy=False) for part in parts))
+
+
+def _wide(A: Array) -> Array:
+    return A.astype(np.float64, copy=False)
+
+
+def _positive(variance: Array) -> Array:
+    """Variances that rounding may have left at or below zero."""
+    xp = namespace(variance)
+    return xp.maximum(variance, FLOOR)
+
+
+def _zeros_like(part: Array) -> Array:
+    return namespace(part).zeros_like(part)
+
+
+def _nothing(points: Points) -> Points:
+    return Points(*map(_zeros_like, points))
+
+
+def _plus(a: Any, b: Any) -> Any:
+    """Sum, where either may be (0, 0) for nothing."""
+    if getattr(a, "shape", None) == (0, 0):
+        return b
+    if getattr(b, "shape", None) == (0, 0):
+        return a
+    return a + b

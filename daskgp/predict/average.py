@@ -1,0 +1,222 @@
+"""The posterior of an average over many places, from tiles of their joint covariance."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from daskgp import data
+from daskgp.data import grids, lazy, reading
+from daskgp.errors import InputError
+from daskgp.predict.lazy import solved_node
+from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.stored import Node, opened
+from daskgp.runtime.executor import single_blas_thread
+
+TILE_ROWS = 1_000
+"""Places of a tile; a task holds the joint covariance of two tiles."""
+MAX_ROWS = 200_000
+"""Most places of an average, whose covariances grow with their square."""
+
+
+class _Tile(NamedTuple):
+    """Sums over the places of a tile: w, w^2 and w mean (p,), and their largest prior variance."""
+
+    weight: float
+    squares: float
+    mean: np.ndarray
+    prior: float
+
+
+def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
+    """Mean and standard deviation of the weighted average of the posterior over the places X.
+
+    NumPy in, NumPy out; dask or Zarr in, dask out; xarray in, DataArrays out, lazy where X is.
+    """
+    solved.refuse_spread(include_noise)
+    solved.refuse_joint(include_noise)
+    if grids.is_xarray(X):
+        return _of_grid(solved, X, weights, include_noise)
+    names = data.column_names(X)
+    if data.is_zarr(X):
+        X = lazy.from_zarr(X)
+    eager = not isinstance(X, da.Array)
+    X = reading.unmasked(X) if eager else X
+    check_columns(solved, X, names)
+    _refuse_sizes(X.shape[0])
+    w = _given_weights(weights, X.shape[0])
+    if not eager:
+        return lazy_average(solved, X, w, include_noise)
+    order = solved.grouped(X)  # a local method wants rows near one another in a tile
+    if order is not None:
+        X, w = X[order], w[order]
+    rows = da.from_array(X, chunks=(TILE_ROWS, -1))
+    mean, std = _computed(lazy_average(solved, rows, w, include_noise, travels=False))
+    return mean[()], std[()]
+
+
+def lazy_average(
+    solved: Solved, X: da.Array, w: da.Array, include_noise: bool, travels: bool = True
+) -> tuple[da.Array, da.Array]:
+    """Dask arrays () or (p,): mean and standard deviation for rows X (n, d) with weights w (n,).
+
+    Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows: bits do not
+    depend on the workers.  The mean needs the tiles alone.
+    """
+    X, w = lazy.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
+    node, count = solved_node(solved, travels), X.numblocks[0]
+    token = dask.base.tokenize(solved, X.name, w.name, include_noise)
+    tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
+    places = [((X.name, i, 0), (w.name, i)) for i in range(count)]
+    tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
+    sums: dict[Any, Any] = {
+        key: (_tile, node.key, *own) for key, own in zip(tiles, places, strict=True)
+    }
+    squares: dict[Any, Any] = {
+        (pair, i, j): (_pair, node.key, *places[i], *places[j], i == j)
+        for i in range(count)
+        for j in range(i, count)
+    }
+    for i, key in enumerate(rows):
+        squares[key] = (_added, [(pair, i, j) for j in range(i, count)])
+    p = solved.n_targets
+    mean = _array(f"average-mean-{token}", (_mean, tiles), sums, [X, w, node], p)
+    last = (_variance, node.key, tiles, rows, include_noise)
+    needs = [mean, X, w, node]
+    std = da.sqrt(_array(f"average-variance-{token}", last, squares, needs, p))
+    return (mean[0], std[0]) if solved.vector_target else (mean, std)
+
+
+def _array(name: str, last: Any, tasks: dict[Any, Any], needs: list[Any], p: int) -> da.Array:
+    """A dask array (p,) of one block, that of the task ``last``."""
+    graph = HighLevelGraph.from_collections(name, {**tasks, (name, 0): last}, needs)
+    return da.Array(graph, name, chunks=((p,),), meta=np.empty(0))
+
+
+def _of_grid(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
+    if grids.is_table(X):
+        check_columns(solved, X, data.column_names(X))
+    grid = grids.grid_of(X, solved.feature_names)
+    _refuse_sizes(grid.size)
+    rows, w = grids.rows_and_weights(grid, weights)
+    found = lazy_average(solved, rows, w, include_noise, grid.lazy)
+    if not grid.lazy:
+        found = _computed(found)
+    mean, std = (
+        solved.labelled(a, grids.NOWHERE, what, include_noise)
+        for a, what in zip(found, ("mean", "std"), strict=True)
+    )
+    return mean, std
+
+
+def _computed(found: tuple[Any, ...]) -> tuple[Any, ...]:
+    with single_blas_thread():
+        done: tuple[Any, ...] = dask.compute(*found, scheduler="threads")
+    return done
+
+
+def _refuse_sizes(n: float) -> None:
+    if n != n:  # NaN: unknown to dask
+        raise InputError("X has unknown chunk sizes: call compute_chunk_sizes() on it")
+    if n == 0:
+        raise InputError("no places: X has length 0, and an average needs one")
+    if n > MAX_ROWS:
+        raise InputError(
+            f"the average over {n:,} places needs their {float(n) ** 2:.1g} covariances: thin the "
+            f"places or coarsen the grid to at most {MAX_ROWS:,}"
+        )
+
+
+def _given_weights(weights: Any, n: int) -> Any:
+    """Weights (n,), a dask array or checked here."""
+    if weights is None:
+        return np.ones(n)
+    if data.is_zarr(weights):
+        weights = lazy.from_zarr(weights)
+    w = weights if isinstance(weights, da.Array) else reading.unmasked(weights)
+    reading.check_kind("weights", w)
+    if w.shape != (n,):
+        raise InputError(f"weights has shape {w.shape} for {n} places: ({n},) is needed")
+    if isinstance(w, np.ndarray):
+        check_weights(w)
+        if not w.any():
+            raise InputError("all weights are 0: an average needs one that is greater")
+    return w
+
+
+def check_weights(w: np.ndarray) -> None:
+    """Raise InputError for a weight below zero or missing."""
+    wrong = ~(np.isfinite(w) & (w >= 0))
+    if wrong.any():
+        raise InputError(
+            f"{int(wrong.sum())} weights are negative, missing or infinite, the first is "
+            f"{w[wrong][0]:g}: give 0 or more"
+        )
+
+
+# -- tasks -----------------------------------------------------------------------------------
+
+
+def _used(solved: Solved, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that can be predicted and have a weight."""
+    w = np.asarray(w, np.float64)
+    check_weights(w)
+    X = reading.unmasked(X)
+    keep = solved.usable(X) & (w > 0)
+    return X[keep], w[keep]
+
+
+def _tile(node: Node, X: np.ndarray, w: np.ndarray) -> _Tile:
+    solved = opened(node)
+    X, w = _used(solved, X, w)
+    with single_blas_thread():
+        mean = solved.moments(X, "mean").mean
+    return _Tile(float(w.sum()), float(w @ w), w @ mean, solved.prior(X))
+
+
+def _pair(
+    node: Node, X: np.ndarray, w: np.ndarray, Z: np.ndarray, v: np.ndarray, same: bool
+) -> np.ndarray:
+    """W' C v of two tiles (p,), twice for a pair that stands for its mirror image."""
+    solved = opened(node)
+    X, w = _used(solved, X, w)
+    Z, v = _used(solved, Z, v)
+    if not (len(w) and len(v)):
+        return np.zeros(solved.n_targets)
+    with single_blas_thread():
+        C = solved.moments(X if same else np.concatenate([X, Z]), "covariance").covariance
+        assert C is not None
+        across = C if same else C[: len(w), len(w) :]
+        found: np.ndarray = np.einsum("j,jp->p", v, np.einsum("i,ijp->jp", w, across))
+    return found if same else 2.0 * found
+
+
+def _added(parts: list[np.ndarray]) -> np.ndarray:
+    return np.sum(parts, axis=0)
+
+
+def _mean(tiles: list[_Tile]) -> np.ndarray:
+    return _added([tile.mean for tile in tiles]) / _total(tiles)
+
+
+def _variance(
+    node: Node, tiles: list[_Tile], parts: list[np.ndarray], include_noise: bool
+) -> np.ndarray:
+    solved = opened(node)
+    unit = solved.scaling.y_scale**2
+    found = _added(parts)
+    if include_noise:
+        found = found + solved.theta.noise_variance * unit * sum(tile.squares for tile in tiles)
+    scaled = found / (unit * _total(tiles) ** 2)
+    return solved.sound(scaled, max(tile.prior for tile in tiles)) * unit
+
+
+def _total(tiles: list[_Tile]) -> float:
+    total = sum(tile.weight for tile in tiles)
+    if not total > 0:
+        raise InputError("no place has a weight and all its features: there is no average")
+    return total

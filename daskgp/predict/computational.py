@@ -1,0 +1,47 @@
+"""The part of a computation-aware GP's variance that more actions would remove."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from daskgp.arrays import linalg
+from daskgp.fit.panels import ActionRounds
+from daskgp.models.actions import krylov
+from daskgp.predict.posterior import Solved
+from daskgp.predict.supports import Supports
+
+logger = logging.getLogger("daskgp")
+
+SETTLED, STEPS = 1e-3, 500
+"""Share of the variance that may be missing of its computational part, and most steps."""
+
+
+def variance(
+    rounds: ActionRounds, supports: Supports, solved: Solved, places: np.ndarray
+) -> np.ndarray:
+    """What the exact GP of the same hyper-parameters would know more (m,), at scaled places.
+
+    With A = K + s I and the actions' estimate S u of A^-1 k this is r' A^-1 r for r = k - A S u:
+    found from below by conjugate gradients.
+    """
+    theta, state = solved.theta, solved.state
+    k, product, S = rounds.kernel_at(theta, places), rounds.covariance(theta), supports.weights()
+    F = S.times(k.T)[:, state.columns].T
+    explained = linalg.solve_lower(state.factor, F)
+    u = np.zeros((len(places), S.count))
+    u[:, state.columns] = linalg.solve_lower_t(state.factor, explained).T
+    r = k - product(S.spread(u).T)
+    prior = theta.kernel.diag(places)
+    whole = np.maximum(prior - (explained**2).sum(axis=0), 0.0)
+    missing = SETTLED * np.maximum(whole, 1e-12 * prior)
+    left = krylov.energy(product, r, missing, theta.noise_variance, STEPS)
+    if not left.settled:
+        logger.warning(
+            "the computational part had not settled after %d steps of conjugate gradients: what "
+            "is given is below it",
+            STEPS,
+        )
+    found: np.ndarray = np.minimum(left.value, whole)
+    return found

@@ -1,0 +1,117 @@
+"""Hyper-parameters of a fit in the units of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp.kernels.base import Unit
+from daskgp.predict.posterior import Solved
+
+STANDARDISED = "standardised"
+
+
+class Hyperparameter(NamedTuple):
+    """A learned hyper-parameter; ``standard_error`` is NaN where it is not known."""
+
+    name: str
+    value: float
+    standard_error: float
+    unit: str
+
+
+class Table(tuple[Hyperparameter, ...]):
+    """Hyper-parameters, one a row; ``print`` shows them aligned."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        lines = [("name", "value", "standard error", "unit"), *self.texts()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    __repr__ = __str__
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """Return the cells of each row as text."""
+        return [tuple(_text(cell) for cell in row) for row in self]
+
+
+def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
+    """Return the hyper-parameters of a fit.
+
+    Parameters
+    ----------
+    solved : Solved
+    errors : sequence of float (k,), optional
+        Standard errors of the logarithms of the k hyper-parameters, noise variance last.
+    """
+    kernel, d = solved.theta.kernel, solved.n_features
+    noise = [] if solved.likelihood else ["noise_variance"]
+    names = (*kernel.parameter_names, *noise)
+    values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
+    units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
+    known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
+    return Table(
+        Hyperparameter(name, *_in_units(solved, unit, float(value), float(value * error)))
+        for name, value, error, unit in zip(names, values, known, units, strict=True)
+        if not left_out(unit, solved.scaling.uses)
+    )
+
+
+def left_out(unit: Unit, uses: np.ndarray) -> bool:
+    """Whether a unit is that of columns that are all left out, by the mask (d,) of the others."""
+    return bool(unit.columns) and not uses[list(unit.columns)].any()
+
+
+def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:
+    """A value and its standard error in the units of the data, and the unit."""
+    scale = _scale(solved, unit)
+    if scale is None:
+        return value, error, STANDARDISED
+    return value * scale, error * scale, _name(solved, unit)
+
+
+def _scale(solved: Solved, unit: Unit) -> float | None:
+    """The size of a unit, or None where columns or targets have units of different size."""
+    factors = [1.0]
+    for scales, power in (
+        (_used(solved, unit), unit.of_inputs),
+        (solved.scaling.y_scale, unit.of_target),
+    ):
+        if power and not np.allclose(scales, scales[0], rtol=1e-12, atol=0.0):
+            return None
+        factors += [float(scales[0]) ** power] if power else []
+    return float(np.prod(factors))
+
+
+def _used(solved: Solved, unit: Unit) -> np.ndarray:
+    """Scales of the columns of a unit that are not left out."""
+    columns = list(unit.columns)
+    scales: np.ndarray = solved.scaling.x_scale[columns][solved.scaling.uses[columns]]
+    return scales
+
+
+def _name(solved: Solved, unit: Unit) -> str:
+    uses = solved.scaling.uses
+    columns = ", ".join(solved.feature_names[j] for j in unit.columns if uses[j])
+    target = solved.target_names[0] if len(solved.target_names) == 1 else "y"
+    parts = [(target, unit.of_target), (columns, unit.of_inputs)]
+    return " ".join(_power(name, power) for name, power in parts if power)
+
+
+def _power(name: str, power: int) -> str:
+    if power == 1:
+        return name
+    return f"({name})^{power}" if ", " in name else f"{name}^{power}"
+
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, str):
+        return cell
+    return "-" if np.isnan(cell) else f"{cell:.4g}"

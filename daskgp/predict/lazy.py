@@ -1,0 +1,150 @@
+"""Prediction: the solved state as one node, a map over test chunks, lazily."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import dask
+import dask.array as da
+import numpy as np
+from dask import delayed
+
+from daskgp import data
+from daskgp.data import grids, reading
+from daskgp.data.lazy import from_zarr, plainly
+from daskgp.errors import InputError
+from daskgp.models.values import TILE_ROWS
+from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.stored import Node, opened, sendable
+from daskgp.runtime.executor import single_blas_thread
+
+Spread: TypeAlias = Literal["none", "variance", "std"]
+
+
+def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
+    """Mean and spread at X, of the kind X is; the second is None for ``spread="none"``.
+
+    NumPy in, NumPy out; dask or Zarr in, dask out with the same row chunks, nothing computed;
+    xarray in, DataArrays out on the same grid.
+    """
+    if spread != "none":
+        solved.refuse_spread(include_noise)
+    names = data.column_names(X)
+    if grids.is_xarray(X):
+        if grids.is_table(X):
+            check_columns(solved, X, names)
+        return _on_grid(solved, X, spread, include_noise)
+    if data.is_zarr(X):
+        X = from_zarr(X)
+    eager = not isinstance(X, da.Array)
+    X = reading.unmasked(X) if eager else X
+    check_columns(solved, X, names)
+    if eager:
+        return _in_memory(solved, X, spread, include_noise)
+    return lazy(solved, X, spread, include_noise)
+
+
+def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and joint covariance at rows in memory."""
+    X = in_memory(solved, X)
+    with single_blas_thread():
+        found = solved.moments(X, "covariance", include_noise)
+    assert found.covariance is not None
+    if solved.vector_target:
+        return found.mean[:, 0], found.covariance[:, :, 0]
+    return found.mean, found.covariance
+
+
+def in_memory(solved: Solved, X: Any) -> np.ndarray:
+    """Rows in memory with the columns of the training data; InputError for anything else."""
+    if isinstance(X, da.Array) or grids.is_xarray(X) or data.is_zarr(X):
+        raise InputError(
+            "a joint covariance, a sample or the computational part needs rows in memory: give a "
+            "NumPy array, or ask for return_std"
+        )
+    names, X = data.column_names(X), reading.unmasked(X)
+    check_columns(solved, X, names)
+    return X
+
+
+def lazy(
+    solved: Solved, X: da.Array, spread: Spread, include_noise: bool, travels: bool = True
+) -> tuple[Any, Any]:
+    """Mean and spread with the row chunks of X; both come from one task per chunk.
+
+    ``travels`` says whether tasks may run in other processes.
+    """
+    X = plainly(X)
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    width = solved.n_targets * (1 if spread == "none" else 2)
+    predict: Any = _predict_block  # dask's stubs want an array here
+    both = X.map_blocks(
+        predict,
+        solved_node(solved, travels),
+        spread,
+        include_noise,
+        chunks=(X.chunks[0], (width,)),
+        dtype=np.float64,
+        meta=np.empty((0, 0)),
+        name="predict-" + dask.base.tokenize(X.name, solved, spread, include_noise),
+    )
+    return _split(both, solved, spread)
+
+
+def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
+    """Mean and spread as DataArrays on the grid of an xarray object, lazy where it is chunked."""
+    grid = grids.grid_of(X, solved.feature_names)
+    width = solved.n_targets * (1 if spread == "none" else 2)
+    node = solved_node(solved, grid.lazy)
+    both = grid.map(_predict_block, width, node, spread, include_noise)
+    parts = _split(both, solved, spread)
+    if not grid.lazy:
+        with single_blas_thread():
+            parts = dask.compute(*parts, scheduler="threads")
+    first, second = (
+        None if a is None else solved.labelled(a, grid, what, include_noise)
+        for a, what in zip(parts, ("mean", spread), strict=True)
+    )
+    return first, second
+
+
+def _in_memory(
+    solved: Solved, X: np.ndarray, spread: Spread, include_noise: bool
+) -> tuple[Any, Any]:
+    """Mean and spread of a NumPy array, computed by the threads of this process."""
+    order = solved.grouped(X)
+    rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
+    with single_blas_thread():
+        parts = lazy(solved, rows, spread, include_noise, travels=False)
+        mean, second = dask.compute(*parts, scheduler="threads")
+    if order is None:
+        return mean, second
+    back = np.argsort(order)
+    return mean[back], None if second is None else second[back]
+
+
+def solved_node(solved: Solved, travels: bool = True) -> Any:
+    """The solved state as one node of a graph, by name the same for any chunk.
+
+    It is the address of a store where the state lies in one and the graph ``travels``.
+    """
+    node = sendable(solved) if travels else solved
+    return delayed(node, name="solved-" + solved.token, traverse=False)
+
+
+def _predict_block(X: Any, node: Node, spread: Spread, include_noise: bool) -> np.ndarray:
+    solved = opened(node)
+    with single_blas_thread():
+        found = solved.moments(X, "mean" if spread == "none" else "variance", include_noise)
+    if found.variance is None:
+        return np.asarray(found.mean)
+    second = np.sqrt(found.variance) if spread == "std" else found.variance
+    return np.concatenate([found.mean, second], axis=1)
+
+
+def _split(both: da.Array, solved: Solved, spread: Spread) -> tuple[Any, Any]:
+    p = solved.n_targets
+    first = both[..., 0] if solved.vector_target else both[..., :p]
+    if spread == "none":
+        return first, None
+    return first, both[..., 1] if solved.vector_target else both[..., p:]

@@ -1,0 +1,353 @@
+"""A fitted method as one value: all that prediction needs, in the user's units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from daskgp.arrays import backend
+from daskgp.data import checksum, moments
+from daskgp.data.blocks.neighbours import Nearby
+from daskgp.data.reading import check_table, unmasked
+from daskgp.errors import InputError, NumericalError, SettingError
+from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe, identity
+from daskgp.likelihoods import Likelihood, by_name
+from daskgp.models.actions import cggp
+from daskgp.models.actions.cagp import CaGP
+from daskgp.models.actions.cggp import CGGP
+from daskgp.models.scaling import Scaling, usable_rows
+from daskgp.models.values import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
+from daskgp.predict import supports
+from daskgp.predict.members import Consulted, Members
+from daskgp.predict.supports import Supports
+from daskgp.predict.training_rows import Local, cached
+from daskgp.runtime import device_memory
+from daskgp.typing import Device
+
+DENSE_ROWS = 20_000
+"""Most rows for which a joint covariance (n, n) is made."""
+ROUNDING = 1e-6
+"""Variances below zero by less than this share of the prior's are rounding and clipped."""
+
+SOUND = {"prediction": "consistent", "variance": "linear"}
+"""Settings that as "paper" can make a variance negative, and as what they cannot."""
+JOINT = {
+    "sparse-experts": {"aggregation": "optimal"},
+    "exact-experts": {"aggregation": "optimal", "variance": "linear"},
+}
+"""Settings of methods, and as what they give a joint distribution."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The model store that a fitted method lies in, and the checksum of what is there."""
+
+    url: str
+    checksum: str
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A fitted method: all that prediction needs, one node in any graph."""
+
+    model: Model | Ensemble | CaGP | CGGP
+    theta: Theta
+    state: Any
+    scaling: Scaling
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    vector_target: bool
+    dtype: str = "float64"
+    device: Device = "cpu"
+    kept: Nearby | Members | Supports | None = None
+    target_units: tuple[str, ...] = ()
+    origin: Origin | None = None
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+    @cached_property
+    def token(self) -> str:
+        """Checksum of all that predictions depend on."""
+        theta, arrays = self.theta, {f"state_{i}": np.asarray(a) for i, a in enumerate(self.state)}
+        arrays |= {k: np.asarray(v) for k, v in vars(self.scaling).items()}
+        if theta.inputs is not None:
+            arrays["inputs"] = theta.inputs
+        if self.kept is not None:
+            arrays |= self.kept.arrays()
+        settings: dict[str, Any] = {
+            "model": [self.model.name, repr(self.model)],
+            "kernel": _identity(theta.kernel),
+            "noise_variance": theta.noise_variance,
+            "names": [self.feature_names, self.target_names],
+            "dtype": self.dtype,
+            "device": self.device,
+        }
+        if self.kept is not None:
+            settings["rows"] = self.kept.token
+        return checksum(arrays, settings)
+
+    def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
+        """``what`` ("mean", "std", "variance") as a DataArray on a grid."""
+        targets = self.target_names
+        said = moments.describe(what, targets, self.target_units, include_noise)
+        return grid.wrap(data, targets, self.vector_target, what, said)
+
+    @property
+    def n_features(self) -> int:
+        """Columns that X must have."""
+        return len(self.feature_names)
+
+    @property
+    def n_targets(self) -> int:
+        """Columns of the mean."""
+        return len(self.target_names)
+
+    def refuse_spread(self, include_noise: bool) -> None:
+        """Raise SettingError where the method has no such spread."""
+        if isinstance(self.model, CGGP):
+            raise SettingError(cggp.NO_VARIANCE)
+        if not include_noise and getattr(self.model, "noise_in_experts", False):
+            raise SettingError(
+                "experts with noise_in_experts=True give the spread of new observations alone: "
+                "ask for include_noise=True, or fit with noise_in_experts=False"
+            )
+
+    def refuse_joint(self, include_noise: bool) -> None:
+        """Raise SettingError where the method has no joint covariance of f, or of y with noise."""
+        for setting, sound in JOINT.get(self.model.name, {}).items():
+            found = getattr(self.model, setting)
+            if found != sound:
+                raise SettingError(
+                    f"{setting}={found!r} gives the variance of one place at a time: ask for "
+                    f"return_std, or fit with {setting}={sound!r}"
+                )
+        self._refuse_joint_noise(include_noise)
+
+    def _refuse_joint_noise(self, include_noise: bool) -> None:
+        if include_noise and self.likelihood is not None:
+            raise SettingError(
+                f"a joint covariance of new observations of likelihood {self.likelihood.name!r} "
+                "is not made: leave include_noise out for that of f"
+            )
+
+    @cached_property
+    def likelihood(self) -> Likelihood | None:
+        """What y is given f, where that is not f and Gaussian noise."""
+        name = getattr(self.model, "likelihood", "gaussian")
+        return None if name == "gaussian" else by_name(name, self.state.likelihood)
+
+    def usable(self, X: np.ndarray) -> np.ndarray:
+        """Mask (n,) of the rows of X (n, d) that can be predicted."""
+        return usable_rows(self.scaling.inputs(np.asarray(X, np.float64)))
+
+    def grouped(self, X: np.ndarray) -> np.ndarray | None:
+        """The order (n,) that puts rows with the same blocks near them together.
+
+        None for a global method, which wants none.
+        """
+        if not isinstance(self.kept, Nearby):
+            return None
+        usable = self.usable(X)
+        places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
+        groups = self.kept.groups(np.asarray(X, np.float64)[usable])
+        return np.concatenate([*(places[members] for _, members in groups), rest])
+
+    def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
+        """Posterior at X (n, d) in the user's units; rows with a missing value give NaN.
+
+        Mean and variance are made tile by tile, so memory beyond the result is that of a tile.
+        """
+        X = unmasked(X)
+        if want == "covariance":
+            self._refuse_joint_noise(include_noise)
+            if len(X) > DENSE_ROWS:
+                raise InputError(
+                    f"a joint covariance of {len(X)} rows needs {8e-9 * len(X) ** 2:.0f} GB: "
+                    f"ask for at most {DENSE_ROWS} rows at once, or for return_std"
+                )
+            return self._covariance(X, include_noise)
+        mean = np.empty((len(X), self.n_targets))
+        variance = np.empty_like(mean) if want == "variance" else None
+        # a local method wants all rows of a block together
+        step = max(len(X), 1) if isinstance(self.kept, Nearby) else TILE_ROWS
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
+            tile = self._tile(X[rows], want, include_noise)
+            mean[rows] = tile.mean
+            if variance is not None:
+                variance[rows] = tile.variance
+        return Moments(mean, variance)
+
+    def _tile(self, X: np.ndarray, want: Want, include_noise: bool) -> Moments:
+        observed = include_noise and self.likelihood is not None
+        if observed:  # the mean of an observation depends on the variance of f
+            want = "variance"
+        scaled = self.scaling.inputs(np.asarray(X, np.float64))
+        usable = usable_rows(scaled)
+        scaled[~usable] = 0.0
+        found = self._scaled_moments(X, scaled, usable, want)
+        if found.variance is not None:
+            variance = self._checked(found.variance, scaled)
+            adds = include_noise and not found.noisy and not observed
+            variance += self.theta.noise_variance if adds else 0.0
+            found = found._replace(variance=variance)
+        if observed:
+            assert self.likelihood is not None
+            mean, variance = self.likelihood.response(found.mean, found.variance)
+            found = found._replace(mean=mean, variance=variance)
+        found = self.scaling.moments(found, scaled)
+        for values in (found.mean, found.variance):
+            if values is not None:
+                values[~usable] = np.nan
+        return found
+
+    def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
+        scaled = self.scaling.inputs(np.asarray(X, np.float64))
+        if not usable_rows(scaled).all():
+            raise InputError(
+                "X has missing or infinite values, or some that are too large to be squared: a "
+                "joint covariance needs none"
+            )
+        everywhere = np.ones(len(X), bool)
+        found = self._scaled_moments(X, scaled, everywhere, "covariance")
+        covariance = np.asarray(found.covariance, np.float64)
+        at = np.diag_indices(len(X))
+        covariance[at] = self._checked(covariance[at], scaled)
+        covariance[at] += self.theta.noise_variance if include_noise else 0.0
+        return self.scaling.moments(found._replace(covariance=covariance), scaled)
+
+    def _scaled_moments(
+        self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want
+    ) -> Moments:
+        device = backend.resolve_device(self.device)
+
+        def work(most: int) -> Moments:
+            theta, state = self._there(device)
+            if isinstance(self.kept, Nearby):
+                model = cast(LocalModel[Any, Any, Any], self.model)
+                local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
+                return local.moments(X, scaled, usable, want, most)
+            read = self._consulted(theta, state, device)
+            found = []
+            for start in range(0, max(len(scaled), 1), most):
+                inputs = backend.to_device(scaled[start : start + most], device)
+                found.append(move(self.model.predict(theta, state, inputs, read, want), "cpu"))
+            return _one_after_another(found)
+
+        name, remedy = f"predictions of {self.model.name}", self._room()
+        if want == "covariance":
+            what = f"a joint covariance of {len(X)} rows"
+            return device_memory.whole(lambda: work(max(len(X), 1)), device, what, remedy)
+        return device_memory.shrinking(work, min(TILE_ROWS, max(len(X), 1)), device, name, remedy)
+
+    def _there(self, device: str) -> tuple[Theta, Any]:
+        """Hyper-parameters and state on the device, where a process keeps them."""
+        if device == "cpu":
+            return self.theta, self.state
+        key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
+        found = cached(key, lambda: _There.of(self.theta, self.state, device), device)
+        return found.theta, found.state
+
+    def _consulted(self, theta: Theta, state: Any, device: str) -> Any:
+        """Training rows or points as a prediction reads them, of a method that wants them."""
+        if isinstance(self.kept, Members):
+            fit = self.model, theta, state, self.scaling
+            return Consulted(*fit, self.kept, self.token, device)
+        if isinstance(self.kept, Supports):
+            return supports.Consulted(self.kept, self.scaling, int(self.state.points), device)
+        return None
+
+    def _room(self) -> str:
+        """What makes predictions need less of a GPU's memory."""
+        less = "fewer inputs of the method"
+        if isinstance(self.kept, Nearby):
+            less = "a smaller block_rows"
+        elif isinstance(self.kept, Members):
+            less = "more experts"
+        return f"fit again with {less}, {device_memory.ANOTHER}"
+
+    def prior(self, X: np.ndarray) -> float:
+        """The largest variance of f before any data, in the model's units, at rows X (n, d)."""
+        scaled = self.scaling.inputs(np.asarray(X, np.float64))
+        return float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
+
+    def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
+        prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
+        return self.sound(variance, prior)
+
+    def sound(self, variance: np.ndarray, prior: float) -> np.ndarray:
+        """Variances in the model's units, what rounding makes negative clipped.
+
+        NumericalError for anything beyond it, by the prior's largest variance.
+        """
+        variance = np.asarray(variance, np.float64)
+        tolerance = ROUNDING * prior
+        worst = float(np.min(variance, initial=0.0))
+        if not worst >= -tolerance:  # or NaN
+            remedy = "dtype='float64' or a larger noise_variance"
+            for setting, sound in SOUND.items():
+                if getattr(self.model, setting, None) == "paper":
+                    remedy = f"{setting}={sound!r}"
+            raise NumericalError(
+                f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
+                f"{prior:.3g}): fit again with {remedy}"
+            )
+        return np.maximum(variance, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _There:
+    """What predictions need, on a device."""
+
+    theta: Theta
+    state: Any
+    nbytes: int
+
+    @classmethod
+    def of(cls, theta: Theta, state: Any, device: str) -> _There:
+        found = move(theta, device), move(state, device)
+        inputs = 0 if theta.inputs is None else theta.inputs.nbytes
+        return cls(*found, inputs + sum(getattr(array, "nbytes", 0) for array in state))
+
+
+def _one_after_another(found: list[Moments]) -> Moments:
+    """Moments of some rows and of those after them."""
+    if len(found) == 1:
+        return found[0]
+    mean, variance = (
+        None if parts[0] is None else np.concatenate(parts)
+        for parts in zip(*((part.mean, part.variance) for part in found), strict=True)
+    )
+    return found[0]._replace(mean=mean, variance=variance)
+
+
+def _identity(kernel: Kernel) -> Any:
+    """Return the description of a kernel, or text that tells one that has none."""
+    try:
+        return describe(kernel)
+    except SettingError:
+        return identity(kernel)
+
+
+def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:
+    """Raise InputError unless X has the columns of the training data."""
+    fitted = solved.feature_names
+    check_table(X)
+    if X.shape[1] != len(fitted):
+        name = solved.model.name.replace("-", "_")
+        raise InputError(
+            f"X has {X.shape[1]} features, but {name} is expecting {len(fitted)} "
+            f"features as input: {', '.join(fitted)}"
+        )
+    unnamed = tuple(f"x{j}" for j in range(len(fitted)))
+    if names is not None and names != fitted and unnamed not in (names, fitted):
+        seen, wanted = next((a, b) for a, b in zip(names, fitted, strict=True) if a != b)
+        raise InputError(
+            f"X has feature {seen!r} where the model was fitted with {wanted!r}: "
+            f"give the columns {', '.join(fitted)} in this order"
+        )

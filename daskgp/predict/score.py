@@ -1,0 +1,119 @@
+"""Scores of predictions against a test set, in one pass over its chunks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask import delayed
+
+from daskgp import data, metrics
+from daskgp.data import grids, reading, visibility
+from daskgp.errors import InputError
+from daskgp.likelihoods import Bernoulli
+from daskgp.predict import lazy
+from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.stored import check_visible
+from daskgp.runtime.executor import Executor
+
+logger = logging.getLogger("daskgp")
+
+
+def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
+    """What ``metrics.summary`` names, of predictions of new observations (noise included).
+
+    Scores of Gaussian densities are left out where y is not f and Gaussian noise; ``nlpd`` is that
+    of the likelihood then.
+
+    Parameters
+    ----------
+    solved : Solved
+        The fitted method.
+    X, y : dask arrays (n, d) and (n,) or (n, p)
+        Test rows with equal row chunks.  Values of y that are missing, and rows that miss a
+        feature and so cannot be predicted, are left out.
+    executor : Executor
+        Where to run.
+
+    Raises
+    ------
+    InputError
+        If the columns are not those of the training data, or nothing is left to score.
+    """
+    solved.refuse_spread(include_noise=True)
+    check_columns(solved, X, data.column_names(X))
+    if not X.shape[0]:
+        raise InputError("no rows: there is nothing to score")
+    columns = 1 if y.ndim == 1 else y.shape[1]
+    if columns != solved.n_targets:
+        raise InputError(
+            f"y has {columns} targets, the model was fitted with {solved.n_targets}: "
+            f"{', '.join(solved.target_names)}"
+        )
+    _check_visible(solved, X, y, executor)
+    mean, variance = lazy.lazy(solved, X, "variance", include_noise=True)
+    y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
+    known = da.where(da.isnan(mean), np.nan, y)
+    if solved.likelihood is None:
+        found = metrics.summary(known, mean, variance)
+    else:
+        found = _of_likelihood(solved, X, known, mean)
+    other = 0 if solved.likelihood is None else (~solved.likelihood.supports(y)).sum()
+    wanted = {**found, "observed": (~da.isnan(y)).sum(), "other": other}
+    optimized = dask.optimize(wanted)[0]
+    found = executor.compute(delayed(dict)(optimized))
+    observed, n, other = (int(found.pop(name)) for name in ("observed", "n", "other"))
+    if solved.likelihood is not None:
+        solved.likelihood.refuse(other)
+    if n == 0:
+        raise InputError(
+            f"nothing to score: none of {len(X)} rows has all features and a known target"
+        )
+    if n < observed:
+        logger.warning("%d values are left out: their rows miss a feature", observed - n)
+    return {**{name: float(value) for name, value in found.items()}, "n": n}
+
+
+def compared(
+    solved: Solved, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any], executor: Executor
+) -> float:
+    """``error(y, mean)`` of the mean at X, of whatever kind; lazy ones are computed in a round."""
+    if grids.is_xarray(mean):
+        mean, y = grids.scored_arrays(mean, y, solved.vector_target)
+    if not isinstance(mean, da.Array):
+        return float(error(reading.unmasked(y) if np.ma.isMaskedArray(y) else y, mean))
+    _check_visible(solved, X, y, executor)
+    found = dask.optimize(error(da.asarray(y), mean))[0]
+    return float(executor.compute(delayed(float)(found)))
+
+
+def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
+    """InputError unless all workers see the stores of test rows and of those kept by a model."""
+    remedy = f"put it in {visibility.HERE}"
+    for array in (X, y):
+        visibility.check(executor, data.behind(array), "the test data", remedy)
+    check_visible(executor, solved, remedy)
+
+
+def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:
+    """Scores of the mean of y (n,) or (n, p), and of its distribution given that of f."""
+    likelihood, unit = solved.likelihood, solved.scaling.y_scale
+    latent, variance = lazy.lazy(solved, X, "variance", include_noise=False)
+    scale = unit[0] if y.ndim == 1 else unit
+    # a measured y is scaled where the likelihood is fitted, and a density is one of those units
+    density = metrics.nlpd(y / scale, latent / scale, variance / scale**2, likelihood)
+    known = (~da.isnan(y)).sum(axis=0)
+    found = {
+        "rmse": metrics.rmse(y, mean),
+        "mae": metrics.mae(y, mean),
+        "nlpd": density + (known * np.log(unit)).sum() / known.sum(),
+        "n": (~da.isnan(y)).sum(),
+    }
+    if isinstance(likelihood, Bernoulli):
+        right = da.where(da.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
+        found["accuracy"] = da.nanmean(right)
+    return found

@@ -1,0 +1,195 @@
+"""Fitted methods in model stores: what is read of them, and how a graph names them.
+
+A graph carries the address of a store in place of the state that lies there.  Each process that
+runs its tasks reads the store once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from daskgp import kernels
+from daskgp.data import visibility
+from daskgp.data.blocks import prepared
+from daskgp.data.blocks.neighbours import Nearby, open_nearby
+from daskgp.data.stores import models, remote
+from daskgp.errors import StoreError
+from daskgp.kernels import Kernel
+from daskgp.models import by_name
+from daskgp.models.scaling import Scaling
+from daskgp.models.values import Theta
+from daskgp.predict.members import Members, open_rows
+from daskgp.predict.posterior import Origin, Solved
+from daskgp.predict.supports import Supports
+from daskgp.runtime.executor import Executor
+from daskgp.typing import Device
+
+NEAR = "near_"
+"""What the names of arrays begin with that belong to training rows."""
+HELD_BYTES = 512 << 20
+"""Most bytes of fitted methods that a process holds beside the one it used last."""
+
+_GUARD = threading.Lock()
+_held: OrderedDict[tuple[Origin, str], Solved] = OrderedDict()
+
+
+class Sent:
+    """A fitted method of a store as graphs carry it: pickled, it is the address of its store.
+
+    In the process that made the graph it is the method itself, whatever becomes of the store.
+    """
+
+    def __init__(self, origin: Origin, device: Device, solved: Solved | None = None) -> None:
+        self.origin, self.device, self._solved = origin, device, solved
+
+    def __reduce__(self) -> tuple[type[Sent], tuple[Origin, Device]]:
+        return type(self), (self.origin, self.device)
+
+    def open(self) -> Solved:
+        """Return the method, read once per process; StoreError where the store is another now."""
+        if self._solved is None:
+            self._solved = _opened(self.origin, self.device)
+        return self._solved
+
+
+Node: TypeAlias = Solved | Sent
+
+
+def sendable(solved: Solved) -> Node:
+    """Return what a graph carries: the address of a method whose store is as it was, else all."""
+    origin = solved.origin
+    if origin is None or not _of_package(solved.theta.kernel):  # workers may not know the class
+        return solved
+    if models.checksum_at(origin.url) != origin.checksum:
+        return solved
+    return Sent(origin, solved.device, solved)
+
+
+def opened(node: Node) -> Solved:
+    """Return the method that a task was given; StoreError where its rows are others now."""
+    solved = node.open() if isinstance(node, Sent) else node
+    _refuse_other_rows(solved)
+    return solved
+
+
+def check_visible(executor: Executor, solved: Solved, remedy: str) -> None:
+    """Raise InputError unless every worker sees the stores that predictions will read."""
+    node = sendable(solved)
+    if isinstance(node, Sent):
+        visibility.check_model(executor, node.origin.url, node.origin.checksum, remedy)
+    elif solved.kept is not None:
+        visibility.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
+
+
+def origin_of(url: str, checksum: str) -> Origin | None:
+    """Return where a model lies; None for a place that no other process sees."""
+    place = remote.location(url)
+    return None if remote.is_of_process(place) else Origin(place, checksum)
+
+
+def restored(found: models.Stored, device: Device, url: str) -> Solved:
+    """Return the fitted method that a model store describes.
+
+    StoreError, or what the parts raise, where they do not fit together.
+    """
+    attributes, arrays = found.attributes, found.arrays
+    model_type = by_name(attributes.get("method", attributes["model"]))
+    theta = Theta(
+        kernels.from_dict(attributes["kernel"]),
+        float(attributes["noise_variance"]),
+        arrays.get("inputs"),
+    )
+    state_type, kept = model_type.state_type, None
+    if model_type.keeps_rows:
+        kept = _open_kept(models.rows_url(url), part(arrays, NEAR))
+        if kept.token != attributes["blocks"]:
+            raise StoreError("its rows are not those of the fit: fit again")
+    return Solved(
+        model_type(**attributes["model_settings"]),
+        theta,
+        state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
+        Scaling(**{f.name: arrays[f"scaling_{f.name}"] for f in dataclasses.fields(Scaling)}),
+        _names(attributes["feature_names"]),
+        _names(attributes["target_names"]),
+        bool(attributes["vector_target"]),
+        str(attributes["dtype"]),
+        device,
+        kept,
+        _names(attributes.get("target_units", [])),
+        origin_of(url, found.checksum),
+    )
+
+
+def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin so, by the rest of their names."""
+    found = arrays.items()
+    return {name.removeprefix(prefix): a for name, a in found if name.startswith(prefix)}
+
+
+def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members | Supports:
+    """Return training rows that a model store keeps, as its arrays describe them."""
+    if "edges" in arrays:
+        return Supports(open_rows(url), arrays["edges"])
+    if "starts" in arrays:
+        return Members(open_rows(url), arrays["starts"])
+    return open_nearby(url, arrays)
+
+
+def _names(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise StoreError(f"names of columns are no list of text: {found!r:.60}")
+    return tuple(found)
+
+
+def _of_package(kernel: Kernel) -> bool:
+    parts: tuple[Kernel, ...] = getattr(kernel, "parts", ())
+    return type(kernel).__module__.startswith("daskgp.") and all(map(_of_package, parts))
+
+
+def _opened(origin: Origin, device: Device) -> Solved:
+    """Return a method that this process holds or reads now; other threads wait meanwhile."""
+    key = origin, device
+    with _GUARD:
+        found = _held.pop(key, None) or _read(origin, device)
+        _held[key] = found
+        while len(_held) > 1 and sum(map(_size, _held.values())) > HELD_BYTES:
+            _held.popitem(last=False)
+    return found
+
+
+def _read(origin: Origin, device: Device) -> Solved:
+    try:
+        found = models.read(origin.url)
+        if found.checksum == origin.checksum:
+            return restored(found, device, origin.url)
+    except StoreError as error:
+        raise StoreError(
+            f"a worker cannot read the model that it predicts with ({error}): put it in "
+            f"{visibility.HERE}"
+        ) from error
+    raise _replaced(origin.url)
+
+
+def _refuse_other_rows(solved: Solved) -> None:
+    """Raise StoreError where the training rows of a store are others than when it was opened."""
+    if solved.origin is None or solved.kept is None or solved.kept.rows.identity is None:
+        return
+    if prepared.identity_behind(solved.kept.rows.X) != solved.kept.rows.identity:
+        raise _replaced(solved.origin.url)
+
+
+def _replaced(url: str) -> StoreError:
+    return StoreError(
+        f"model store {url} is no longer what was loaded or saved: load it again and predict anew"
+    )
+
+
+def _size(solved: Solved) -> int:
+    inputs = solved.theta.inputs
+    arrays = [*solved.state, *([] if inputs is None else [inputs])]
+    return sum(getattr(array, "nbytes", 0) for array in arrays)

@@ -1,0 +1,155 @@
+"""The points that actions are made of, with their weights, which predictions read back."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from daskgp import data
+from daskgp.arrays.backend import to_device
+from daskgp.data import Rows, visibility
+from daskgp.data.blocks import prepared
+from daskgp.data.partition import Span, parts
+from daskgp.data.stores import groups
+from daskgp.errors import StoreError
+from daskgp.fit.panels import PANEL_ROWS
+from daskgp.kernels.weights import Weights
+from daskgp.models.actions.cagp import Panel
+from daskgp.models.scaling import Scaling, complete_rows
+from daskgp.predict import members
+from daskgp.runtime import device_memory
+from daskgp.runtime.executor import Executor
+
+CHUNK_BYTES = 32 << 20
+"""Most bytes of a chunk of weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Supports:
+    """Points X (a, d) in the user's units, and the weights of t actions on them as ``rows.y``.
+
+    Parameters
+    ----------
+    rows : Rows
+        X, and weights (a, 1) of the action that a point belongs to or (a, t) of all of them; NaN
+        for rows with missing values, which are in none.
+    edges : ndarray (t + 1,)
+        First point of each action, and the number of points; empty where every point has a weight
+        in every action.
+    """
+
+    rows: Rows
+    edges: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """Number of actions t."""
+        return self.rows.n_targets if not len(self.edges) else len(self.edges) - 1
+
+    @cached_property
+    def owner(self) -> np.ndarray | None:
+        """The action of each point (a,); None where they belong to all."""
+        if not len(self.edges):
+            return None
+        return np.repeat(np.arange(self.count), np.diff(self.edges))
+
+    @cached_property
+    def token(self) -> str:
+        """Checksum of the points and their weights."""
+        sums = []
+        for start, stop in parts(0, len(self.rows), PANEL_ROWS):
+            X, weights = self.rows.read(start, stop)
+            sums.append([_crc(X), _crc(weights)])
+        return groups.checksum({"edges": self.edges, "panels": np.array(sums)}, {})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a model store keeps beside the points."""
+        return {"edges": self.edges}
+
+    def describe(self) -> dict[str, str]:
+        """For people."""
+        return {"actions": str(self.count)}
+
+    def lies_at(self, url: str) -> bool:
+        """Whether a URL is that of the store that the points are read from."""
+        return prepared.lies_at(self.rows, url)
+
+    def write(self, url: str) -> None:
+        """Write points and weights to a new dataset store."""
+        most = max(1, CHUNK_BYTES // (8 * self.rows.n_targets))
+        prepared.copy(url, self.rows, min(PANEL_ROWS, most), most_rows=most)
+
+    def whole(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points (a, d) in the user's units and their weights, as ``rows`` has them."""
+        X, weights = self.rows.read(0, len(self.rows))
+        return np.asarray(X), np.asarray(weights)
+
+    def weights(self) -> Weights:
+        """All weights, 0 for rows with missing values."""
+        values = np.nan_to_num(self.whole()[1])
+        return Weights(values if self.owner is None else values[:, 0], self.owner, self.count)
+
+
+def _crc(values: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(values, np.float64).tobytes())
+
+
+def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
+    """Points of some rows with the weights (a, 1) or (a, t) of actions."""
+    names = tuple(f"action{j}" for j in range(weights.shape[1]))
+    with_weights = replace(rows, y=weights, target_names=names, identity=None, passing=False)
+    return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
+
+
+def keep(
+    rows: Rows, weights: np.ndarray, edges: np.ndarray | None, executor: Executor, url: str
+) -> Supports:
+    """Points with their weights where predictions find them: at a URL, or in memory if rows are."""
+    if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
+        return of(replace(rows, X=rows.X.copy()), weights, edges)
+    found = of(rows, weights, edges)
+    data.remove(url)
+    found.write(url)
+    there = replace(found, rows=members.open_rows(url))
+    visibility.check(
+        executor, there.rows.X, "the points of actions", f"give store= {visibility.HERE}"
+    )
+    return there
+
+
+@dataclass(frozen=True, eq=False)
+class Consulted:
+    """Panels of points as a prediction reads them, again and again."""
+
+    supports: Supports
+    scaling: Scaling
+    points: int
+    device: str
+
+    def __iter__(self) -> Iterator[Panel]:
+        found, owners = 0, deque[np.ndarray | None]()
+
+        def read(span: Span) -> tuple[np.ndarray, np.ndarray]:
+            X, weights = self.supports.rows.read(*span)
+            keep = complete_rows(X, weights)
+            owner = self.supports.owner
+            values = np.asarray(weights[keep], np.float64)
+            if owner is not None:
+                owner, values = owner[span.start : span.stop][keep], values[:, 0]
+            owners.append(owner)
+            return self.scaling.inputs(np.asarray(X[keep], np.float64)), values
+
+        spans = parts(0, len(self.supports.rows), PANEL_ROWS)
+        for inputs, values in device_memory.ahead(read, spans, self.device):
+            found += len(inputs)
+            yield Panel(
+                to_device(inputs, self.device),
+                Weights(to_device(values, self.device), owners.popleft(), self.supports.count),
+            )
+        if found != self.points:
+            raise StoreError("points that the model reads back are gone: fit again")

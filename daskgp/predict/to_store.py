@@ -1,0 +1,305 @@
+"""Prediction into a store, chunk by chunk: repeatable, and as much work as there are new rows."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask import delayed
+
+from daskgp import data
+from daskgp.data import reading, visibility
+from daskgp.data.stores import locks, predictions
+from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
+from daskgp.predict.lazy import solved_node
+from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.stored import Node, check_visible, opened
+from daskgp.runtime.executor import Executor, single_blas_thread
+
+logger = logging.getLogger("daskgp")
+
+PART_ROWS = 4_096
+"""Rows of a chunk that a local method predicts in one task, for which it factors many blocks."""
+
+
+class Written(NamedTuple):
+    """Rows that a run predicted and rows it found done."""
+
+    rows: int
+    skipped: int
+
+
+class _ChangedError(StoreError):
+    """Predictions are of other rows than the input has; going on does not mend that."""
+
+
+class Job(NamedTuple):
+    """What to predict into a store.
+
+    ``model`` is the URL of the model's store, to be noted.  ``verify`` reads all of the input that
+    is done already, not only what was written since.
+    """
+
+    solved: Solved
+    source: str
+    output: str
+    resume: bool = False
+    model: str | None = None
+    verify: bool = False
+
+
+def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = False) -> Written:
+    """Predict the inputs of a dataset store into a prediction store under its lock.
+
+    See `write_held`; ``wait`` and ``clear_lock`` are those of `locks.hold`.
+    """
+    check_source(job.solved, job.source)
+    if clear_lock:
+        predictions.refuse_taken(job.output, job.resume)  # before a lock is cleared in vain
+    with locks.hold(job.output, wait, clear_lock, job.resume) as claim:
+        return write_held(job, executor, claim)
+
+
+def is_done(job: Job) -> bool:
+    """Whether an output needs no task: all rows of the input are there, as they were predicted.
+
+    False where ``job.verify`` asks for a comparison.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `write_held` does of what is there.
+    """
+    X = check_source(job.solved, job.source)
+    inputs = predictions.inputs_of(job.source, X)
+    target = predictions.find_complete(job.output, inputs, job.solved, job.solved.token)
+    if target is None or job.verify or target.rows != inputs.rows:
+        return False
+    done, same = target.done(), _unchanged(inputs, target)
+    # without its lock the output may grow from one look to the next
+    return len(done) == len(same) and bool((done & same).all())
+
+
+def write_held(
+    job: Job, executor: Executor, claim: locks.Claim, began: Callable[[], None] = lambda: None
+) -> Written:
+    """Predict the inputs of a dataset store into a prediction store whose lock is held.
+
+    A task reads one chunk of X, writes the same chunk of ``mean`` and ``variance`` (noise
+    included) and sets its flag in ``done`` last, so a run that is killed can be repeated.  A run
+    that fails before its first chunk leaves no store.  ``began`` is called when the output has
+    been found to fit.
+
+    Raises
+    ------
+    InputError
+        If the columns of the source are not those of the training data.
+    StoreError
+        If the output exists and ``resume`` is not set, or was made by another model or from
+        other rows than those the input begins with.
+    RunError
+        If the lock was taken away.
+    """
+    solved = job.solved
+    X = check_source(solved, job.source)
+    remedy = f"put it in {visibility.HERE}"
+    visibility.check(executor, data.behind(X), "the input", remedy)
+    check_visible(executor, solved, remedy)
+    inputs = predictions.inputs_of(job.source, X)
+    notes = {"model": job.model, "input": inputs.url}
+    new = data.vacant(job.output)
+    target = predictions.open_or_create(job.output, inputs, solved, solved.token, notes, job.resume)
+    try:
+        visibility.check(executor, target.group["done"], "the output", remedy)
+        began()
+        logger.info("at work on %s: %d rows of %s", job.output, inputs.rows, job.source)
+        settled = _check_done(X, inputs, target, executor, job.verify)
+        claim.check()
+        if settled:
+            target.mark(inputs.marks[:settled])
+        target.grow(inputs.rows)
+        with _chunks_are_named(X):
+            rows = _write_missing(solved, X, inputs, target, executor, claim)
+        if rows or not target.is_finished(notes):
+            claim.check()
+            target.finish(inputs, notes)
+    except Exception as error:
+        if new and claim.held() and not target.done().any():
+            data.remove(job.output)
+        elif not isinstance(error, _ChangedError):
+            error.add_note("the same prediction with --resume (resume=True) goes on from here")
+        raise
+    skipped = inputs.rows - rows
+    logger.info("predicted %d rows of %s, found %d done", rows, job.source, skipped)
+    return Written(rows, skipped)
+
+
+@contextmanager
+def _chunks_are_named(X: da.Array) -> Iterator[None]:
+    """Tasks that ran out of memory say how wide the chunks are."""
+    try:
+        yield
+    except DeviceMemoryError:
+        raise  # of the GPU of a worker, which takes tiles of a chunk
+    except MemoryRunError as error:
+        rows = int(X.chunksize[0])
+        raise MemoryRunError(
+            error.seen,
+            f"chunks of {rows} rows, most likely out of memory",
+            f"convert the input again in chunks of at most {max(1, rows // 4)} rows "
+            "(--block-rows) or give the workers more memory",
+        ) from error
+
+
+def check_source(solved: Solved, source: str) -> da.Array:
+    """The inputs of a dataset store; InputError unless they can be predicted."""
+    solved.refuse_spread(include_noise=True)
+    X = data.open_inputs(source)
+    check_columns(solved, X, data.column_names(X))
+    if not X.shape[0]:
+        raise InputError(f"{source} has no rows: there is nothing to predict")
+    return X
+
+
+# -- what is done ----------------------------------------------------------------------------
+
+
+def _check_done(
+    X: da.Array,
+    inputs: predictions.Inputs,
+    target: predictions.Target,
+    executor: Executor,
+    verify: bool,
+) -> int:
+    """Compare what was written since it was predicted; StoreError if rows have changed.
+
+    Returns how many of the first chunks deserve new marks: none where all marks are as they were.
+    A last chunk that has more rows now is not among them, it is predicted again.
+    """
+    step = int(X.chunksize[0])
+    count = -(-target.rows // step) if target.rows == inputs.rows else target.rows // step
+    done, same = target.done()[:count], _unchanged(inputs, target)[:count]
+    look = np.flatnonzero(done if verify else done & ~same)
+    if not len(look):
+        return 0
+    logger.info("comparing %d of %d chunks that are done", len(look), done.sum())
+    starts, tag = np.cumsum([0, *X.chunks[0]]), uuid.uuid4().hex[:8]
+    read = delayed(partial(_checksum_of, data.behind(X)), pure=False, traverse=False)
+    nodes = [
+        read(slice(int(starts[i]), int(starts[i + 1])), dask_key_name=f"predict-check-{tag}-{i}")
+        for i in look
+    ]
+    root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
+    wrong = look[np.not_equal(executor.compute(root, nodes, "check"), target.checksums()[look])]
+    if len(wrong):
+        raise _ChangedError(
+            f"predictions {target.url}: rows {starts[wrong[0]]} to {starts[wrong[0] + 1] - 1} of "
+            f"the input have changed since they were predicted ({len(wrong)} of {len(look)} "
+            "chunks compared): remove the predictions and predict again"
+        )
+    return 0 if same[done].all() else count
+
+
+def _unchanged(inputs: predictions.Inputs, target: predictions.Target) -> np.ndarray:
+    """Which of the chunks that both have were not written since they were predicted."""
+    then = target.marks()
+    now = inputs.marks[: len(then)]
+    return (now == then[: len(now)]) & (now != data.UNKNOWN_MARK)
+
+
+def _checksum_of(source: Any, rows: slice) -> int:
+    return _checksum(reading.read(source, rows))
+
+
+def _checksum(X: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(X).tobytes())
+
+
+# -- what is missing -------------------------------------------------------------------------
+
+
+def _write_missing(
+    solved: Solved,
+    X: da.Array,
+    inputs: predictions.Inputs,
+    target: predictions.Target,
+    executor: Executor,
+    claim: locks.Claim,
+) -> int:
+    todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
+    tag = uuid.uuid4().hex[:8]
+    # a task reads its own rows, so that raw rows never are the output of one
+    predict = delayed(partial(_predict_part, data.behind(X)), pure=False, traverse=False)
+    put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
+    nodes, node = [], solved_node(solved)
+    for i in todo:
+        rows = slice(int(starts[i]), int(starts[i + 1]))
+        count = 1 if solved.kept is None else -(-(rows.stop - rows.start) // PART_ROWS)
+        parts = [
+            predict(node, rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
+            for p in range(count)
+        ]
+        chunk = _Chunk(int(i), rows, int(inputs.marks[i]))
+        nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
+    if not nodes:
+        return 0
+    root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
+    return int(executor.compute(root, nodes, "predict"))
+
+
+class _Chunk(NamedTuple):
+    """A chunk to be written, and the mark that its input had before it was read."""
+
+    number: int
+    rows: slice
+    mark: int
+
+
+class _Part(NamedTuple):
+    """Moments of some rows of a chunk, and the checksum of the whole chunk."""
+
+    members: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    checksum: int
+
+
+def _predict_part(source: Any, node: Node, rows: slice, part: int, parts: int) -> _Part:
+    """One of so many parts of a chunk; a local method finds rows near one another in a part."""
+    solved = opened(node)
+    X = reading.read(source, rows)
+    with single_blas_thread():
+        order = solved.grouped(X)
+        members = np.array_split(np.arange(len(X)) if order is None else order, parts)[part]
+        found = solved.moments(X[members], "variance", include_noise=True)
+    assert found.variance is not None
+    return _Part(members, found.mean, found.variance, _checksum(X))
+
+
+def _write_parts(
+    target: predictions.Target, claim: locks.Claim, chunk: _Chunk, *parts: _Part
+) -> int:
+    count = chunk.rows.stop - chunk.rows.start
+    mean = np.empty((count, parts[0].mean.shape[1]))
+    variance = np.empty_like(mean)
+    for part in parts:
+        mean[part.members], variance[part.members] = part.mean, part.variance
+    if len({part.checksum for part in parts}) > 1:
+        raise StoreError(
+            f"predictions {target.url}: rows {chunk.rows.start} to {chunk.rows.stop - 1} of the "
+            "input changed while they were predicted: predict when nothing writes the input"
+        )
+    claim.check()
+    target.put(chunk.number, chunk.rows.start, mean, variance, parts[0].checksum, chunk.mark)
+    return count
+
+
+def _count(rows: list[int]) -> int:
+    return sum(rows)

@@ -1,0 +1,264 @@
+"""Work on a GPU, whose memory is small and which copies while it computes.
+
+On the CPU nothing of this applies: work is done as it is given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from daskgp.arrays import backend
+from daskgp.data.partition import Span
+from daskgp.errors import DeviceMemoryError
+from daskgp.models.values import Model, Shape, move
+
+logger = logging.getLogger("daskgp")
+
+SHARE = 0.7
+"""Share of a GPU's free memory that a task plans for."""
+READ_ROWS = 8_192
+"""Rows that are read at a time beside the work on others, at least."""
+LEAST_ROWS = 64
+"""Rows at a time below which less of them make no room: what is left does not grow with rows."""
+
+SIDE_BY_SIDE = 16
+"""Small pieces, such as blocks or experts, that a GPU factors at a time, at most."""
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+ANOTHER = "use a GPU with more free memory, or device='cpu'"
+FEWER = f"choose fewer inputs of the method, {ANOTHER}"
+
+_proven: dict[str, int] = {}
+"""Rows at a time, or pieces side by side, that a kind of work had to be cut to in this process."""
+_held: list[Callable[[], None]] = []
+"""What gives up device arrays that are held only because there is room."""
+
+
+def gives_up(drop: Callable[[], None]) -> Callable[[], None]:
+    """Have ``drop`` called where a GPU's memory runs out."""
+    _held.append(drop)
+    return drop
+
+
+def shrinking(
+    work: Callable[[int], T], rows: int, device: str, kind: str, remedy: str = FEWER
+) -> T:
+    """``work(rows)``, or with half as many rows at a time as often as the GPU's memory runs out.
+
+    Parameters
+    ----------
+    work : callable
+        Pure; given the rows that it may have on the device at a time.
+    rows : int
+        To begin with.
+    device : str
+        "cpu" or "gpu".
+    kind : str
+        Names the work; rows that one of a kind was cut to hold for the next in this process.
+    remedy : str
+        What to do where that does not help.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If LEAST_ROWS, too, are too many.
+    """
+    if device == "cpu":
+        return work(rows)
+
+    def named(rows: int) -> AbstractContextManager[None]:
+        where = f"{rows} rows at a time ({kind})"
+        return backend.device_memory_is_named(where, remedy, divided=True)
+
+    return _halving(work, rows, LEAST_ROWS, kind, "rows at a time", named)
+
+
+def together(
+    work: Callable[[int], T],
+    pieces: int,
+    device: str,
+    kind: str,
+    what: str,
+    remedy: str = ANOTHER,
+) -> T:
+    """``work(number)`` on so many pieces side by side, on half as many where memory runs out.
+
+    On the CPU, which one keeps busy, it is ``work(1)``.
+
+    Parameters
+    ----------
+    work : callable
+        Pure; given how many pieces, none of which can be cut, it may have on the device at a time.
+    pieces : int
+        How many there are; SIDE_BY_SIDE at a time are enough.
+    device, kind, remedy
+        As for ``shrinking``.
+    what : str
+        The largest piece, for people.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If one piece is too much.
+    """
+    if device == "cpu":
+        return work(1)
+
+    def named(_: int) -> AbstractContextManager[None]:
+        return backend.device_memory_is_named(what, remedy)
+
+    unit = f"side by side ({kind})"
+    return _halving(work, min(pieces, SIDE_BY_SIDE), 1, unit, unit, named)
+
+
+def whole(work: Callable[[], T], device: str, what: str, remedy: str = ANOTHER) -> T:
+    """``work()`` that cannot be cut; once more where room can be made on the GPU."""
+    if device == "cpu":
+        return work()
+
+    def named(_: int) -> AbstractContextManager[None]:
+        return backend.device_memory_is_named(what, remedy)
+
+    return _halving(lambda _: work(), 1, 1, what, "at a time", named)
+
+
+def _halving(
+    work: Callable[[int], T],
+    size: int,
+    least: int,
+    kind: str,
+    unit: str,
+    named: Callable[[int], AbstractContextManager[None]],
+) -> T:
+    """``work`` on half as much until it fits, at last once more in the room that is made."""
+    size, roomy = min(size, _proven.get(kind, size)), False
+    while True:
+        try:
+            with named(size):
+                return work(size)
+        except DeviceMemoryError as error:
+            halved = -(-size // 2)
+            if halved == size or halved < least:
+                if roomy:
+                    raise
+                halved = size
+            seen = error.seen
+        # out here, where nothing refers to the arrays of what failed
+        _make_room()
+        roomy = True
+        if _proven.get(kind, size) > halved:
+            _proven[kind] = halved
+            logger.warning("%s on %d %s: %d are tried", seen, size, unit, halved)
+        size = halved
+
+
+def few(pieces: Iterable[P], most: int) -> Iterator[list[P]]:
+    """The pieces in their order, ``most`` at a time."""
+    coming = iter(pieces)
+    while taken := list(itertools.islice(coming, most)):
+        yield taken
+
+
+def _make_room() -> None:
+    for drop in _held:
+        drop()
+    backend.free_device_memory()
+
+
+class Sizes(NamedTuple):
+    """What the memory of a task depends on beside its rows."""
+
+    features: int
+    targets: int
+    inputs: int
+    itemsize: int
+    kernel_tiles: int
+
+
+def task_bytes(model: Model, sizes: Sizes, rows: int) -> int:
+    """Bytes of a task of so many rows on a device, the rows themselves included twice."""
+    d, p = sizes.features, sizes.targets
+    tiles = sizes.kernel_tiles
+    shape = Shape(rows, d, p, rows, sizes.inputs, sizes.itemsize, tiles, rows, device=True)
+    return 2 * 8 * rows * (d + p) + int(model.footprint(shape).task)
+
+
+def rows_that_fit(model: Model, sizes: Sizes, rows: int, device: str) -> int:
+    """Rows at a time, ``rows`` at most, for which the GPU has free memory."""
+    memory = backend.device_memory() if device == "gpu" else None
+    if memory is None:
+        return rows
+    while rows > LEAST_ROWS and task_bytes(model, sizes, rows) > SHARE * memory.free:
+        rows = -(-rows // 2)
+    return rows
+
+
+def whole_chunks(span: Span, chunks: tuple[int, ...] | None) -> list[Span]:
+    """A span cut where its chunks end, into parts of READ_ROWS rows and more."""
+    if chunks is None:
+        return [span]
+    edges, found = np.cumsum(chunks), [span.start]
+    for edge in edges[(edges > span.start) & (edges < span.stop)].tolist():
+        if edge - found[-1] >= READ_ROWS and span.stop - edge >= READ_ROWS:
+            found.append(edge)
+    return [Span(a, b) for a, b in itertools.pairwise([*found, span.stop])]
+
+
+def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterator[Any]:
+    """``read(piece)`` of each piece, moved to the device.
+
+    For a GPU the next piece is read, by another thread, and copied while one is worked on; the
+    arrays that were given must then not be used any more when the next are asked for.
+
+    Parameters
+    ----------
+    read : callable
+        Gives arrays of the host, or a NamedTuple of them.
+    pieces : sequence
+    device : str
+        "cpu" or "gpu".
+    """
+    if device == "cpu" or len(pieces) < 2:
+        for piece in pieces:
+            yield move(read(piece), device)
+        return
+    copies = backend.Copies()
+
+    def begin(piece: P) -> tuple[type, backend.Copy]:
+        found = read(piece)
+        return type(found), copies.begin(_arrays(found))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="daskgp-ahead") as reader:
+        coming = [reader.submit(begin, pieces[0])]
+        try:
+            for following in [*pieces[1:], None]:
+                kind, current = coming.pop().result()
+                if following is not None:
+                    coming.append(reader.submit(begin, following))
+                try:
+                    yield _like(kind, current.ready())
+                finally:
+                    current.release()
+        finally:
+            for unused in coming:
+                if not unused.cancel() and unused.exception() is None:
+                    unused.result()[1].release()
+
+
+def _arrays(found: Any) -> list[np.ndarray]:
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def _like(kind: type, arrays: list[Any]) -> Any:
+    if not issubclass(kind, tuple):
+        return arrays[0]
+    return kind(*arrays) if hasattr(kind, "_fields") else tuple(arrays)

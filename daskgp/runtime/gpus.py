@@ -1,0 +1,128 @@
+"""GPU workers: which there are, what tasks ask for to run there, and a local cluster of them.
+
+A worker says with the resource ``GPU`` that it has one.  Which device a task computes on is found
+inside the task, for annotations of a graph do not outlive its optimisation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, LocalCluster
+from distributed.system import MEMORY_LIMIT
+
+from daskgp.arrays import backend
+from daskgp.errors import DeviceError, InputError
+from daskgp.runtime import recovery
+from daskgp.typing import Device
+
+if TYPE_CHECKING:
+    from daskgp.runtime.executor import Executor
+
+logger = logging.getLogger("daskgp")
+
+RESOURCE = "GPU"
+"""What ``dask worker --resources GPU=1`` declares."""
+DASK_CUDA = "dask_cuda"
+
+
+def claim(client: Client) -> dict[str, float]:
+    """What tasks must ask for to run on a GPU: nothing where every worker has one.
+
+    Raises
+    ------
+    DeviceError
+        If a worker that declares a GPU, or any worker where none does, has none.
+    """
+
+    def ask() -> tuple[list[str], dict[str, str]]:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        declared = [address for address, worker in workers.items() if declares(worker)]
+        return declared, dict(client.run(backend.why_no_gpu, workers=declared or None))
+
+    declared, reasons = recovery.until_done(client, ask, (OSError, *recovery.LOST))
+    lacking = {address: reason for address, reason in reasons.items() if reason}
+    if lacking:
+        first, reason = next(iter(lacking.items()))
+        names = f"{first} and {len(lacking) - 1} others" if len(lacking) > 1 else first
+        remedy = f"start the workers that have a GPU with --resources {RESOURCE}=1"
+        if declared:
+            remedy = f"mend that there, start them without --resources {RESOURCE}=1"
+        raise DeviceError(
+            f"device='gpu' cannot be had on {len(lacking)} of {len(reasons)} workers, {names}: "
+            f"{reason}; {remedy}, or ask for device='auto' or 'cpu'"
+        )
+    return {RESOURCE: 1} if declared else {}
+
+
+def declares(worker: Mapping[str, Any]) -> bool:
+    """Whether a worker, as the scheduler describes it, has the resource."""
+    return float((worker.get("resources") or {}).get(RESOURCE, 0)) >= 1
+
+
+def chosen(executor: Executor, device: Device) -> str:
+    """Where tasks would compute, for people; without workers nothing is computed to find out."""
+    if device == "cpu":
+        return "cpu"
+    if executor.client is None:
+        _, reason = backend.count_gpus()
+        reasons, where = [reason], ""
+    else:
+        reasons = list(executor.everywhere(backend.why_no_gpu).values())
+        where = f" on {reasons.count('')} of {len(reasons)} workers"
+    if "" in reasons:
+        return f"gpu{where}"
+    return f"{'none' if device == 'gpu' else 'cpu'}: {reasons[0]}"
+
+
+def to_start(device: Device, n_workers: int | None) -> int:
+    """Workers of a local cluster that have a GPU each; 0 for a cluster of cores.
+
+    Nothing is computed here: this process needs no memory of the GPUs.
+    """
+    if device == "cpu":
+        return 0
+    count, reason = backend.count_gpus()
+    if device == "gpu" and not count:
+        raise DeviceError(f"device='gpu' cannot be had: {reason}; {backend.NO_GPU}")
+    if device == "auto" and (not count or (n_workers or 0) > count):
+        return 0
+    if (n_workers or 0) > count:
+        raise InputError(
+            f"{n_workers} workers for {count} GPUs: choose {count} at most, one each, or "
+            "device='cpu'"
+        )
+    if count > 1 and n_workers != 1 and importlib.util.find_spec(DASK_CUDA) is None:
+        remedy = "pip install 'daskgp[gpu]' for a worker each, or choose one worker for the first"
+        if device == "gpu":
+            raise DeviceError(f"{count} GPUs need dask-cuda, which is not installed: {remedy}")
+        logger.warning("only the first of %d GPUs is used: %s", count, remedy)
+        return 1
+    return n_workers or count
+
+
+def start(count: int, memory_limit: int | None, **options: Any) -> LocalCluster:
+    """A local cluster of ``count`` workers with a GPU and a thread each."""
+    limit = int(MEMORY_LIMIT // count) if memory_limit is None else memory_limit
+    given = {
+        "n_workers": count,
+        "threads_per_worker": 1,
+        "memory_limit": limit,
+        "resources": {RESOURCE: 1},
+        **options,
+    }
+    if count == 1:  # its worker takes the first GPU that it sees
+        return LocalCluster(**given)
+    try:
+        dask_cuda = importlib.import_module("dask_cuda")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise DeviceError(
+            f"{count} GPUs need dask-cuda, which cannot be imported ({error}): "
+            "pip install 'daskgp[gpu]', or choose one worker for the first"
+        ) from error
+    cluster: LocalCluster = dask_cuda.LocalCUDACluster(**given)
+    return cluster

@@ -1,0 +1,106 @@
+"""What lets a cluster work for months: Dask's records of finished work are kept short.
+
+They say what a cluster did lately, to people who look for errors in Dask.  Some are filled only
+after thousands of rounds, one is never shortened; a task needs none of them.
+
+``--preload daskgp.runtime.preload`` of a scheduler does without the last, too.  Schedulers and
+workers that preload it forget the names of finished tasks, of which Dask keeps 100,000.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import dask
+from dask.utils import key_split
+from distributed import Scheduler, Worker, WorkerPlugin
+from distributed.config import defaults
+from distributed.spans import SpansSchedulerExtension
+from tornado.ioloop import PeriodicCallback
+
+RECORDS = {
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.admin.log-length": 100,
+    "distributed.diagnostics.computations.max-history": 10,
+    "distributed.worker.profile.enabled": False,
+}
+"""Messages, transitions and log lines that each process keeps, graphs that the scheduler does, and
+whether workers note every second where their tasks spent it: 50 KiB or more, for 1,000 seconds."""
+
+
+def short_records() -> AbstractContextManager[Any]:
+    """Schedulers, workers and clients that start inside keep few records.
+
+    What the user has set stays.
+    """
+    found: AbstractContextManager[Any] = dask.config.set(
+        {
+            name: value
+            for name, value in RECORDS.items()
+            if dask.config.get(name) == dask.config.get(name, config=defaults)
+        }
+    )
+    return found
+
+
+def environment() -> dict[str, str]:
+    """The same as variables for processes to be started."""
+    return {
+        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
+        for name, value in RECORDS.items()
+    }
+
+
+class _NoSpans(SpansSchedulerExtension):
+    """No record of the graphs of a cluster's whole life, with the groups of their tasks.
+
+    Workers label their sums of seconds by these records, so those stay few as well.
+    """
+
+    def observe_tasks(self, *_: Any, **__: Any) -> dict[Any, dict[Any, Any]]:
+        """Nothing is noted."""
+        return {}
+
+    def heartbeat(self, *_: Any) -> None:
+        """What workers say of their tasks is summed by the scheduler itself."""
+
+
+FORGET = "daskgp-forget-names"
+FORGET_EVERY = 60.0
+"""Seconds after which the names of tasks are forgotten."""
+
+
+def _forget_often(server: Scheduler | Worker) -> None:
+    """Empty, now and then, the cache of the names that keys of tasks begin with."""
+    if FORGET in server.periodic_callbacks:  # preloaded, and asked by the plugin again
+        return
+    often = PeriodicCallback(key_split.cache_clear, 1e3 * FORGET_EVERY)
+    server.periodic_callbacks[FORGET] = often  # which the server stops when it closes
+    server.loop.add_callback(_start, often)
+
+
+def _start(callback: PeriodicCallback) -> None:
+    """Start a clock that the server has not started itself."""
+    if not callback.is_running():
+        callback.start()
+
+
+class ForgetNames(WorkerPlugin):
+    """Workers of a local cluster forget the names of finished tasks."""
+
+    name = FORGET
+
+    def setup(self, worker: Worker) -> None:
+        """Begin."""
+        _forget_often(worker)
+
+
+def dask_setup(server: Scheduler | Worker) -> None:
+    """Forget names of tasks; a scheduler keeps no record of graphs.
+
+    Dask looks for a function of this name in a module that is preloaded.
+    """
+    _forget_often(server)
+    if isinstance(server, Scheduler):
+        server.extensions["spans"] = _NoSpans(server)

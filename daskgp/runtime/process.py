@@ -1,0 +1,102 @@
+"""How one process computes: the threads of its BLAS, and the freed memory that it keeps."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import dask
+from threadpoolctl import ThreadpoolController
+
+from daskgp.runtime.held import Held
+
+SPAWN = "distributed.nanny.pre-spawn-environ"
+DASKS_TRIM = 65_536
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
+"""Freed memory that a worker keeps for its next block, and the size from which it does not.
+
+To have pages again can cost a task as much as its products; Dask's default gives all back.
+"""
+ARENAS = {"MALLOC_ARENA_MAX": 2}
+"""Of a worker, whose one thread computes: what many threads free apart fills up with gaps."""
+
+
+def memory_is_kept() -> AbstractContextManager[Any]:
+    """Workers that start inside keep some freed memory, unless the user says otherwise."""
+    environment = dask.config.get(SPAWN, {})
+    if environment.get("MALLOC_TRIM_THRESHOLD_") != DASKS_TRIM:
+        return nullcontext()
+    found: AbstractContextManager[Any] = dask.config.set(
+        {SPAWN: {**environment, **MALLOC, **ARENAS}}
+    )
+    return found
+
+
+TRIM, MMAP, GIVEN_BACK = -1, -3, 64 << 20
+"""Options of glibc's mallopt, and the freed memory kept where nobody asks for more."""
+
+
+def _keep_freed() -> Callable[[], None]:
+    """What MALLOC says, for this process; C libraries without it have their own ways."""
+    if os.name != "posix" or any(name in os.environ for name in MALLOC):
+        return lambda: None
+    libc: Any = ctypes.CDLL(None)
+    if not (hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim")):
+        return lambda: None
+    libc.mallopt(TRIM, MALLOC["MALLOC_TRIM_THRESHOLD_"])
+    libc.mallopt(MMAP, MALLOC["MALLOC_MMAP_THRESHOLD_"])
+
+    def give_back() -> None:
+        libc.mallopt(TRIM, GIVEN_BACK)
+        libc.malloc_trim(0)
+
+    return give_back
+
+
+freed_memory_is_kept = Held(_keep_freed)
+"""Enter while this process itself computes with large arrays that come and go."""
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@functools.cache
+def _setter(process: int) -> ThreadPoolExecutor:
+    """The one thread of a process that sets limits: OpenBLAS heeds the first that does so."""
+    return ThreadPoolExecutor(1, thread_name_prefix="daskgp-blas")
+
+
+def _limit_blas() -> Callable[[], None]:
+    setter = _setter(os.getpid())
+    limiter: Any = setter.submit(_enter_limit).result()
+    return lambda: setter.submit(limiter.__exit__, None, None, None).result()
+
+
+def _enter_limit() -> Any:
+    limiter: Any = _controller().limit(limits=1, user_api="blas")
+    limiter.__enter__()  # without which the limit would stay this thread's for ever
+    return limiter
+
+
+_blas_limit = Held(_limit_blas)
+
+
+SMALL = 1_536
+"""Order of a matrix below which more BLAS threads cost as much as they bring."""
+
+
+def solve_threads(order: int) -> AbstractContextManager[None]:
+    """BLAS threads for a small solve in the client: all of them from order SMALL on."""
+    return single_blas_thread() if order < SMALL else nullcontext()
+
+
+def single_blas_thread() -> Held:
+    """Hold BLAS to one thread: Dask already runs a task a core."""
+    return _blas_limit

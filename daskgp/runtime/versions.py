@@ -1,0 +1,54 @@
+"""Whether a cluster runs what this process runs: other versions fail late and in odd words."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from distributed import Client
+
+from daskgp.errors import InputError
+from daskgp.runtime import recovery
+
+PARTS = {"daskgp": 3, "dask": 3, "distributed": 3, "python": 2, "zarr": 2, "numpy": 1}
+"""Leading parts of a version that must be the same, for what passes between processes."""
+
+_checked: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def check(client: Client) -> None:
+    """Raise InputError unless scheduler and workers have this process's versions.
+
+    Asked once a client, as soon as it has a worker.
+    """
+    if client in _checked:
+        return
+
+    def ask() -> dict[str, Any]:
+        found: Any = client.get_versions(packages=list(PARTS))
+        return dict(found)
+
+    found = recovery.until_done(client, ask, (OSError, *recovery.LOST))
+    mine = found["client"]["packages"]
+    others = {"the scheduler": found["scheduler"]}
+    others |= {f"worker {address}": said for address, said in found["workers"].items()}
+    for who, said in others.items():
+        refuse_other(who, (said or {}).get("packages", {}), mine)
+    if found["workers"]:
+        _checked.add(client)
+
+
+def refuse_other(who: str, theirs: dict[str, str | None], mine: dict[str, str | None]) -> None:
+    """Raise InputError for a process whose versions of what matters are others."""
+    for name, parts in PARTS.items():
+        other, own = theirs.get(name), mine.get(name)
+        if _leading(other, parts) != _leading(own, parts):
+            seen = f"has no {name}" if other is None else f"has {name} {other}"
+            raise InputError(
+                f"{who} {seen}, this process {own}: install {name}=={own} there, or run with the "
+                "versions of the cluster"
+            )
+
+
+def _leading(version: str | None, parts: int) -> tuple[str, ...]:
+    return tuple((version or "").split(".")[:parts])

@@ -1,0 +1,238 @@
+"""What a round of each method of federated training does, with the experts and with the state.
+
+Letters as in ``federated``; z is the global vector, theta_i that of expert i and psi_i its dual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from daskgp.train.optimizers import Evaluate, Moments, adam_step, refuse_nan
+
+if TYPE_CHECKING:
+    from daskgp.train.federated import Experts, Federated
+
+
+def evaluate_once(evaluate: Evaluate, vector: np.ndarray) -> tuple[float, np.ndarray]:
+    """Value and gradient (k,) of an expert; NumericalError where they are not finite."""
+    value, gradient = evaluate(vector)
+    refuse_nan(value, gradient)
+    return float(value), gradient
+
+
+def evaluate_all(experts: Experts, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (M,) and gradients (M, k) of all experts; NumericalError where one is not finite."""
+    found = experts.evaluate(vector)
+    for value, gradient in found:
+        refuse_nan(value, gradient)
+    return _columns(found)
+
+
+class Task(NamedTuple):
+    """What an expert is sent: where it begins, z, its dual, all (k,), and Adam's moments."""
+
+    vector: np.ndarray
+    centre: np.ndarray
+    dual: np.ndarray
+    moments: Moments
+
+
+class Learned(NamedTuple):
+    """What it sends back: where it came, and value and gradient (k,) where it began."""
+
+    vector: np.ndarray
+    moments: Moments
+    value: float
+    gradient: np.ndarray
+
+
+def learn(
+    evaluate: Evaluate,
+    task: Task,
+    *,
+    steps: int,
+    rate: float,
+    scale: float,
+    weight: float,
+    bounds: np.ndarray,
+) -> Learned:
+    """Steps of Adam on f + psi' (theta - z) + weight / 2 |theta - z|^2.
+
+    f is minus the expert's log-likelihood times ``scale``.
+    """
+    theta, moments = task.vector, task.moments
+    value, gradient = evaluate_once(evaluate, theta)
+    began = value, gradient
+    for step in range(steps):
+        if step > 0:
+            _, gradient = evaluate_once(evaluate, theta)
+        slope = -scale * gradient + task.dual + weight * (theta - task.centre)
+        move, moments = adam_step(slope, moments)
+        theta = np.clip(theta - rate * move, *bounds.T)
+    return Learned(theta, moments, *began)
+
+
+class Notes(NamedTuple):
+    """What the history and the test of convergence need of a round; all finite."""
+
+    objective: float
+    gradient_norm: float
+    primal: float = 0.0
+    dual: float = 0.0
+
+
+class State(NamedTuple):
+    """All that a round needs of those before it; empty (0, k) what its method has no use for."""
+
+    vector: np.ndarray  # z (k,)
+    thetas: np.ndarray  # (M, k)
+    duals: np.ndarray  # (M, k)
+    first: np.ndarray  # Adam's moments (M, k)
+    second: np.ndarray  # (M, k)
+    steps: np.ndarray  # Adam's (M,)
+    values: np.ndarray  # latest log-likelihood of each expert (M,), 0 before there is one
+    seen: np.ndarray  # 1 where there is one (M,)
+
+    def moments(self, i: int) -> Moments:
+        """Adam's, of expert i."""
+        return Moments(self.first[i], self.second[i], int(self.steps[i]))
+
+
+@dataclass(frozen=True)
+class Updates:
+    """The experts, and a round of each method with them.
+
+    Parameters
+    ----------
+    experts : Experts
+    bounds : ndarray (k, 2)
+    settings : Federated
+    """
+
+    experts: Experts
+    bounds: np.ndarray
+    settings: Federated
+
+    def begin(self, start: np.ndarray) -> State:
+        """The state before the first round, from a vector (k,)."""
+        M, k = len(self._all), len(start)
+        learning, own = self.settings.method != "pxadmm", not self.settings.averages
+        thetas = np.tile(start, (M if own else 0, 1))
+        moments, steps = np.zeros((M if learning else 0, k)), np.zeros(M if learning else 0)
+        none = np.zeros(M)
+        return State(start, thetas, np.zeros_like(thetas), moments, moments, steps, none, none)
+
+    def round(self, state: State, number: int) -> tuple[Notes, State]:
+        """Round ``number``, from 0: a message to each expert that takes part and one back."""
+        if self.settings.method == "admm":
+            return self._consensus(state)
+        if self.settings.method == "pxadmm":
+            return self._proximal(state)
+        return self._average(state, number)
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of all experts in a round."""
+        s = self.settings
+        each = 1 if s.method == "pxadmm" else s.local_steps
+        return each * (self._sample if s.averages else len(self._all))
+
+    def _average(self, state: State, number: int) -> tuple[Notes, State]:
+        """FedAvg and FedProx: local steps from z, then the average by counts."""
+        which, z = self._draw(number), state.vector
+        tasks = [Task(z, z, np.zeros_like(z), state.moments(i)) for i in which]
+        prox = self.settings.mu if self.settings.method == "fedprox" else 0.0
+        vectors, notes, after = self._learn(state, which, tasks, prox)
+        z = np.average(vectors, axis=0, weights=self.experts.counts[which])
+        return notes, after._replace(vector=self._clip(z))
+
+    def _consensus(self, state: State) -> tuple[Notes, State]:
+        """ADMM with inexact local minimisations (Boyd et al. 2011, eqs. 7.3 to 7.5)."""
+        rho, before = self.settings.rho, state.vector
+        still = state._replace(first=np.zeros_like(state.first))  # see Federated.local_steps
+        tasks = [Task(state.thetas[i], before, state.duals[i], still.moments(i)) for i in self._all]
+        thetas, notes, after = self._learn(state, self._all, tasks, rho)
+        z = self._clip(np.mean(thetas + state.duals / rho, axis=0))
+        after = after._replace(vector=z, thetas=thetas, duals=state.duals + rho * (thetas - z))
+        return self._residuals(notes, thetas - z, z - before), after
+
+    def _proximal(self, state: State) -> tuple[Notes, State]:
+        """ADMM with linearised losses, minimised in closed form (Xie et al. 2019).
+
+        z is taken at the end of a round instead of at the start of the next.
+        """
+        s, before = self.settings, state.vector
+        values, gradients = evaluate_all(self.experts, before)
+        notes, after = self._seen(state, self._all, values, gradients)
+        slopes = state.duals - self._scale * gradients
+        thetas = self._clip(before - slopes / (s.rho + s.lipschitz))
+        duals = state.duals + s.rho * (thetas - before)
+        z = self._clip(np.mean(thetas + duals / s.rho, axis=0))
+        after = after._replace(vector=z, thetas=thetas, duals=duals)
+        return self._residuals(notes, thetas - before, z - before), after
+
+    def _learn(
+        self, state: State, which: list[int], tasks: list[Task], weight: float
+    ) -> tuple[np.ndarray, Notes, State]:
+        """Local steps of some experts: their vectors, and the state with moments and values."""
+        s = self.settings
+        work = partial(
+            learn,
+            steps=s.local_steps,
+            rate=s.learning_rate,
+            scale=self._scale,
+            weight=weight,
+            bounds=self.bounds,
+        )
+        found: list[Learned] = self.experts.map(work, which, tasks)
+        notes, state = self._seen(state, which, *_columns([(f.value, f.gradient) for f in found]))
+        first, second, steps = state.first.copy(), state.second.copy(), state.steps.copy()
+        for i, f in zip(which, found, strict=True):
+            first[i], second[i], steps[i] = f.moments
+        vectors = np.array([f.vector for f in found])
+        return vectors, notes, state._replace(first=first, second=second, steps=steps)
+
+    def _seen(
+        self, state: State, which: list[int], values: np.ndarray, gradients: np.ndarray
+    ) -> tuple[Notes, State]:
+        """Objective and gradient from values (s,) and gradients (s, k) of s experts."""
+        latest, seen, counts = state.values.copy(), state.seen.copy(), self.experts.counts
+        latest[which], seen[which] = values, 1
+        objective = latest.sum() * (counts.sum() / counts[seen > 0].sum())
+        slope = np.abs(gradients.sum(axis=0)).max() * (counts.sum() / counts[which].sum())
+        return Notes(float(objective), float(slope)), state._replace(values=latest, seen=seen)
+
+    def _residuals(self, notes: Notes, apart: np.ndarray, moved: np.ndarray) -> Notes:
+        """With primal and dual residual (Boyd et al. 2011, section 7.1), each over sqrt(M)."""
+        primal = np.sqrt(np.mean(np.sum(apart**2, axis=1)))
+        dual = self.settings.rho * np.linalg.norm(moved)
+        return notes._replace(primal=float(primal), dual=float(dual))
+
+    def _draw(self, number: int) -> list[int]:
+        """The experts of a round, in order."""
+        random = np.random.default_rng([self.settings.seed, number])
+        return sorted(random.choice(len(self._all), self._sample, replace=False).tolist())
+
+    @property
+    def _sample(self) -> int:
+        return max(1, round(self.settings.sampling_rate * len(self._all)))
+
+    @property
+    def _all(self) -> list[int]:
+        return list(range(len(self.experts.counts)))
+
+    @property
+    def _scale(self) -> float:
+        return float(len(self._all) / self.experts.counts.sum())
+
+    def _clip(self, vectors: np.ndarray) -> np.ndarray:
+        return np.clip(vectors, *self.bounds.T)
+
+
+def _columns(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    values, gradients = zip(*found, strict=True)
+    return np.array(values), np.array(gradients)

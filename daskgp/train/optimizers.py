@@ -1,0 +1,411 @@
+"""A trust region, L-BFGS and Adam over rounds of one objective, and what all loops share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, get_args
+
+import numpy as np
+from rich.progress import TextColumn
+from scipy.optimize import minimize
+
+from daskgp.checks import shown
+from daskgp.errors import NumericalError, SettingError, StoreError
+from daskgp.runtime.progress import ShowProgress, progress_bar, wants_progress
+from daskgp.train import newton
+from daskgp.typing import OptimizerName
+
+logger = logging.getLogger("daskgp")
+
+Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Describe = Callable[[np.ndarray], dict[str, Any]]
+FEW = 64
+"""Most hyper-parameters that the trust region trains."""
+LAST = 5
+"""Iterations of L-BFGS whose gain decides."""
+OTHER_RUN = "the checkpoint belongs to other data or settings: remove it and fit again"
+
+
+class Evaluation(NamedTuple):
+    """One evaluation: parameters, value to maximise and gradient."""
+
+    vector: np.ndarray
+    value: float
+    gradient: np.ndarray
+
+
+class Tape(Protocol):
+    """Rows that are kept, so that a stopped run goes on as if it had not stopped.
+
+    ``maximise`` keeps a row an evaluation, ``train_experts`` a row a round.
+    """
+
+    def read(self) -> np.ndarray:
+        """Rows (count, width) kept so far, in order; of any width where there are none."""
+
+    def append(self, index: int, row: np.ndarray) -> None:
+        """Keep row number ``index``."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of a training loop.
+
+    ``tol`` is in nats per hyper-parameter, of which a vector has ``hyperparameters`` (all its
+    entries where None; inducing inputs and the like are none).  The trust region stops where it
+    predicts a smaller gain, L-BFGS where LAST iterations have brought less, and Adam where
+    ``patience`` steps have brought less than those before.  "auto" is the trust region for
+    vectors of hyper-parameters alone, FEW at most, and L-BFGS for others.
+
+    Adam's learning rate falls linearly to ``decay`` times what it was.  The objective of ``noisy``
+    runs is an estimate, so the last point is taken instead of the best.  ``corrections`` are the
+    pairs of past steps that L-BFGS remembers.  The trust region measures steps in
+    ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
+    ``remedy`` is what to do about a run that ended for want of iterations.
+    ``sampled`` is an estimate of the objective, from fewer rows, that curvature is taken from.
+    Without ``verify`` curvature at the end need not be from differences.  A ``quiet`` run leaves
+    it to the caller to say that it ended early.
+    """
+
+    optimizer: OptimizerName = "auto"
+    max_iter: int = 100
+    tol: float = 0.1
+    learning_rate: float = 0.05
+    progress: ShowProgress = "auto"
+    patience: int = 10
+    decay: float = 1.0
+    noisy: bool = False
+    corrections: int = 10
+    hyperparameters: int | None = None
+    coordinates: np.ndarray | None = None
+    curvature: newton.Curvature | None = None
+    precision: str = "float64"
+    verify: bool = True
+    sampled: Evaluate | None = None
+    remedy: str = "raise max_iter"
+    quiet: bool = False
+
+    def nats(self, bounds: np.ndarray) -> float:
+        """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
+        return self.tol * int(newton.varies(bounds)[: self.hyperparameters].sum())
+
+    def chosen(self, size: int) -> str:
+        """The optimizer for a vector of ``size`` entries; SettingError for none."""
+        if self.optimizer not in get_args(OptimizerName):
+            known = ", ".join(map(repr, get_args(OptimizerName)))
+            raise SettingError(f"unknown optimizer {shown(self.optimizer)}: choose {known} or None")
+        if self.optimizer == "auto":
+            few = size <= FEW and size == (self.hyperparameters or size)
+            return "trust-region" if few else "l-bfgs"
+        return self.optimizer
+
+
+class Trained(NamedTuple):
+    """Where training ended: parameters (k,), an entry an iteration, and the curvature if known.
+
+    ``early`` says why it ended before it had converged, if it did.
+    """
+
+    vector: np.ndarray
+    history: list[dict[str, Any]]
+    curvature: newton.Curvature | None = None
+    early: str = ""
+
+
+@dataclass
+class _Evaluator:
+    """Evaluates, counts, and plays kept evaluations back before it computes new ones."""
+
+    evaluate: Evaluate
+    tape: Tape | None
+    scale: float
+    kept: list[Evaluation] = field(default_factory=list)
+    last: Evaluation | None = None
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        for row in self.tape.read() if self.tape else ():
+            k = len(row) // 2
+            self.kept.append(Evaluation(row[:k], float(row[k]), row[k + 1 :]))
+        if self.kept:
+            logger.info("continuing after %d kept evaluations", len(self.kept))
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Loss per value of y and its gradient."""
+        found = self.last = self.found(vector, self.evaluate)
+        return -found.value / self.scale, -found.gradient / self.scale
+
+    def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
+        """The next evaluation, kept or made."""
+        if self.count < len(self.kept):
+            found = self.kept[self.count]
+            if not np.array_equal(found.vector, vector):
+                raise StoreError(OTHER_RUN)
+        else:
+            found = Evaluation(vector.copy(), *evaluate(vector))
+            refuse_nan(found.value, found.gradient)
+            if self.tape:
+                row = np.concatenate([found.vector, [found.value], found.gradient])
+                self.tape.append(self.count, row)
+        self.count += 1
+        return found
+
+
+def refuse_nan(value: float, gradient: np.ndarray) -> None:
+    """Raise NumericalError unless a value and its gradient (k,) are finite."""
+    if not (np.isfinite(value) and np.isfinite(gradient).all()):
+        raise NumericalError(
+            "the objective or its gradient is not finite: standardize the data, raise "
+            "noise_variance or start from other hyper-parameters"
+        )
+
+
+@dataclass
+class Diary:
+    """The history of a run, an entry an iteration."""
+
+    describe: Describe
+    show: Callable[[str], None]
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+
+    def note(
+        self,
+        vector: np.ndarray,
+        *,
+        evaluations: int,
+        objective: float,
+        gradient_norm: float,
+        **more: float,
+    ) -> None:
+        """Add what is known of an iteration: the objective and its gradient at a vector (k,)."""
+        entry = {
+            "iteration": len(self.entries) + 1,
+            "evaluations": evaluations,
+            "objective": objective,
+            "gradient_norm": gradient_norm,
+            "seconds": self.elapsed(),
+            **more,
+            **self.describe(vector),
+        }
+        self.entries.append(entry)
+        logger.debug("iteration %(iteration)d: objective %(objective).6g", entry)
+        self.show(f"objective {objective:.6g}")
+
+    def elapsed(self) -> float:
+        """Seconds since the diary was begun."""
+        return time.perf_counter() - self.began
+
+
+@contextmanager
+def keep_diary(describe: Describe, max_iter: int, progress: ShowProgress) -> Iterator[Diary]:
+    """A diary that moves a progress bar while the run lasts."""
+    shown = wants_progress(progress)
+    with progress_bar(TextColumn("{task.fields[note]}"), disable=not shown) as bar:
+        task = bar.add_task("train", total=max_iter, note="")
+        yield Diary(describe, lambda note: bar.update(task, advance=1, note=note))
+
+
+def maximise(
+    evaluate: Evaluate,
+    start: np.ndarray,
+    bounds: np.ndarray,
+    scale: float,
+    training: Training,
+    describe: Describe,
+    tape: Tape | None = None,
+) -> Trained:
+    """Maximise an objective under bounds.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Value and gradient (k,) at a vector (k,).
+    start : ndarray (k,)
+    bounds : ndarray (k, 2)
+        Infinite where there is none.
+    scale : float
+        Number of values of y, by which L-BFGS and Adam divide the objective.
+    training : Training
+        Settings.
+    describe : callable
+        Named hyper-parameters of a vector, for the history.
+    tape : Tape, optional
+        Keeps evaluations and plays them back.
+
+    Returns
+    -------
+    Trained
+        The best point seen, and one entry an iteration: iteration, evaluations, objective,
+        gradient_norm, seconds, of the trust region predicted_gain in nats, and the
+        hyper-parameters by name.
+    """
+    run = {"trust-region": _trust_region, "l-bfgs": _lbfgs, "adam": _adam}
+    chosen = run[training.chosen(len(start))]
+    evaluator = _Evaluator(evaluate, tape, scale)
+    with keep_diary(describe, training.max_iter, training.progress) as diary:
+
+        def note(vector: np.ndarray, loss: float, gradient: np.ndarray, **more: float) -> None:
+            diary.note(
+                vector,
+                evaluations=evaluator.count,
+                objective=-loss * scale,
+                gradient_norm=float(np.abs(gradient).max() * scale),
+                **more,
+            )
+
+        best = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
+    if best.early and not training.quiet:
+        logger.warning("%s", best.early)
+    return Trained(best.vector, diary.entries, best.curvature, best.early)
+
+
+Note = Callable[..., None]
+
+
+class Best(NamedTuple):
+    """The best point seen (k,), the curvature there if known, and why the run ended early."""
+
+    vector: np.ndarray
+    curvature: newton.Curvature | None = None
+    early: str = ""
+
+
+def _trust_region(
+    loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
+) -> Best:
+    scale, k = loss.scale, len(start)
+
+    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss(vector)
+        return -value * scale, -gradient * scale
+
+    def noted(vector: np.ndarray, value: float, gradient: np.ndarray, gain: float) -> None:
+        note(vector, -value / scale, gradient / scale, predicted_gain=gain)
+
+    coordinates = np.eye(k) if training.coordinates is None else training.coordinates
+    estimate = training.sampled
+
+    def sampled(vector: np.ndarray) -> np.ndarray:
+        assert estimate is not None
+        return loss.found(vector, estimate).gradient
+
+    search = newton.Search(
+        evaluate,
+        bounds,
+        coordinates,
+        training.tol,
+        training.precision,
+        training.verify,
+        sampled if estimate else None,
+    )
+    found = search.run(start, training.curvature, training.max_iter, noted)
+    early, left = "", f", with about {found.gain:.2g} nats left to gain"
+    if found.gain >= training.nats(bounds):
+        early = _cut_off(training, left) if found.cut else LOST.format(left)
+    return Best(found.vector, found.curvature, early)
+
+
+LOST = (
+    "training ended where no better point is found{}, as where rounding hides it: raise "
+    "noise_variance, choose dtype='float64' or start from other hyper-parameters"
+)
+
+
+def _cut_off(training: Training, left: str = "") -> str:
+    return f"training ended before it had converged{left}: {training.remedy}"
+
+
+def _lbfgs(
+    loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
+) -> Best:
+    seen, least = [], training.nats(bounds) / loss.scale
+
+    def callback(intermediate_result: Any) -> None:
+        found = loss.last
+        assert found is not None
+        note(intermediate_result.x, intermediate_result.fun, found.gradient / loss.scale)
+        seen.append(intermediate_result.fun)
+        if len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least:
+            raise StopIteration
+
+    result: Any = minimize(
+        loss,  # type: ignore[call-overload]  # its stubs know no fun that returns its gradient
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        callback=callback,
+        options={
+            "maxiter": training.max_iter,
+            "ftol": 1e-15,
+            "gtol": 1e-12,
+            "maxcor": training.corrections,
+        },
+    )
+    arrived = len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least
+    early = ""
+    if result.status == 2 and not arrived:
+        early = (
+            f"training stopped early after {result.nit} iterations: no better point was found "
+            "along its last direction, as where rounding hides what is left to gain "
+            f"({str(result.message).strip(' :')})"
+        )
+    elif result.nit >= training.max_iter and not arrived:
+        early = _cut_off(training)
+    return Best(np.asarray(result.x), early=early)
+
+
+class Moments(NamedTuple):
+    """What Adam remembers of past gradients: their two moments (k,) and their number.
+
+    Moments of another shape will do, and then a number for each row.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    steps: int | np.ndarray
+
+
+def adam_step(gradient: np.ndarray, moments: Moments) -> tuple[np.ndarray, Moments]:
+    """Adam's step (k,) at a learning rate of 1, and the moments after it (Kingma & Ba 2015)."""
+    t = moments.steps + 1
+    first = moments.first + 0.1 * (gradient - moments.first)
+    second = moments.second + 0.001 * (gradient**2 - moments.second)
+    step = first / (1 - 0.9**t) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+    return step, Moments(first, second, t)
+
+
+def _adam(
+    loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
+) -> Best:
+    """Adam (Kingma & Ba 2015) with full gradients, projected onto the bounds."""
+    x, best, lowest = start.copy(), start.copy(), np.inf
+    moments, seen = Moments(np.zeros_like(x), np.zeros_like(x), 0), []
+    for i in range(training.max_iter):
+        value, gradient = loss(x)
+        note(x, value, gradient)
+        seen.append(value)
+        if value < lowest or training.noisy:
+            best, lowest = x.copy(), value
+        if _arrived(training, seen, training.nats(bounds) / loss.scale):
+            break
+        step, moments = adam_step(gradient, moments)
+        rate = training.learning_rate * (1 - (1 - training.decay) * i / training.max_iter)
+        x = np.clip(x - rate * step, *bounds.T)
+    else:
+        return Best(best, early=_cut_off(training))
+    return Best(best)
+
+
+def _arrived(training: Training, seen: list[float], least: float) -> bool:
+    """Whether Adam may stop, given the losses so far."""
+    few = training.patience
+    if len(seen) < 2 * few:
+        return False
+    summary = np.mean if training.noisy else np.min
+    return bool(summary(seen[-2 * few : -few]) - summary(seen[-few:]) < least)
