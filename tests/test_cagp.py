@@ -22,7 +22,6 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import CaGP, ExactGP, kernels, testing, train
-from daskgp import data as io
 from daskgp.data import reading
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.estimators import cagp
@@ -983,7 +982,7 @@ def test_the_command_fits_predicts_scores_and_describes(
 def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     chosen = (*options(), "--scheduler", scheduler)
-    evaluate, left, remove = ActionRounds.value_and_gradient, [0, 1], io.remove
+    evaluate, left, remove = ActionRounds.value_and_gradient, [0, 1], daskgp.data.remove
 
     def fail(self, *arguments):
         if not left:
@@ -998,7 +997,7 @@ def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatc
 
     monkeypatch.setattr(ActionRounds, "value_and_gradient", fail)
     if how == "killed":
-        monkeypatch.setattr(io, "remove", unable)
+        monkeypatch.setattr(daskgp.data, "remove", unable)
     assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
     monkeypatch.undo()
     assert (stopped / "rows-ordered").exists() is (how == "killed")
