@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from daskgp.cli import main
 from daskgp.data import dataset_writer
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 # Bits are compared between processes, and those of a BLAS product depend on its threads.
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}

@@ -42,7 +42,7 @@ import daskgp
 from daskgp.data.stores import locks, objects
 from daskgp.errors import FullDiskError, InputError, RunError, SettingError, StoreError
 from daskgp.runtime import executor
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 STEP = 100
 

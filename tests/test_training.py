@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 import daskgp
 from daskgp import kernels, train
 from daskgp.data import partition, rows_of
+from daskgp.data.blocks import sampling
 from daskgp.errors import SettingError
 from daskgp.fit import hyperparameters, rounds, starting, subset
 from daskgp.models import scaling
@@ -156,7 +157,7 @@ def test_the_nearest_rows_are_drawn_however_rows_are_cut(cut):
     X = rng.standard_normal((300, 3))
     X[20] = np.nan
     stage, places = stage_of(X, rng.standard_normal(300), cut), X[[5, 100]]
-    found = rounds.draw_near(
+    found = sampling.draw_near(
         stage.rows, stage.spans, stage.scaling, places, 9, (0, 1), stage.executor
     )
     away = np.nan_to_num(((X[:, None] - places) ** 2).sum(axis=2), nan=np.inf)
@@ -168,7 +169,7 @@ def test_no_row_is_twice_in_the_subset():
     rng = np.random.default_rng(4)
     X = rng.standard_normal((3_000, 2))
     stage = stage_of(X, X[:, 0], 500)
-    sample = rounds.draw(stage.rows, stage.spans, stage.scaling, 2_000, (0, 1), stage.executor)
+    sample = sampling.draw(stage.rows, stage.spans, stage.scaling, 2_000, (0, 1), stage.executor)
     few = starting.subset_rows(stage, sample, 0)
     assert starting.ROWS / 2 < len(few.X) <= starting.ROWS
     assert len(np.unique(few.X, axis=0)) == len(few.X)

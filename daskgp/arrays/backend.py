@@ -390,3 +390,8 @@ def solve_triangular(xp: Any) -> Callable[..., Array]:
     if xp.__name__ == "cupy":
         return importlib.import_module("cupyx.scipy.linalg").solve_triangular
     return xp.linalg.solve_triangular
+
+
+def wide(K: Array) -> Array:
+    """A tile in float64: L^-1 would magnify the rounding of products in float32."""
+    return K.astype(np.float64, copy=False)

@@ -11,8 +11,16 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace
+from daskgp.arrays import backend, batched
+from daskgp.arrays.backend import is_numpy, namespace, number
+from daskgp.arrays.linalg import (
+    BLOCK,
+    cholesky,
+    common_type,
+    inverse_from_factor,
+    unwhiten_rows,
+    whiten_rows,
+)
 from daskgp.typing import Array
 
 T = TypeVar("T")
@@ -56,10 +64,10 @@ def solved(K: Array, noise_variance: float, y: Array) -> Solved:
     n, p = y.shape[1:]
     at = namespace(K, y).arange(n)
     K[:, at, at] += noise_variance
-    L = linalg.cholesky_stack(K)
-    half = linalg.whiten_stack(L, y.transpose(0, 2, 1))
-    values = -0.5 * ((half * half).sum(axis=(1, 2)) + p * linalg.logdet_stack(L))
-    alpha = linalg.unwhiten_stack(L, half, overwrite=True).transpose(0, 2, 1)
+    L = batched.cholesky_stack(K)
+    half = batched.whiten_stack(L, y.transpose(0, 2, 1))
+    values = -0.5 * ((half * half).sum(axis=(1, 2)) + p * batched.logdet_stack(L))
+    alpha = batched.unwhiten_stack(L, half, overwrite=True).transpose(0, 2, 1)
     return Solved(L, alpha, values - 0.5 * p * n * np.log(2 * np.pi))
 
 
@@ -67,3 +75,97 @@ def stacked(arrays: Iterable[Array]) -> Array:
     """Arrays of one shape in one of their own, in float64."""
     found = list(arrays)
     return namespace(*found).stack(found).astype(np.float64, copy=False)
+
+
+def cholesky_stack(A: Array) -> Array:
+    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on.
+
+    A stack of one matrix, here and below, is left to the routines for large ones.
+    """
+    xp = namespace(A)
+    if len(A) == 1:
+        return cholesky(A[0], jitter=0.0)[0][None]
+    if is_numpy(xp) or not A.size:
+        return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
+    try:
+        L = backend.cholesky(xp)(A)
+    except np.linalg.LinAlgError:
+        L = None
+    if L is not None and number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
+        return L
+    return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
+
+
+def whiten_stack(L: Array, K: Array, overwrite: bool = False) -> Array:
+    """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
+
+    By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
+    device busy, triangular solves of small matrices do not.
+    """
+    xp, m = namespace(L, K), L.shape[-1]
+    if len(L) == 1:
+        return whiten_rows(L[0], K[0], overwrite)[None]
+    A = K.astype(common_type(L, K), copy=not overwrite)
+    for j in range(0, m, BLOCK):
+        stop = min(j + BLOCK, m)
+        block = A[:, :, j:stop]
+        if j:
+            block = block - xp.matmul(A[:, :, :j], L[:, j:stop, :j].transpose(0, 2, 1))
+        inverse = _inverse_triangles(L[:, j:stop, j:stop])
+        A[:, :, j:stop] = xp.matmul(block, inverse.transpose(0, 2, 1))
+    return A
+
+
+def unwhiten_stack(L: Array, A: Array, overwrite: bool = False) -> Array:
+    """A_i L_i^-1 of stacked factors (g, m, m) and rows (g, n, m), as ``whiten_stack``."""
+    xp, m = namespace(L, A), L.shape[-1]
+    if len(L) == 1:
+        return unwhiten_rows(L[0], A[0], overwrite)[None]
+    X = A.astype(common_type(L, A), copy=not overwrite)
+    for j in reversed(range(0, m, BLOCK)):
+        stop = min(j + BLOCK, m)
+        block = X[:, :, j:stop]
+        if stop < m:
+            block = block - xp.matmul(X[:, :, stop:], L[:, stop:, j:stop])
+        X[:, :, j:stop] = xp.matmul(block, _inverse_triangles(L[:, j:stop, j:stop]))
+    return X
+
+
+def inverse_stack(L: Array) -> Array:
+    """(L_i L_i')^-1 of stacked factors (g, m, m)."""
+    xp, m = namespace(L), L.shape[-1]
+    if len(L) == 1:
+        return inverse_from_factor(L[0])[None]
+    eye = xp.broadcast_to(xp.eye(m, dtype=common_type(L)), L.shape)
+    half = whiten_stack(L, eye)  # L^-T
+    return xp.matmul(half, half.transpose(0, 2, 1))
+
+
+def logdet_stack(L: Array) -> Array:
+    """Logarithms (g,) of |L_i L_i'| of stacked factors (g, m, m)."""
+    xp = namespace(L)
+    return 2.0 * xp.log(xp.diagonal(L, 0, 1, 2).astype(np.float64)).sum(axis=1)
+
+
+def _inverse_triangles(L: Array) -> Array:
+    """Inverses of stacked lower triangles (g, m, m), of blocks twice as large in each round.
+
+    The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
+    """
+    xp, m = namespace(L), L.shape[-1]
+    found, at = xp.zeros_like(L), xp.arange(m)
+    found[:, at, at] = 1.0 / L[:, at, at]
+    half = 1
+    while half < m:
+        for left in ([*range(0, m - 2 * half + 1, 2 * half)], [m - m % (2 * half)]):
+            low = min(half, m - left[0] - half) if left else 0  # the last one may be cut off
+            if low <= 0:
+                continue
+            first = xp.asarray(np.add.outer(left, np.arange(half)))
+            second = xp.asarray(np.add.outer(left, np.arange(half, half + low)))
+            A = found[:, first[:, :, None], first[:, None, :]]
+            C = L[:, second[:, :, None], first[:, None, :]]
+            B = found[:, second[:, :, None], second[:, None, :]]
+            found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
+        half *= 2
+    return found

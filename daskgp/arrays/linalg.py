@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _LARGEST_JITTER = 1e-4
 _SMALLEST_JITTER = 1e-10
 _WIDE = 256  # columns of a triangle multiplied at a time
-_BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks stay in cache
+BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks stay in cache
 
 
 def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[Array, float]:
@@ -131,8 +131,8 @@ def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
 
 
 def _clear_upper(A: np.ndarray) -> None:
-    for i in range(0, len(A), _BLOCK):
-        stop = min(i + _BLOCK, len(A))
+    for i in range(0, len(A), BLOCK):
+        stop = min(i + BLOCK, len(A))
         A[i:stop, stop:] = 0
         corner = A[i:stop, i:stop]
         np.copyto(corner, 0, where=_above(stop - i))
@@ -140,10 +140,10 @@ def _clear_upper(A: np.ndarray) -> None:
 
 def _mirror(A: np.ndarray) -> None:
     """Copy the strict lower triangle to the upper one, block by block."""
-    for i in range(0, len(A), _BLOCK):
-        stop = min(i + _BLOCK, len(A))
-        for j in range(0, i, _BLOCK):
-            A[j : j + _BLOCK, i:stop] = A[i:stop, j : j + _BLOCK].T
+    for i in range(0, len(A), BLOCK):
+        stop = min(i + BLOCK, len(A))
+        for j in range(0, i, BLOCK):
+            A[j : j + BLOCK, i:stop] = A[i:stop, j : j + BLOCK].T
         corner = A[i:stop, i:stop]
         np.copyto(corner, corner.T.copy(), where=_above(stop - i))
 
@@ -171,7 +171,7 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
         raise InputError(f"B has {B.shape[0]} rows, the factor has {m}: they must agree")
     if not is_numpy(xp):
         return _device_solve(L, B, trans=int(transpose))
-    dtype = _common(L, B)
+    dtype = common_type(L, B)
     X = np.array(B, dtype=dtype, order="C")
     # L X = B is X' L' = B', and X' is Fortran ordered
     _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, X.size // max(m, 1)), transpose)
@@ -181,7 +181,7 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
 def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -> Array:
     """L^-1 B, or L^-T B; cuBLAS wants one type and an entry."""
     xp = namespace(L, B)
-    dtype = _common(L, B)
+    dtype = common_type(L, B)
     if not B.size:
         return B.astype(dtype)
     L, B = L.astype(dtype, copy=False), B.astype(dtype, copy=False)
@@ -211,7 +211,7 @@ def whiten_rows(
         raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
         return _device_solve(L, K.T, overwrite=overwrite).T
-    dtype = _common(L, K)
+    dtype = common_type(L, K)
     L = L.astype(dtype, copy=False)
     usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
     A = K if usable else np.array(K, dtype=dtype, order="C")
@@ -229,7 +229,7 @@ def unwhiten_rows(
         raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
     if not is_numpy(xp):
         return _device_solve(L, A.T, 1, overwrite).T
-    dtype = _common(L, A)
+    dtype = common_type(L, A)
     L = L.astype(dtype, copy=False)
     usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
     X = A if usable else np.array(A, dtype=dtype, order="C")
@@ -243,8 +243,8 @@ def diagonal_inverses(L: Array) -> list[Array]:
         return []
     trtri = _lapack("trtri", L)
     found = []
-    for j in range(0, len(L), _BLOCK):
-        inverse, info = trtri(L[j : j + _BLOCK, j : j + _BLOCK], lower=1)
+    for j in range(0, len(L), BLOCK):
+        inverse, info = trtri(L[j : j + BLOCK, j : j + BLOCK], lower=1)
         if info:
             raise NumericalError(f"the factor has a zero at diagonal entry {j + info - 1}")
         np.copyto(inverse, 0, where=_above(len(inverse)))
@@ -257,19 +257,19 @@ def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -
 
     As fast as trsm, and NumPy's products let other threads run while SciPy's trsm does not.
     """
-    held = np.empty((len(A), min(_BLOCK, len(L))), A.dtype)
-    for inverse, j in zip(inverses, range(0, len(L), _BLOCK), strict=True):
-        block = A[:, j : j + _BLOCK]
+    held = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
+    for inverse, j in zip(inverses, range(0, len(L), BLOCK), strict=True):
+        block = A[:, j : j + BLOCK]
         part = held[:, : block.shape[1]]
-        np.matmul(A[:, :j], L[j : j + _BLOCK, :j].T, out=part)
+        np.matmul(A[:, :j], L[j : j + BLOCK, :j].T, out=part)
         np.subtract(block, part, out=part)
         np.matmul(part, inverse, out=block)
 
 
 def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
     """Backward substitution by column blocks, from the last to the first."""
-    held = np.empty((len(A), min(_BLOCK, len(L))), A.dtype)
-    starts = range(0, len(L), _BLOCK)
+    held = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
+    starts = range(0, len(L), BLOCK)
     for inverse, j in reversed(list(zip(inverses, starts, strict=True))):
         stop = j + len(inverse)
         block = A[:, j:stop]
@@ -292,100 +292,6 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
     solved = trsm(1.0, a, X.T, side=1, lower=lower, trans_a=int(not trans), overwrite_b=1)
     if not np.may_share_memory(solved, X):
         X[...] = solved.T
-
-
-def cholesky_stack(A: Array) -> Array:
-    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on.
-
-    A stack of one matrix, here and below, is left to the routines for large ones.
-    """
-    xp = namespace(A)
-    if len(A) == 1:
-        return cholesky(A[0], jitter=0.0)[0][None]
-    if is_numpy(xp) or not A.size:
-        return xp.stack([cholesky(one, jitter=0.0)[0] for one in A]) if len(A) else A.copy()
-    try:
-        L = backend.cholesky(xp)(A)
-    except np.linalg.LinAlgError:
-        L = None
-    if L is not None and number(xp.isfinite(xp.diagonal(L, 0, 1, 2)).all()):
-        return L
-    return xp.stack([cholesky(one, jitter=0.0)[0] for one in A])
-
-
-def whiten_stack(L: Array, K: Array, overwrite: bool = False) -> Array:
-    """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
-
-    By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
-    device busy, triangular solves of small matrices do not.
-    """
-    xp, m = namespace(L, K), L.shape[-1]
-    if len(L) == 1:
-        return whiten_rows(L[0], K[0], overwrite)[None]
-    A = K.astype(_common(L, K), copy=not overwrite)
-    for j in range(0, m, _BLOCK):
-        stop = min(j + _BLOCK, m)
-        block = A[:, :, j:stop]
-        if j:
-            block = block - xp.matmul(A[:, :, :j], L[:, j:stop, :j].transpose(0, 2, 1))
-        inverse = _inverse_triangles(L[:, j:stop, j:stop])
-        A[:, :, j:stop] = xp.matmul(block, inverse.transpose(0, 2, 1))
-    return A
-
-
-def unwhiten_stack(L: Array, A: Array, overwrite: bool = False) -> Array:
-    """A_i L_i^-1 of stacked factors (g, m, m) and rows (g, n, m), as ``whiten_stack``."""
-    xp, m = namespace(L, A), L.shape[-1]
-    if len(L) == 1:
-        return unwhiten_rows(L[0], A[0], overwrite)[None]
-    X = A.astype(_common(L, A), copy=not overwrite)
-    for j in reversed(range(0, m, _BLOCK)):
-        stop = min(j + _BLOCK, m)
-        block = X[:, :, j:stop]
-        if stop < m:
-            block = block - xp.matmul(X[:, :, stop:], L[:, stop:, j:stop])
-        X[:, :, j:stop] = xp.matmul(block, _inverse_triangles(L[:, j:stop, j:stop]))
-    return X
-
-
-def inverse_stack(L: Array) -> Array:
-    """(L_i L_i')^-1 of stacked factors (g, m, m)."""
-    xp, m = namespace(L), L.shape[-1]
-    if len(L) == 1:
-        return inverse_from_factor(L[0])[None]
-    eye = xp.broadcast_to(xp.eye(m, dtype=_common(L)), L.shape)
-    half = whiten_stack(L, eye)  # L^-T
-    return xp.matmul(half, half.transpose(0, 2, 1))
-
-
-def logdet_stack(L: Array) -> Array:
-    """Logarithms (g,) of |L_i L_i'| of stacked factors (g, m, m)."""
-    xp = namespace(L)
-    return 2.0 * xp.log(xp.diagonal(L, 0, 1, 2).astype(np.float64)).sum(axis=1)
-
-
-def _inverse_triangles(L: Array) -> Array:
-    """Inverses of stacked lower triangles (g, m, m), of blocks twice as large in each round.
-
-    The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
-    """
-    xp, m = namespace(L), L.shape[-1]
-    found, at = xp.zeros_like(L), xp.arange(m)
-    found[:, at, at] = 1.0 / L[:, at, at]
-    half = 1
-    while half < m:
-        for left in ([*range(0, m - 2 * half + 1, 2 * half)], [m - m % (2 * half)]):
-            low = min(half, m - left[0] - half) if left else 0  # the last one may be cut off
-            if low <= 0:
-                continue
-            first = xp.asarray(np.add.outer(left, np.arange(half)))
-            second = xp.asarray(np.add.outer(left, np.arange(half, half + low)))
-            A = found[:, first[:, :, None], first[:, None, :]]
-            C = L[:, second[:, :, None], first[:, None, :]]
-            B = found[:, second[:, :, None], second[:, None, :]]
-            found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
-        half *= 2
-    return found
 
 
 def product(A: Array, B: Array, out: Array) -> Array:
@@ -469,7 +375,7 @@ def inverse_lower(L: Array) -> Array:
         return _device_solve(L, xp.eye(m, dtype=L.dtype))
     if not m:
         return np.array(L)
-    found = np.array(L, dtype=_common(L), order="C")
+    found = np.array(L, dtype=common_type(L), order="C")
     inverse, info = _lapack("trtri", found)(found.T, lower=0, overwrite_c=1)
     if info:
         raise NumericalError(f"the factor has a zero at diagonal entry {info - 1}")
@@ -535,7 +441,7 @@ def inverse_from_factor(L: Array) -> Array:
         return half.T @ half
     if not m:
         return np.array(L)
-    inverse = np.array(L, dtype=_common(L), order="C")
+    inverse = np.array(L, dtype=common_type(L), order="C")
     potri = _lapack("potri", inverse)
     result, info = potri(inverse.T, lower=0, overwrite_c=1)
     if info:
@@ -557,7 +463,7 @@ def _lapack(name: str, A: np.ndarray) -> Any:
     return get_lapack_funcs(name, (A,))
 
 
-def _common(*arrays: np.ndarray) -> Any:
+def common_type(*arrays: np.ndarray) -> Any:
     """float32 if all arrays are, else float64."""
     return np.float32 if all(a.dtype == np.float32 for a in arrays) else np.float64
 

@@ -10,6 +10,9 @@ import numpy as np
 
 from daskgp.errors import SettingError
 
+READ_ROWS = 8_192
+"""Rows that are read at a time beside the work on others, at least."""
+
 MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
 TASK_ROWS, MIN_TASKS = 2_048, 64
 
@@ -104,3 +107,14 @@ def sample(windows: Sequence[Window], number: int, rng: np.random.Generator) -> 
         return tuple(windows)
     chosen = np.sort(rng.choice(len(windows), number, replace=False))
     return tuple(windows[i] for i in chosen)
+
+
+def whole_chunks(span: Span, chunks: tuple[int, ...] | None) -> list[Span]:
+    """A span cut where its chunks end, into parts of READ_ROWS rows and more."""
+    if chunks is None:
+        return [span]
+    edges, found = np.cumsum(chunks), [span.start]
+    for edge in edges[(edges > span.start) & (edges < span.stop)].tolist():
+        if edge - found[-1] >= READ_ROWS and span.stop - edge >= READ_ROWS:
+            found.append(edge)
+    return [Span(a, b) for a, b in itertools.pairwise([*found, span.stop])]

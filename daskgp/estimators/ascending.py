@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, likelihoods
 from daskgp.checks import shown
 from daskgp.data import partition
+from daskgp.data.blocks import sampling
 from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators.batched import AVERAGE_FROM, BATCH_ROWS, POWERS, Batched
 from daskgp.fit import hyperparameters, rounds, subset
@@ -25,7 +26,8 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.values import Block, Theta
 from daskgp.models.variational.decoupled import Parameters, empty, with_covariance
-from daskgp.runtime.executor import Executor, solve_threads
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import solve_threads
 from daskgp.train.stochastic import Ascent, Run, Stopped
 
 logger = logging.getLogger("daskgp")
@@ -91,10 +93,10 @@ class Ascending(Batched):
         stage = dataclasses.replace(fit.stage.executor, show=False)
         number, seed = min(self.n_subset, int(fit.rows)), (fit.seed, 12)
         rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
-        drawn = rounds.draw(*rows, n_held + number, held.seed if held else seed, stage)
+        drawn = sampling.draw(*rows, n_held + number, held.seed if held else seed, stage)
         if held is not None:
             trained = drawn.keys > held.highest
-            drawn = rounds.Drawn(*(part[trained] for part in drawn))
+            drawn = sampling.Drawn(*(part[trained] for part in drawn))
         k = len(fit.theta.kernel.log_parameters)
         theta = dataclasses.replace(fit.theta, inputs=None)
         bounds = hyperparameters.bounds(self, theta, sums, fit.stage.scaling)[: k + 1]
@@ -192,7 +194,7 @@ class Ascending(Batched):
             return None, no_rows(stage.rows)
         number = self._n_validation(int(fit.rows))
         seed = fit.seed, 11
-        drawn = rounds.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
+        drawn = sampling.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
         return HeldOut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
 
     def _here(self, executor: Executor) -> Executor:
@@ -228,7 +230,7 @@ class Ascending(Batched):
             run = Run.begin(solved.state.parameters(solved.theta.kernel))
             names = [*theta.kernel.parameter_names, *found.parameter_names]
             self._run = dataclasses.replace(run, **_retold(self.history_, names))
-            self._sums = rounds.describe(stage.rows, stage.spans, stage.executor)
+            self._sums = sampling.describe(stage.rows, stage.spans, stage.executor)
         # a call that is interrupted leaves the history of the last one as it is
         return fit, dataclasses.replace(self._run, history=list(self._run.history))
 

@@ -11,14 +11,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
-from daskgp.checks import shown
+from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
+from daskgp.data.blocks import sampling
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.planned import Planned
 from daskgp.estimators.prediction import Predicting
-from daskgp.estimators.settings import check_settings, place
+from daskgp.estimators.settings import check_settings
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.scratch import scratch_rows
@@ -130,7 +131,7 @@ class GaussianProcess(Planned, Predicting):
             remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
             visibility.check(executor, array, "the training data", remedy)
         model, spans = self._unit(), self._spans(rows)
-        sums = rounds.describe(rows, spans, executor)
+        sums = sampling.describe(rows, spans, executor)
         self._check_columns(sums, rows)
         self._refuse_few_rows(int(sums.rows))
         scaling.warn_of_missing(sums.dropped)

@@ -12,11 +12,11 @@ from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
 from daskgp import data, likelihoods
-from daskgp.checks import shown
+from daskgp.checks import choice, share, shown, whole
 from daskgp.data import partition
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import JITTER, choice, share, whole
+from daskgp.estimators.settings import JITTER
 from daskgp.fit import plan as planning
 from daskgp.fit import rounds, subset, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given

@@ -15,20 +15,19 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, train
+from daskgp.checks import choice, positive, whole
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import neighbours, ordering
+from daskgp.data.blocks import neighbours, ordering, sampling
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import choice, positive, whole
 from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit import panels as acting
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.panels import ActionRounds
-from daskgp.fit.rounds import FAN_IN
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.starting import Start
 from daskgp.kernels import Kernel
@@ -42,6 +41,7 @@ from daskgp.predict import computational, supports
 from daskgp.predict import lazy as prediction
 from daskgp.predict.supports import Supports
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import FAN_IN
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import Evaluate
 from daskgp.typing import Device, MeanName, OptimizerName
@@ -548,7 +548,7 @@ progress
             return rows, np.linspace(0, len(rows), t + 1).astype(np.int64)
         number, d = self.support * t, rows.n_features
         plain = scaling.identity(d, rows.n_targets)
-        drawn = rounds.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
+        drawn = sampling.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
         line = self._line(drawn, stage, theta, sums, seed)
         found = dataclasses.replace(
             rows, X=drawn.X[line], y=drawn.y[line], chunks=None, identity=None, passing=False

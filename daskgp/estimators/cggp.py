@@ -10,10 +10,10 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
 from daskgp import data
+from daskgp.checks import positive
 from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import positive
 from daskgp.fit import panels as acting
 from daskgp.fit import plan as planning
 from daskgp.fit import rounds

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from daskgp.checks import positive, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.batched import STREAM
-from daskgp.estimators.settings import positive, whole
 from daskgp.estimators.variational import VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
 from daskgp.fit.svi import Precondition

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, train
+from daskgp.checks import choice, share, whole
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import neighbours, ordering
 from daskgp.data.blocks.layout import read_layout
@@ -22,7 +23,7 @@ from daskgp.data.partition import Span
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import JITTER, choice, share, whole
+from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
@@ -39,7 +40,8 @@ from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.models.values import Model, Theta
 from daskgp.predict import members
 from daskgp.predict.members import Members
-from daskgp.runtime.executor import Executor, solve_threads
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import solve_threads
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import federated
 from daskgp.typing import Device, MeanName, OptimizerName

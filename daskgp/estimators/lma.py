@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import data
+from daskgp.checks import whole
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import ordering
+from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.data.blocks.neighbours import Nearby, earlier, held, made_from, mark, open_blocks
@@ -21,7 +22,7 @@ from daskgp.data.partition import Span, Window
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import JITTER, whole
+from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
@@ -339,7 +340,7 @@ class LMA(GaussianProcess):
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
         found = dataclasses.replace(stage, rows=rows, layout=layout)
         if self._neighbours() == "nearest":
-            marks = rounds.landmarks(rows, layout.spans, LANDMARKS, stage.executor)
+            marks = sampling.landmarks(rows, layout.spans, LANDMARKS, stage.executor)
             found = dataclasses.replace(found, landmarks=marks)
         return self._settled(found, theta)
 

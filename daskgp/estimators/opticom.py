@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import data
-from daskgp.checks import shown
+from daskgp.checks import choice, positive, shown, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import JITTER, choice, positive, whole
+from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects, among
 from daskgp.fit.inputs import in_users_units

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Collection, Sequence
-from numbers import Integral, Real
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, get_args
 
 from daskgp import kernels, likelihoods
-from daskgp.checks import shown
+from daskgp.checks import choice, place, positive, shown, whole
 from daskgp.errors import SettingError
 from daskgp.fit import effects
 from daskgp.kernels import Kernel
@@ -94,34 +91,6 @@ def kernel_of(value: Any) -> Kernel:
     return value
 
 
-def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise SettingError unless a setting is one of those allowed, and no look-alike."""
-    if not any(value is one or (type(value) is str and value == one) for one in allowed):
-        raise SettingError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, allowed))}")
-
-
-def place(name: str, value: Any, what: str) -> None:
-    """Raise SettingError unless a setting is None, or a path or URL that is not blank."""
-    if value is not None and not (isinstance(value, str | os.PathLike) and str(value).strip()):
-        raise SettingError(f"{name}={shown(value)}: give the path or URL of {what}, or None")
-
-
-def positive(name: str, value: Any, or_zero: bool = False) -> None:
-    """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingError(f"{name}={shown(value)}: a number is needed")
-    if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
-        least = "0 or greater" if or_zero else "greater than 0"
-        raise SettingError(f"{name}={shown(value)}: it must be {least}")
-
-
-def _finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
 def _number_of_blocks(name: str, value: Any, auto: bool) -> None:
     """Raise SettingError unless a setting is a whole number from 1, None or, if so, "auto"."""
     if value is None or (auto and type(value) is str and value == "auto"):
@@ -130,19 +99,3 @@ def _number_of_blocks(name: str, value: Any, auto: bool) -> None:
         known = "a whole number from 1, 'auto' or None" if auto else "a whole number from 1 or None"
         raise SettingError(f"{name}={shown(value)}: choose {known}")
     whole(name, value, 1)
-
-
-def share(name: str, value: Any, zero: bool = False) -> None:
-    """Raise SettingError unless a setting is a number up to 1, greater than 0 or from it."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingError(f"{name}={shown(value)}: a number is needed")
-    if not (_finite(value) and (0 < float(value) <= 1 or (zero and value == 0))):
-        need = "from 0 to 1" if zero else "greater than 0 and at most 1"
-        raise SettingError(f"{name}={shown(value)}: it must be {need}")
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A setting that is a whole number from ``least``; SettingError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
-    return int(value)

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daskgp.checks import whole
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.settings import kernel_of, whole
+from daskgp.estimators.settings import kernel_of
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, Effects
 from daskgp.kernels import RBF, Kernel

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, likelihoods, metrics
 from daskgp.arrays.backend import resolve_device
 from daskgp.data import grids, partition, reading, visibility
+from daskgp.data.blocks import sampling
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import InputError, SettingError
@@ -30,7 +31,9 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Parameters
 from daskgp.predict.posterior import Solved, check_columns
-from daskgp.runtime.executor import Executor, freed_memory_is_kept
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_all
+from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Run, ascend
 
 logger = logging.getLogger("daskgp")
@@ -221,7 +224,7 @@ class VariationalGP(Ascending):
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> tuple[rounds.Rounds, scaling.Sums]:
         """More rows in the units of the first ones, and their sums."""
-        sums = rounds.describe(rows, spans, executor)
+        sums = sampling.describe(rows, spans, executor)
         if hasattr(self, "solved_"):
             _check_more(self.solved_, rows, sums)
             scale = self.solved_.scaling
@@ -315,7 +318,7 @@ def _check_targets(
         y = y[scaling.complete_rows(X, y)]
         return [y[(~likelihood.supports(y)).any(axis=1)]]
 
-    found = rounds.map_all(wrong, spans, executor, "targets")
+    found = map_all(wrong, spans, executor, "targets")
     likelihood.check(np.concatenate(found), rows.target_names)
 
 

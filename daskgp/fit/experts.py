@@ -16,7 +16,6 @@ import numpy as np
 from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span, even, parts
-from daskgp.fit.rounds import map_all, map_reduce, node
 from daskgp.models import exact, scaling
 from daskgp.models.exact import Exact
 from daskgp.models.experts import inner_products
@@ -25,7 +24,9 @@ from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Block, Model, Theta, ThetaBar, move
 from daskgp.runtime import device_memory
-from daskgp.runtime.executor import Executor, single_blas_thread, solve_threads
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_all, map_reduce, node
+from daskgp.runtime.process import single_blas_thread, solve_threads
 
 T = TypeVar("T")
 P = TypeVar("P")

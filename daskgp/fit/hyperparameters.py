@@ -12,10 +12,11 @@ import dask
 import numpy as np
 
 from daskgp import train
+from daskgp.checks import whole
 from daskgp.data import partition
+from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
-from daskgp.estimators.settings import whole
 from daskgp.fit import rounds, starting, subset
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import identity
@@ -74,7 +75,7 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     number = max(selection.sample_rows(estimator._n_inputs()), starting.ROWS + 1)
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
-    sample = rounds.draw(*rows, number, (seed, 1), stage.executor)
+    sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
     scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
     median = selection.median_distances(sample.X)
     # a distance over d columns is about sqrt(d) times that over one; one left out has none
@@ -117,7 +118,7 @@ def _searched(
     estimator: Method,
     stage: rounds.Rounds,
     sums: scaling.Sums,
-    sample: rounds.Drawn,
+    sample: sampling.Drawn,
     distances: selection.Distances,
     seed: int,
 ) -> starting.Start:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from daskgp.checks import whole
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.settings import whole
 from daskgp.fit import effects, rounds
 from daskgp.kernels import Kernel
 from daskgp.models.scaling import usable_rows

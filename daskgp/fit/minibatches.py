@@ -20,12 +20,14 @@ from dask import delayed
 from dask.delayed import Delayed
 
 from daskgp.data import Rows
+from daskgp.data.blocks.sampling import row_keys
 from daskgp.data.partition import Span, parts
 from daskgp.errors import RunError
-from daskgp.fit.rounds import mapped, row_keys
 from daskgp.models import scaling
 from daskgp.models.values import Block
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import mapped
+from daskgp.runtime.process import single_blas_thread
 
 LANE_ROWS = 512
 """Rows of a batch that one task works on."""

@@ -22,7 +22,7 @@ from dask.delayed import Delayed
 from daskgp.arrays.backend import resolve_device, to_device, to_host
 from daskgp.data import Rows
 from daskgp.data.partition import Span, parts
-from daskgp.fit.rounds import KEEP_SHARE, map_all, mapped, node, tree_sum
+from daskgp.fit.rounds import KEEP_SHARE
 from daskgp.kernels.weights import Weights
 from daskgp.models import scaling
 from daskgp.models.actions import cagp
@@ -30,7 +30,9 @@ from daskgp.models.actions.cagp import CaGP, Panel
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Block, Theta, add, move
 from daskgp.runtime import device_memory
-from daskgp.runtime.executor import Executor, single_blas_thread, solve_threads
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_all, mapped, node, tree_sum
+from daskgp.runtime.process import single_blas_thread, solve_threads
 from daskgp.typing import Array
 
 T = TypeVar("T")

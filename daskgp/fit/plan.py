@@ -13,11 +13,11 @@ from daskgp import data
 from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.errors import DeviceMemoryError, MemoryRunError, PlanError
-from daskgp.fit.rounds import FAN_IN
 from daskgp.kernels import Kernel
 from daskgp.models.sparse import selection
 from daskgp.models.values import Ensemble, Model, Shape
 from daskgp.runtime import device_memory
+from daskgp.runtime.map_reduce import FAN_IN
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""

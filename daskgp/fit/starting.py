@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskgp import kernels
+from daskgp.data.blocks import sampling
 from daskgp.errors import NumericalError
 from daskgp.fit import rounds, subset
 from daskgp.kernels import Kernel
@@ -50,7 +51,7 @@ def smooth_and_rough() -> list[Kernel]:
     return [one(ard=True) for one in line]
 
 
-def subset_rows(stage: rounds.Rounds, sample: rounds.Drawn, seed: int) -> Block:
+def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Block:
     """Rows for the evidence: scattered ones tell long lengthscales, near ones short ones.
 
     All rows where there are no more than ROWS.
@@ -59,7 +60,7 @@ def subset_rows(stage: rounds.Rounds, sample: rounds.Drawn, seed: int) -> Block:
     if len(sample.keys) <= ROWS:
         return Block(drawn.X, drawn.y)
     few = sample.smallest(ROWS // 2)
-    near = rounds.draw_near(
+    near = sampling.draw_near(
         stage.rows,
         stage.spans,
         stage.scaling,

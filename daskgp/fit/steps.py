@@ -11,11 +11,12 @@ import numpy as np
 
 from daskgp.arrays.backend import resolve_device, to_device
 from daskgp.fit.minibatches import Piece
-from daskgp.fit.rounds import map_reduce, mapped, node, tree_sum
 from daskgp.models.values import Block, Moments, Theta, move
 from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters, Prepared, Sums
 from daskgp.runtime import device_memory
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_reduce, mapped, node, tree_sum
+from daskgp.runtime.process import single_blas_thread
 
 REMEDY = f"choose fewer functions or a smaller batch_rows, {device_memory.ANOTHER}"
 VALIDATION_ROWS = 2_048

@@ -12,7 +12,7 @@ from daskgp.errors import PlanError
 from daskgp.fit.plan import SHARE
 from daskgp.models.exact import Exact, Rows
 from daskgp.models.values import Block, Shape, Theta
-from daskgp.runtime.executor import solve_threads
+from daskgp.runtime.process import solve_threads
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import newton
 

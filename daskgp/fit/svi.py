@@ -26,7 +26,7 @@ from daskgp.models.variational.decoupled import (
     with_mean,
 )
 from daskgp.models.variational.preconditioner import Blocks
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 from daskgp.train.stochastic import Conditioner, Found
 
 Precondition = Literal["blocks", "jacobi", None]

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.models import inducing, values
-from daskgp.models.inducing import Prepared, inputs_of, wide
+from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.values import (
     Block,
     Footprint,

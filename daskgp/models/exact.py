@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp.arrays import linalg
+from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import is_numpy, namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.values import (
@@ -144,7 +144,7 @@ def _side_by_side(theta: Theta, totals: list[Rows]) -> Iterator[Objective]:
     K, y = stacked(K for K, _ in tiles), stacked(rows.y for rows in totals)
     L, alpha, values = solved(K, theta.noise_variance, y)
     xp, p = namespace(L), alpha.shape[2]
-    C_bar = 0.5 * (alpha @ alpha.transpose(0, 2, 1) - p * linalg.inverse_stack(L))
+    C_bar = 0.5 * (alpha @ alpha.transpose(0, 2, 1) - p * batched.inverse_stack(L))
     noise = theta.noise_variance * xp.diagonal(C_bar, 0, 1, 2).sum(axis=1)
     numbers = to_host(xp.stack([values, noise])).T.tolist()
     for (value, by_noise), bar, (_, pull) in zip(numbers, C_bar, tiles, strict=True):

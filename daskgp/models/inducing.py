@@ -36,11 +36,6 @@ def inputs_of(theta: Theta) -> Array:
     return theta.inputs
 
 
-def wide(K: Array) -> Array:
-    """A tile in float64: L^-1 would magnify the rounding of products in float32."""
-    return K.astype(np.float64, copy=False)
-
-
 def inputs_vjp(prepared: Prepared, K_bar: Array) -> ThetaBar:
     """Gradient through K(Z, Z); its jitter is relative to the mean diagonal, so follows it."""
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(np.float64)

@@ -334,3 +334,11 @@ def move(value: Any, device: str) -> Any:
     if getattr(value, "shape", ()):
         return backend.to_host(value) if device == "cpu" else backend.to_device(value, device)
     return value
+
+
+def add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:
+    """Return the sum of two gradients, of which one or both may have none by the inputs."""
+    inputs = a.inputs if b.inputs is None else b.inputs
+    if a.inputs is not None and b.inputs is not None:
+        inputs = a.inputs + b.inputs
+    return ThetaBar(a.kernel + b.kernel, a.noise + b.noise, inputs)

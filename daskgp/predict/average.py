@@ -15,7 +15,7 @@ from daskgp.errors import InputError
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, opened
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 TILE_ROWS = 1_000
 """Places of a tile; a task holds the joint covariance of two tiles."""

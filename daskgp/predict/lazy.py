@@ -16,7 +16,7 @@ from daskgp.errors import InputError
 from daskgp.models.values import TILE_ROWS
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, opened, sendable
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 Spread: TypeAlias = Literal["none", "variance", "std"]
 

@@ -21,7 +21,8 @@ from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreEr
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
 
 logger = logging.getLogger("daskgp")
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from daskgp.arrays import backend
-from daskgp.data.partition import Span
 from daskgp.errors import DeviceMemoryError
 from daskgp.models.values import Model, Shape, move
 
@@ -23,8 +22,6 @@ logger = logging.getLogger("daskgp")
 
 SHARE = 0.7
 """Share of a GPU's free memory that a task plans for."""
-READ_ROWS = 8_192
-"""Rows that are read at a time beside the work on others, at least."""
 LEAST_ROWS = 64
 """Rows at a time below which less of them make no room: what is left does not grow with rows."""
 
@@ -200,17 +197,6 @@ def rows_that_fit(model: Model, sizes: Sizes, rows: int, device: str) -> int:
     while rows > LEAST_ROWS and task_bytes(model, sizes, rows) > SHARE * memory.free:
         rows = -(-rows // 2)
     return rows
-
-
-def whole_chunks(span: Span, chunks: tuple[int, ...] | None) -> list[Span]:
-    """A span cut where its chunks end, into parts of READ_ROWS rows and more."""
-    if chunks is None:
-        return [span]
-    edges, found = np.cumsum(chunks), [span.start]
-    for edge in edges[(edges > span.start) & (edges < span.stop)].tolist():
-        if edge - found[-1] >= READ_ROWS and span.stop - edge >= READ_ROWS:
-            found.append(edge)
-    return [Span(a, b) for a, b in itertools.pairwise([*found, span.stop])]
 
 
 def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterator[Any]:

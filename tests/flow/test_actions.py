@@ -18,7 +18,8 @@ from daskgp.models.actions.cagp import CaGP
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
 from daskgp.predict import supports
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)

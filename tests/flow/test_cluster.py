@@ -13,10 +13,12 @@ from threadpoolctl import threadpool_info
 
 import daskgp
 from daskgp.data import Rows, partition
+from daskgp.data.blocks import sampling
 from daskgp.errors import InputError
-from daskgp.fit import rounds
-from daskgp.runtime.executor import Executor, connect, single_blas_thread
+from daskgp.runtime.executor import Executor, connect
 from daskgp.runtime.held import Held
+from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.process import single_blas_thread
 from tests.flow import toy
 
 
@@ -121,7 +123,7 @@ def test_tasks_fetch_few_chunks_at_a_time(user, seen):
     asking = Asking(X)
     rows = Rows(asking, y, None, tuple("abc"), tuple("uv"))
     with zarr.config.set({"async.concurrency": user}):
-        rounds.describe(rows, partition.blocks(100, None, 10), Executor(None, False))
+        sampling.describe(rows, partition.blocks(100, None, 10), Executor(None, False))
         assert zarr.config.get("async.concurrency") == user
     assert asking.seen == 10 * [seen]
 
@@ -144,7 +146,7 @@ def test_a_scheduler_without_workers_is_not_waited_for_without_end():
 def test_the_sum_of_a_round_that_is_shown_comes_back(client, pieces):
     """A round of one task is its own sum, which must outlive the tasks that are counted."""
     executor = Executor(client, show=True)
-    found = rounds.map_reduce(_squared, _plus, range(pieces), executor, "shown")
+    found = map_reduce(_squared, _plus, range(pieces), executor, "shown")
     assert found == sum(i * i for i in range(pieces))
 
 

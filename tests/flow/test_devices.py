@@ -15,7 +15,7 @@ import pytest
 import daskgp
 from daskgp import kernels, train
 from daskgp.arrays import backend
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
 from daskgp.data.blocks.layout import Layout
 from daskgp.data.partition import Span, alone, even, following
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
@@ -104,7 +104,7 @@ def test_on_the_cpu_blocks_are_passed_on():
     ],
 )
 def test_blocks_are_read_chunk_by_chunk(chunks, cuts):
-    found = device_memory.whole_chunks(Span(0, 40_000), chunks)
+    found = partition.whole_chunks(Span(0, 40_000), chunks)
     assert [span.start for span in found] + [found[-1].stop] == cuts
 
 
@@ -251,7 +251,7 @@ def test_rows_at_a_time_follow_from_the_free_memory(cupy):
 
 def test_parts_of_a_block_give_its_sums(cupy, monkeypatch):
     monkeypatch.setattr(device_memory, "LEAST_ROWS", 8)
-    monkeypatch.setattr(device_memory, "READ_ROWS", 16)
+    monkeypatch.setattr(partition, "READ_ROWS", 16)
     stage, theta = sums_of(400, "cpu")
     wanted = stage.value_and_gradient(theta)
     stage, theta = sums_of(400, "gpu")

@@ -15,7 +15,6 @@ from daskgp import ExpertsGP, kernels, testing
 from daskgp.data import Rows
 from daskgp.data.partition import Span, even, parts
 from daskgp.errors import InputError, StoreError
-from daskgp.fit import rounds
 from daskgp.fit.experts import Central, ExpertRounds, Objectives
 from daskgp.models.exact import Exact
 from daskgp.models.experts.exact import ExactExperts
@@ -25,7 +24,9 @@ from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
 from daskgp.predict import training_rows
 from daskgp.predict.members import Consulted, Members
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_all
+from daskgp.runtime.process import single_blas_thread
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)
@@ -235,7 +236,7 @@ def _named(evaluate, argument):
 def test_results_come_in_the_order_of_the_pieces():
     pieces = [(i, i + 1) for i in range(0, 12, 2)]
     with dask.config.set(scheduler="threads", num_workers=6):
-        found = rounds.map_all(_late, pieces, Executor(None, False), "order")
+        found = map_all(_late, pieces, Executor(None, False), "order")
     assert found == list(range(12))
 
 

@@ -7,9 +7,9 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import daskgp
 from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
-from daskgp.fit.rounds import mapped
 from daskgp.runtime import gpus
 from daskgp.runtime.executor import Executor, connect
+from daskgp.runtime.map_reduce import mapped
 from tests.flow import gpu
 
 

@@ -10,9 +10,9 @@ from dask.utils import key_split
 from distributed import Client, LocalCluster
 
 import daskgp
-from daskgp.fit.rounds import map_reduce
 from daskgp.runtime import preload
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_reduce
 
 LENGTH = preload.RECORDS["distributed.admin.low-level-log-length"]
 

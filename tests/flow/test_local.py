@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 import daskgp
 from daskgp import LMA, PIC
 from daskgp.predict import training_rows
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
 MADE = {

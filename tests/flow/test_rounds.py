@@ -18,12 +18,14 @@ from distributed import Client, LocalCluster
 
 from daskgp import kernels
 from daskgp.data import Rows, dataset_arrays, partition, rows_of
+from daskgp.data.blocks import sampling
 from daskgp.errors import RunError
 from daskgp.fit import rounds
 from daskgp.models import scaling
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import FAN_IN, map_reduce
 from tests.flow import toy
 
 CHUNK = 23
@@ -90,10 +92,10 @@ def test_windows_are_shorter_at_the_end():
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 64, 65, 130])
 def test_the_tree_keeps_the_order_of_blocks_and_its_shape(n):
     spans = [(partition.Span(i, i + 1),) for i in range(n)]
-    found = rounds.map_reduce(_number, _join, spans, threaded(), "order")
+    found = map_reduce(_number, _join, spans, threaded(), "order")
     level = [str(i) for i in range(n)]
     while len(level) > 1:
-        groups = [level[i : i + rounds.FAN_IN] for i in range(0, len(level), rounds.FAN_IN)]
+        groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
         level = [functools.reduce(_join, group) for group in groups]
     assert found == level[0]
 
@@ -111,9 +113,7 @@ def test_a_round_does_not_change_what_its_tasks_gave():
     before = copy.deepcopy(kept)
     spans = [(partition.Span(i, i + 1),) for i in range(5)]
     with dask.config.set(scheduler="sync"):
-        total = rounds.map_reduce(
-            lambda s: kept[s[0].start], toy.Sum().combine, spans, threaded(), "keep"
-        )
+        total = map_reduce(lambda s: kept[s[0].start], toy.Sum().combine, spans, threaded(), "keep")
     assert total.total[0, 0] == 11111.0
     for i, stats in kept.items():
         np.testing.assert_array_equal(stats.total, before[i].total)
@@ -129,7 +129,7 @@ def test_rows_with_missing_values_are_dropped_inside_the_task():
     keep = ~(np.isnan(X).any(axis=1) | np.isnan(y).any(axis=1))
     assert total.count == keep.sum() == 169
     np.testing.assert_allclose(total.total, S * X[keep].T @ y[keep], rtol=1e-9)
-    sums = rounds.describe(stage.rows, stage.spans, threaded())
+    sums = sampling.describe(stage.rows, stage.spans, threaded())
     assert (sums.rows, sums.dropped) == (169, 31)
 
 
@@ -148,9 +148,9 @@ def everything(url, executor):
         found += bits(stage.total(toy.theta(S)))
         objective = stage.value_and_gradient(toy.theta(S))
         found += bits([objective.value, objective.gradient.noise])
-    sums = rounds.describe(stage.rows, stage.spans, executor)
+    sums = sampling.describe(stage.rows, stage.spans, executor)
     scale = scaling.solve(sums, stage.rows.n_features, "linear", True)
-    sample = rounds.gather_sample(stage.rows, stage.spans, scale, 200, 0, executor)
+    sample = sampling.gather_sample(stage.rows, stage.spans, scale, 200, 0, executor)
     theta = Theta(kernels.Matern32((1.0, 2.0, 0.5)), 0.1, sample.X[:30])
     windows = partition.alone(stage.spans)
     stage = rounds.Rounds(SGPR(tile_rows=7), stage.rows, windows, scale, executor)
@@ -344,7 +344,7 @@ def _allow_some_failures(dask_scheduler):
 
 def sample_of(rows, cut, number):
     spans = partition.blocks(len(rows), None, cut)
-    return rounds.gather_sample(rows, spans, scaling.identity(3, 2), number, 7, threaded())
+    return sampling.gather_sample(rows, spans, scaling.identity(3, 2), number, 7, threaded())
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100, 499])

@@ -17,7 +17,8 @@ from daskgp.fit.steps import Steps
 from daskgp.models import scaling
 from daskgp.models.values import Block, Theta
 from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
 from tests.flow import toy
 
 N, CHUNK = 96, 12

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from daskgp.data import Rows, dataset_arrays, partition, rows_of
+from daskgp.data.blocks import sampling
 from daskgp.errors import RunError
-from daskgp.fit import minibatches, rounds
+from daskgp.fit import minibatches
 from daskgp.fit.minibatches import HeldOut, Stream
-from daskgp.fit.rounds import mapped
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import mapped
 
 CHUNK = 10
 
@@ -172,7 +173,7 @@ def test_rows_that_are_held_out_never_come(batch_rows, cut):
     rows, seed = in_memory(100, (5, 50)), (0, 11)
     same = scaling.identity(2, 1)
     spans = partition.blocks(100, None, 13)
-    drawn = rounds.draw(rows, spans, same, 23, seed, threaded())
+    drawn = sampling.draw(rows, spans, same, 23, seed, threaded())
     held = HeldOut(seed, int(drawn.keys.max()))
     left = set(range(100)) - {5, 50} - set(drawn.y[:, 0].astype(int))
     assert len(left) == 75

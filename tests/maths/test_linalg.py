@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp.arrays import linalg
+from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import to_host
 from daskgp.errors import InputError, NumericalError
 
@@ -372,12 +372,12 @@ def test_between_inverses(xp, rng, m):
 def test_stacks(xp, rng, m):
     A = rng.standard_normal((3, m, m + 2))
     A, K = A @ A.transpose(0, 2, 1) / max(m, 1) + np.eye(m), rng.standard_normal((3, 4, m))
-    L, rows = linalg.cholesky_stack(xp.asarray(A)), xp.asarray(K)
+    L, rows = batched.cholesky_stack(xp.asarray(A)), xp.asarray(K)
     np.testing.assert_allclose(to_host(xp.matmul(L, L.transpose(0, 2, 1))), A, rtol=1e-9, atol=1e-9)
     factors = to_host(L)
     for function, turned in (
-        (linalg.whiten_stack, factors),
-        (linalg.unwhiten_stack, factors.transpose(0, 2, 1)),
+        (batched.whiten_stack, factors),
+        (batched.unwhiten_stack, factors.transpose(0, 2, 1)),
     ):
         wanted = np.linalg.solve(turned, K.transpose(0, 2, 1)).transpose(0, 2, 1)
         np.testing.assert_allclose(to_host(function(L, rows)), wanted, rtol=1e-8, atol=1e-9)
@@ -385,9 +385,9 @@ def test_stacks(xp, rng, m):
         there = xp.asarray(K)
         function(L, there, overwrite=True)
         np.testing.assert_allclose(to_host(there), wanted, rtol=1e-8, atol=1e-9)
-    inverses, wanted = to_host(linalg.inverse_stack(L)), np.linalg.inv(A)
+    inverses, wanted = to_host(batched.inverse_stack(L)), np.linalg.inv(A)
     np.testing.assert_allclose(inverses, wanted, rtol=1e-8, atol=1e-9)
-    logdets = to_host(linalg.logdet_stack(L))
+    logdets = to_host(batched.logdet_stack(L))
     np.testing.assert_allclose(logdets, np.linalg.slogdet(A)[1], rtol=1e-9, atol=1e-12)
 
 
@@ -397,13 +397,13 @@ def test_a_stack_is_factored_by_one_call(fake, rng, monkeypatch, count):
     right = xp.linalg.cholesky
     monkeypatch.setattr(xp.linalg, "cholesky", lambda A: calls.append(A.shape) or right(A))
     A = rng.standard_normal((count, 5, 5))
-    linalg.cholesky_stack(xp.asarray(A @ A.transpose(0, 2, 1) + np.eye(5)))
+    batched.cholesky_stack(xp.asarray(A @ A.transpose(0, 2, 1) + np.eye(5)))
     assert calls == ([(4, 5, 5)] if count == 4 else [(5, 5)])
 
 
 def test_one_matrix_of_a_stack_that_needs_jitter(xp, caplog):
     A = np.stack([np.eye(3), np.ones((3, 3)) - 1e-13 * np.eye(3)])
-    L = to_host(linalg.cholesky_stack(xp.asarray(A)))
+    L = to_host(batched.cholesky_stack(xp.asarray(A)))
     assert "needed jitter" in caplog.text
     np.testing.assert_array_equal(L[0], np.eye(3))
     np.testing.assert_allclose(L[1] @ L[1].T, A[1], atol=1e-6)

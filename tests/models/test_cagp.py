@@ -19,7 +19,8 @@ from daskgp.models.actions.cagp import CaGP, Factored, Panel, PointSums, RowSums
 from daskgp.models.actions.krylov import residual_directions
 from daskgp.models.scaling import identity
 from daskgp.models.values import Block, Theta, add
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
 from daskgp.testing import central_differences
 from tests import oracle
 

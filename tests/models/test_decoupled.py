@@ -23,7 +23,7 @@ from daskgp.models.variational.decoupled import (
     with_covariance,
     with_mean,
 )
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 from daskgp.testing import central_differences
 from tests import oracle
 

@@ -58,7 +58,8 @@ from daskgp.kernels.weights import Weights
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
 
 PARTS = ("uci", "speed", "growth", "support")
 DATA = ("bike", "protein", "keggdirected", "kin40k", "pol", "elevators")

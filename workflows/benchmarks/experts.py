@@ -52,7 +52,7 @@ from rich.table import Table
 
 import daskgp
 from daskgp import ExpertsGP, data, kernels, plot
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 PARTS = ("ackley", "recovery", "uci", "speed")
 TRUTH = {"lengthscale[0]": 0.3, "lengthscale[1]": 1.3, "variance": 0.04, "noise_variance": 0.01}

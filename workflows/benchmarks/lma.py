@@ -32,7 +32,7 @@ from daskgp import data, kernels
 from daskgp.data.blocks import ordering
 from daskgp.models.markov.lma import LMA
 from daskgp.models.values import Block, Theta
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 CHUNK = 65_536
 NOISE = 0.1

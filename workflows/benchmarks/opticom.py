@@ -34,7 +34,7 @@ from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Theta
-from daskgp.runtime.executor import single_blas_thread
+from daskgp.runtime.process import single_blas_thread
 
 SIZES = ((2, 4), (2, 6), (3, 4), (3, 5), (4, 4), (6, 3))
 """Features and level."""

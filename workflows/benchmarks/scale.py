@@ -30,7 +30,8 @@ from daskgp.fit import rounds
 from daskgp.models.scaling import identity
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
 
 FEATURES = 3
 CHUNK = 32_768

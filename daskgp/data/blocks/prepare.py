@@ -16,10 +16,10 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sorting
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.data.blocks.ordering import Order
+from daskgp.data.blocks.sampling import describe, gather_sample
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError
-from daskgp.fit.rounds import describe, gather_sample
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -167,7 +167,7 @@ def arrange(
     executor : Executor, optional
         Where to run.
     sums : Sums, optional
-        What `daskgp.fit.rounds.describe` found of the rows, where that is known already.
+        What `daskgp.data.blocks.sampling.describe` found of the rows, where that is known already.
     remedy : str
         What to do where workers do not see the URL.
 

@@ -18,9 +18,10 @@ from daskgp.data import Rows
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.ordering import RANDOM, Order
 from daskgp.data.partition import Span
-from daskgp.fit.rounds import map_reduce
 from daskgp.models import scaling
-from daskgp.runtime.executor import Executor, single_blas_thread
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.process import single_blas_thread
 
 MAX_CUTS = 4_096
 

@@ -16,11 +16,10 @@ import numpy as np
 from scipy.linalg import lapack
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
-from daskgp.models.inducing import wide
 from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, add
 from daskgp.typing import Array

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from daskgp.arrays.backend import wide
 from daskgp.errors import SettingError
-from daskgp.models.inducing import wide
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
 
 NO_VARIANCE = (

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays import batched, linalg
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
 from daskgp.arrays.batched import alike, stacked
 from daskgp.kernels.base import Pullback
 from daskgp.models import inducing
-from daskgp.models.inducing import Prepared, inputs_of, wide
+from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -411,9 +411,9 @@ def _side_by_side(prepared: Prepared, windows: Sequence[Given]) -> Window:
         into[...] = kernel(own)
     R -= xp.matmul(A, A.transpose(0, 2, 1))
     R[:, at, at] += prepared.theta.noise_variance
-    L = linalg.cholesky_stack(R)
+    L = batched.cholesky_stack(R)
     both = xp.concatenate([A, y.reshape(g, w, y.shape[1]).astype(np.float64)], axis=2)
-    return Window(c, A, L, linalg.whiten_stack(L, both.transpose(0, 2, 1), overwrite=True))
+    return Window(c, A, L, batched.whiten_stack(L, both.transpose(0, 2, 1), overwrite=True))
 
 
 def _apart(several: Window) -> Iterator[Window]:
@@ -434,7 +434,7 @@ def _summary(window: Window, targets: int) -> Stats:
     if own.ndim == 3:
         rows = own.shape[0] * own.shape[2]
         own = own.transpose(1, 0, 2).reshape(own.shape[1], rows)
-        logdet = number(linalg.logdet_stack(factor).sum())
+        logdet = number(batched.logdet_stack(factor).sum())
     else:
         logdet = linalg.logdet_factor(factor)
     m = len(own) - targets
@@ -523,8 +523,8 @@ def _adjoint(window: Window, cotangent: Cotangent) -> tuple[Array, Array, Array]
     T, L_bb = window.whitened, L[..., c:, c:]
     size, b = T.shape[-2], L_bb.shape[-1]
     stack = L.ndim == 3
-    unwhiten: Callable[..., Array] = linalg.unwhiten_stack if stack else linalg.unwhiten_rows
-    inverse = linalg.inverse_stack if stack else linalg.inverse_from_factor
+    unwhiten: Callable[..., Array] = batched.unwhiten_stack if stack else linalg.unwhiten_rows
+    inverse = batched.inverse_stack if stack else linalg.inverse_from_factor
     # rows of H's near part and of U' at one go
     rows = xp.concatenate([L[..., c:, :c], T[..., :c]], axis=-2)
     through = unwhiten(L[..., :c, :c], rows, overwrite=True)

@@ -1,0 +1,181 @@
+"""One pass over rows for their sums, for landmarks of blocks, and for random or near rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp.data import Rows
+from daskgp.data.partition import TASK_ROWS, Span
+from daskgp.models import scaling
+from daskgp.models.values import Block
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.process import single_blas_thread
+
+
+def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.Sums:
+    """One pass over the raw rows for the scaling, the ranges and what has to be reported."""
+    task = partial(_describe_block, rows)
+    return map_reduce(task, scaling.combine, spans, executor, "describe")
+
+
+def _describe_block(rows: Rows, span: Span) -> scaling.Sums:
+    with single_blas_thread():
+        return scaling.local(*rows.read(*span))
+
+
+def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:
+    """``number`` evenly spaced rows of each block (M, number, d), in the units of X."""
+    wide = max(1, TASK_ROWS // max(1, spans[0].rows))
+    pieces = [tuple(spans[i : i + wide]) for i in range(0, len(spans), wide)]
+    task = partial(_landmarks_of, rows, number)
+    return np.asarray(map_reduce(task, _one_after_another, pieces, executor, "landmarks"))
+
+
+def _landmarks_of(rows: Rows, number: int, spans: tuple[Span, ...]) -> np.ndarray:
+    X, _ = rows.read(spans[0].start, spans[-1].stop)
+    at = [np.rint(np.linspace(s.start, s.stop - 1, number)).astype(int) for s in spans]
+    return np.asarray(X[np.array(at) - spans[0].start], np.float64)
+
+
+def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b])
+
+
+class Drawn(NamedTuple):
+    """Scaled rows with a random key each, in their order."""
+
+    keys: np.ndarray
+    X: np.ndarray
+    y: np.ndarray
+
+    def smallest(self, number: int) -> Drawn:
+        """The rows with the ``number`` smallest keys."""
+        if len(self.keys) <= number:
+            return self
+        chosen = np.sort(np.argpartition(self.keys, number)[:number])
+        return Drawn(*(part[chosen] for part in self))
+
+
+def gather_sample(
+    rows: Rows,
+    spans: Sequence[Span],
+    scale: scaling.Scaling,
+    number: int,
+    seed: int,
+    executor: Executor,
+) -> Block:
+    """``number`` scaled rows drawn uniformly from all without missing values, or all there are."""
+    found = draw(rows, spans, scale, number, (seed, 1), executor)
+    return Block(found.X, found.y)
+
+
+def draw(
+    rows: Rows,
+    spans: Sequence[Span],
+    scale: scaling.Scaling,
+    number: int,
+    seed: tuple[int, ...],
+    executor: Executor,
+) -> Drawn:
+    """``gather_sample`` with the rows' keys.
+
+    A row's random key depends on its place alone and those with the smallest keys are drawn, so
+    the sample is the same however rows are cut into blocks.
+    """
+    task = partial(_sample_block, rows, scale, number, seed)
+    combine = partial(_sample_both, number)
+    found: Drawn = map_reduce(task, combine, spans, executor, "sample")
+    return found
+
+
+class Nearest(NamedTuple):
+    """The rows nearest to each of some places: squared distances and ``Drawn`` of each place."""
+
+    away: tuple[np.ndarray, ...]
+    rows: tuple[Drawn, ...]
+
+    def smallest(self, number: int) -> Nearest:
+        """The ``number`` nearest rows of each place; of equals those of smaller keys."""
+        few = [
+            np.lexsort((rows.keys, away))[:number]
+            for away, rows in zip(self.away, self.rows, strict=True)
+        ]
+        return Nearest(
+            tuple(away[i] for away, i in zip(self.away, few, strict=True)),
+            tuple(
+                Drawn(*(part[i] for part in rows)) for rows, i in zip(self.rows, few, strict=True)
+            ),
+        )
+
+
+def draw_near(
+    rows: Rows,
+    spans: Sequence[Span],
+    scale: scaling.Scaling,
+    places: np.ndarray,
+    number: int,
+    seed: tuple[int, ...],
+    executor: Executor,
+) -> Drawn:
+    """The ``number`` rows nearest to each of the places (s, d), in scaled units, each row once.
+
+    Their keys are those that ``draw`` gives them with the same seed.
+    """
+    task = partial(_near_block, rows, scale, places, number, seed)
+    combine = partial(_near_both, number)
+    found: Nearest = map_reduce(task, combine, spans, executor, "near")
+    keys, X, y = (np.concatenate(parts) for parts in zip(*found.rows, strict=True))
+    _, first = np.unique(keys, return_index=True)
+    return Drawn(keys[first], X[first], y[first])
+
+
+def _near_block(
+    rows: Rows,
+    scale: scaling.Scaling,
+    places: np.ndarray,
+    number: int,
+    seed: tuple[int, ...],
+    span: Span,
+) -> Nearest:
+    with single_blas_thread():
+        X, y = rows.read(*span)
+        keys = row_keys(seed, span.start, len(X))[scaling.complete_rows(X, y)]
+        there = Drawn(keys, *scale.block(X, y))
+        away = tuple(((there.X - place) ** 2).sum(axis=1) for place in places)
+        return Nearest(away, (there,) * len(places)).smallest(number)
+
+
+def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
+    away = tuple(np.concatenate(both) for both in zip(a.away, b.away, strict=True))
+    rows = tuple(
+        Drawn(*(np.concatenate(parts) for parts in zip(*both, strict=True)))
+        for both in zip(a.rows, b.rows, strict=True)
+    )
+    return Nearest(away, rows).smallest(number)
+
+
+def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:
+    """Random keys of rows from ``start`` on."""
+    # one step of the generator a row
+    return np.random.PCG64(list(seed)).advance(start).random_raw(count)
+
+
+def _sample_block(
+    rows: Rows, scale: scaling.Scaling, number: int, seed: tuple[int, ...], span: Span
+) -> Drawn:
+    with single_blas_thread():
+        X, y = rows.read(*span)
+        keys = row_keys(seed, span.start, len(X))
+        keep = scaling.complete_rows(X, y)
+        few = Drawn(keys[keep], X[keep], y[keep]).smallest(number)
+        return Drawn(few.keys, *scale.block(few.X, few.y))
+
+
+def _sample_both(number: int, a: Drawn, b: Drawn) -> Drawn:
+    both = (np.concatenate(parts) for parts in zip(a, b, strict=True))
+    return Drawn(*both).smallest(number)
