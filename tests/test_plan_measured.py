@@ -16,7 +16,7 @@ from commands import invoke, succeed
 import daskgp
 from daskgp.errors import PlanError
 from daskgp.estimators import ESTIMATORS
-from daskgp.fit.plan import SHARE, needed
+from daskgp.fit.refusal import SHARE, needed
 from daskgp.runtime.executor import Executor
 
 BENCHMARK = Path(__file__).parents[1] / "workflows" / "benchmarks" / "plan.py"

@@ -39,7 +39,7 @@ from commands import (
 from dask.callbacks import Callback
 
 import daskgp
-from daskgp.data.stores import locks, objects
+from daskgp.data.stores import lock_owner, locks, objects
 from daskgp.errors import FullDiskError, InputError, RunError, SettingError, StoreError
 from daskgp.runtime import executor
 from daskgp.runtime.process import single_blas_thread
@@ -573,7 +573,7 @@ def test_a_run_on_another_host_is_judged_by_its_heartbeat(tmp_path):
 
 @pytest.mark.parametrize("machine", ["another", ""], ids=["of the same name", "of an old version"])
 def test_a_run_on_a_machine_that_may_be_another_is_judged_by_its_heartbeat(machine, tmp_path):
-    store, mine = str(tmp_path / "p.zarr"), json.loads(locks.Holder.here("abc").content())
+    store, mine = str(tmp_path / "p.zarr"), json.loads(lock_owner.Holder.here("abc").content())
     mine.pop("beat")
     said = {**mine, "machine": machine, "started": 0.0, "every": 0.1}  # no process here is as old
     with beating(store, **said):
@@ -587,24 +587,24 @@ def test_a_run_on_a_machine_that_may_be_another_is_judged_by_its_heartbeat(machi
 
 
 def test_a_lock_of_an_earlier_version_is_read(tmp_path):
-    store, mine = str(tmp_path / "p.zarr"), json.loads(locks.Holder.here("abc").content())
+    store, mine = str(tmp_path / "p.zarr"), json.loads(lock_owner.Holder.here("abc").content())
     mine.pop("machine")
     foreign(store, **mine)
     assert locks.holder_of(store).startswith(f"process {os.getpid()} on host {platform.node()}")
 
 
 def test_a_machine_without_a_number_of_its_own_judges_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "BOOT", str(tmp_path / "none"))
+    monkeypatch.setattr(lock_owner, "BOOT", str(tmp_path / "none"))
     monkeypatch.setattr(uuid, "getnode", lambda: 0x00_1B_21_00_00_01)  # of a manufacturer
-    assert locks.Holder.here("abc").alive()
+    assert lock_owner.Holder.here("abc").alive()
     monkeypatch.setattr(uuid, "getnode", lambda: 0x02_42_AC_11_00_02)  # as containers have it
-    assert locks.Holder.here("abc").alive() is None
+    assert lock_owner.Holder.here("abc").alive() is None
 
 
 @pytest.mark.parametrize("started", [-1e9, 0.0, 4e9])
 def test_a_process_of_the_same_number_is_another_one(started, tmp_path):
     store = str(tmp_path / "p.zarr")
-    mine = json.loads(locks.Holder.here("abc").content())
+    mine = json.loads(lock_owner.Holder.here("abc").content())
     foreign(store, **{**mine, "started": started})
     cannot_hold("which is not running any more", store)
     foreign(store, **mine)
@@ -658,7 +658,7 @@ def test_a_heartbeat_is_judged_alike_while_the_clock_is_set(jump, tmp_path, monk
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff", b'{"run": NaN}'])
 def test_a_lock_that_cannot_be_read_is_no_sign_of_life(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(locks.Holder, "every", 0.1)
+    monkeypatch.setattr(lock_owner.Holder, "every", 0.1)
     store = str(tmp_path / "p.zarr")
     Path(f"{store}.lock").write_bytes(content)
     cannot_hold("a run that cannot be told", store)
@@ -689,7 +689,7 @@ def test_one_of_many_gets_the_lock(tmp_path):
 
 def left_by_the_dead(store, run):
     """The lock of a run on this machine whose process is gone."""
-    gone = json.loads(locks.Holder.here(run).content())
+    gone = json.loads(lock_owner.Holder.here(run).content())
     foreign(store, **{**gone, "started": gone["started"] - 100})
 
 
@@ -787,11 +787,11 @@ def test_a_run_killed_while_it_replaced_a_lock_is_no_obstacle(tmp_path):
 
 
 def test_a_heart_beats_and_notices_that_the_lock_is_lost(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(locks, "EVERY", 0.05)
+    monkeypatch.setattr(lock_owner, "EVERY", 0.05)
     store = str(tmp_path / "p.zarr")
-    here = locks.Holder.here
+    here = lock_owner.Holder.here
     quick = classmethod(lambda cls, run: here(run).__class__(**{**vars(here(run)), "every": 0.05}))
-    monkeypatch.setattr(locks.Holder, "here", quick)
+    monkeypatch.setattr(lock_owner.Holder, "here", quick)
     with locks.hold(store) as claim:
         beats = lambda: json.loads(Path(claim.url).read_text())["beat"]  # noqa: E731
         wait_until(lambda: beats() > 3)
@@ -814,9 +814,9 @@ def test_a_heart_beats_again_after_a_failure(error, tmp_path, monkeypatch, caplo
         return read(url)
 
     monkeypatch.setattr(objects, "read", failing)
-    here = locks.Holder.here
+    here = lock_owner.Holder.here
     quick = classmethod(lambda cls, run: dataclasses.replace(here(run), every=0.02))
-    monkeypatch.setattr(locks.Holder, "here", quick)
+    monkeypatch.setattr(lock_owner.Holder, "here", quick)
     with locks.hold(str(tmp_path / "p.zarr")) as claim:
         wait_until(lambda: json.loads(read(claim.url))["beat"] > 2)
     assert f"cannot be written: {error}" in caplog.text
@@ -960,7 +960,7 @@ def test_the_same_holds_on_s3(model, bucket):
         model.predict_store(source, output, resume=True)
     assert counts == {"predict": 0, "check": 1}
     assert locks.holder_of(output) is None
-    gone = dataclasses.replace(locks.Holder.here("abc"), started=0.0)
+    gone = dataclasses.replace(lock_owner.Holder.here("abc"), started=0.0)
     assert objects.create(locks.lock_url(output), gone.content())
     with locks.hold(output, resume=True) as claim:
         assert "running" in locks.holder_of(output)

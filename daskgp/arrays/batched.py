@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from daskgp.arrays import backend, batched
+from daskgp.arrays import backend
 from daskgp.arrays.backend import is_numpy, namespace, number
 from daskgp.arrays.linalg import (
     BLOCK,
@@ -64,10 +64,10 @@ def solved(K: Array, noise_variance: float, y: Array) -> Solved:
     n, p = y.shape[1:]
     at = namespace(K, y).arange(n)
     K[:, at, at] += noise_variance
-    L = batched.cholesky_stack(K)
-    half = batched.whiten_stack(L, y.transpose(0, 2, 1))
-    values = -0.5 * ((half * half).sum(axis=(1, 2)) + p * batched.logdet_stack(L))
-    alpha = batched.unwhiten_stack(L, half, overwrite=True).transpose(0, 2, 1)
+    L = cholesky_stack(K)
+    half = whiten_stack(L, y.transpose(0, 2, 1))
+    values = -0.5 * ((half * half).sum(axis=(1, 2)) + p * logdet_stack(L))
+    alpha = unwhiten_stack(L, half, overwrite=True).transpose(0, 2, 1)
     return Solved(L, alpha, values - 0.5 * p * n * np.log(2 * np.pi))
 
 

@@ -19,6 +19,7 @@ import zarr
 from daskgp.data import grids, lazy, reading, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
+from daskgp.data.stores.groups import chunk_rows, row_step
 from daskgp.errors import InputError, StoreError
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
@@ -176,16 +177,6 @@ def check_aligned(X: zarr.Array, y: zarr.Array, what: str) -> None:
             raise StoreError(
                 f"{what}: chunks of {name} hold {wide[0]} of {a.shape[1]} columns: keep rows whole"
             )
-
-
-def row_step(array: zarr.Array) -> int:
-    """Rows that are read at one go: those of a shard where there are shards."""
-    return int((array.shards or array.chunks)[0])
-
-
-def chunk_rows(n: int, step: int) -> tuple[int, ...]:
-    """Row counts of chunks of ``step`` rows with a ragged last one."""
-    return tuple(min(step, n - i) for i in range(0, n, step))
 
 
 def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]) -> zarr.Array:

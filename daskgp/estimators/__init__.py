@@ -5,14 +5,16 @@ from typing import Any
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
-from daskgp.estimators.decoupled import SVGP, DecoupledGP
+from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
-from daskgp.estimators.loading import ESTIMATORS, load, save_into
+from daskgp.estimators.loading import ESTIMATORS, load
 from daskgp.estimators.opticom import OptiComGP
+from daskgp.estimators.saving import save_into
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
+from daskgp.estimators.svgp import SVGP
 from daskgp.fit.plan import Plan
 
 __all__ = [

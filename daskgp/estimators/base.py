@@ -279,7 +279,7 @@ class GaussianProcess(Planned, Predicting):
         wait, clear_lock
             As for ``fit``.
         """
-        from daskgp.estimators.loading import save
+        from daskgp.estimators.saving import save
 
         check_is_fitted(self, "solved_")
         with locks.hold(str(url), wait, clear_lock, resume=True):

@@ -18,7 +18,7 @@ from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import plan as planning
-from daskgp.fit import rounds, subset, timing
+from daskgp.fit import refusal, rounds, subset, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES
@@ -278,13 +278,13 @@ class Batched(GaussianProcess):
 
     def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
-        planning.refuse_batch(plan, limit, planned, batch)
+        refusal.refuse_batch(plan, limit, planned, batch)
 
     def _out_of_memory(
         self, error: MemoryRunError, rows: data.Rows, limit: int | None
     ) -> MemoryRunError:
         planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
-        return planning.batch_out_of_memory(error, self._plan(rows), limit, planned, batch)
+        return refusal.batch_out_of_memory(error, self._plan(rows), limit, planned, batch)
 
     def _planned_batch(self, rows: data.Rows, batch_rows: int) -> planning.Plan:
         """The plan for batches of so many rows."""

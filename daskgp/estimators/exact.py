@@ -8,7 +8,7 @@ from typing import ClassVar
 from daskgp import data
 from daskgp.estimators.base import GaussianProcess
 from daskgp.fit import plan as planning
-from daskgp.fit import timing
+from daskgp.fit import refusal, timing
 from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact
 from daskgp.runtime.progress import ShowProgress
@@ -82,7 +82,7 @@ random_state, progress
 
     def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         wide, fewer = partial(self._planned_wide, rows), "fewer rows or another method"
-        planning.refuse(plan, limit, wide, fewer)
+        refusal.refuse(plan, limit, wide, fewer)
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         numbers = sorted({min(len(rows), number) for number in (1_536, 3_072)})

@@ -24,7 +24,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
-from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.experts import ExpertRounds, Objectives, per_task
@@ -439,13 +439,13 @@ random_state, progress
         return "evaluations" if self.training == "fact" else "iteration"
 
     def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
-        planning.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))
+        refusal.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))
 
     def _out_of_memory(
         self, error: MemoryRunError, rows: data.Rows, limit: int | None
     ) -> MemoryRunError:
         count, planned = self._number(len(rows)), partial(self._planned, rows)
-        return planning.experts_out_of_memory(error, self._plan(rows), limit, planned, count)
+        return refusal.experts_out_of_memory(error, self._plan(rows), limit, planned, count)
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str

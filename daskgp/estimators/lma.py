@@ -29,9 +29,9 @@ from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs, in_users_units
 from daskgp.fit.scratch import kept_rows
 from daskgp.kernels import Kernel
+from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
-from daskgp.models.sparse import selection
 from daskgp.models.values import Theta
 from daskgp.predict import training_rows
 from daskgp.runtime.executor import Executor
@@ -494,7 +494,7 @@ def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
     centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
     spread = np.ptp(centroids, axis=0)
     least = np.where(stage.scaling.uses, 1.0, 0.0)
-    return selection.correlation_lengths(theta.kernel, np.where(spread > 0, spread, least))
+    return correlation_lengths(theta.kernel, np.where(spread > 0, spread, least))
 
 
 def _number(count: int) -> str:

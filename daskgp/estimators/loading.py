@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daskgp import kernels
 from daskgp.checks import shown
-from daskgp.data import remove
 from daskgp.data.blocks.neighbours import Nearby
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
-from daskgp.estimators.decoupled import SVGP, DecoupledGP
+from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
+from daskgp.estimators.saving import SETTING
 from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
+from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
-from daskgp.kernels import Kernel
-from daskgp.kernels.registry import describe
 from daskgp.models.actions import cggp
 from daskgp.models.values import Want
 from daskgp.predict import stored
@@ -38,7 +36,7 @@ from daskgp.predict.posterior import Solved
 from daskgp.typing import Device
 
 if TYPE_CHECKING:
-    import zarr
+    pass
 
 logger = logging.getLogger("daskgp")
 
@@ -58,26 +56,6 @@ ESTIMATORS: dict[str, type[GaussianProcess]] = {
         ExactGP,
     )
 }
-SETTING = "setting_"
-
-
-def save(estimator: GaussianProcess, url: str) -> None:
-    """Write a fitted estimator to a new model store."""
-    kept = estimator.solved_.kept
-    write_rows = None if kept is None else kept.write
-    found = _stored(estimator)
-    stores.write(str(url), found, _notes(estimator), write_rows)
-    origin = stored.origin_of(str(url), found.checksum)
-    estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
-
-
-def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
-    """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
-    kept, at = estimator.solved_.kept, stores.rows_url(url)
-    if kept is not None and not kept.lies_at(at):  # in memory, or those of a prepared store
-        remove(at)
-        kept.write(at)
-    stores.fill(group, _stored(estimator), _notes(estimator))
 
 
 def load(url: str, device: Device | None = None) -> GaussianProcess:
@@ -169,60 +147,6 @@ def _check_scaling(solved: Solved) -> None:
             usable |= np.isposinf(values)
         if values.shape != shape or not usable.all():
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
-
-
-def _stored(estimator: GaussianProcess) -> stores.Stored:
-    solved = estimator.solved_
-    arrays: dict[str, np.ndarray] = {
-        f"state_{name}": np.asarray(value) for name, value in solved.state._asdict().items()
-    }
-    arrays |= {f"scaling_{k}": v for k, v in vars(solved.scaling).items()}
-    if solved.theta.inputs is not None:
-        arrays["inputs"] = solved.theta.inputs
-    if solved.kept is not None:
-        arrays |= {stored.NEAR + name: values for name, values in solved.kept.arrays().items()}
-    settings: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, str | bool | int | float | None):
-            settings[name] = value
-        elif isinstance(value, Kernel):
-            settings[name] = {"kernel": describe(value)}
-        elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
-            settings[name] = list(value)
-        else:
-            arrays[SETTING + name] = np.asarray(value)
-    attributes = {
-        "model": estimator.model_name,
-        "method": solved.model.name,
-        "model_settings": vars(solved.model),
-        "settings": settings,
-        "kernel": describe(solved.theta.kernel),
-        "noise_variance": solved.theta.noise_variance,
-        "feature_names": list(solved.feature_names),
-        "target_names": list(solved.target_names),
-        "vector_target": solved.vector_target,
-        "dtype": solved.dtype,
-        "objective": estimator.objective_,
-        "n_rows": estimator.n_rows_,
-    }
-    if any(solved.target_units):
-        attributes["target_units"] = list(solved.target_units)
-    if solved.kept is not None:
-        attributes["blocks"] = solved.kept.token
-    # what JSON makes of it is what a reader will check
-    return stores.stored(arrays, json.loads(json.dumps(attributes)))
-
-
-def _notes(estimator: GaussianProcess) -> dict[str, Any]:
-    notes: dict[str, Any] = {"history": estimator.history_}
-    if hasattr(estimator, "_errors"):
-        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in estimator._errors]
-    if isinstance(estimator, VariationalGP):
-        notes["streamed"] = estimator._streamed
-    if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):
-        notes |= {"steps": estimator.n_iter_, "residual": estimator.residual_}
-    return notes
 
 
 def _restored(found: stores.Stored, device: Device | None, url: str) -> GaussianProcess:

@@ -13,7 +13,7 @@ from daskgp import data
 from daskgp.data import partition
 from daskgp.errors import InputError, MemoryRunError
 from daskgp.estimators.method import Method
-from daskgp.fit import hyperparameters
+from daskgp.fit import hyperparameters, refusal
 from daskgp.fit import plan as planning
 from daskgp.runtime.executor import Executor
 
@@ -76,7 +76,7 @@ class Planned(Method):
 
     def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
         """Raise PlanError, with the ``block_rows`` that would fit, if a plan does not."""
-        planning.refuse(plan, limit, partial(self._planned_wide, rows))
+        refusal.refuse(plan, limit, partial(self._planned_wide, rows))
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
@@ -88,13 +88,13 @@ class Planned(Method):
     def _refuse_full_disk(self, rows: data.Rows, keep: str | None) -> None:
         """Raise PlanError where rows, or the model store that they are kept in, find no room."""
         found = self._plan(rows)
-        planning.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
+        refusal.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
         if keep is not None:
-            planning.refuse_full_disk(found.bytes_on_disk, keep)
+            refusal.refuse_full_disk(found.bytes_on_disk, keep)
 
     def _out_of_memory(
         self, error: MemoryRunError, rows: data.Rows, limit: int | None
     ) -> MemoryRunError:
         """The error of a fit whose plan fitted, with the setting that needs less."""
         wide = partial(self._planned_wide, rows)
-        return planning.out_of_memory(error, self._plan(rows), limit, wide)
+        return refusal.out_of_memory(error, self._plan(rows), limit, wide)

@@ -18,7 +18,7 @@ from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import rounds, starting, subset
-from daskgp.kernels import Kernel
+from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
 from daskgp.models import scaling
 from daskgp.models.sparse import selection
@@ -77,11 +77,11 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     rows = stage.rows, stage.spans, stage.scaling
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
     scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
-    median = selection.median_distances(sample.X)
+    median = lengthscales.median_distances(sample.X)
     # a distance over d columns is about sqrt(d) times that over one; one left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
-    distances = selection.Distances(per_column, median.euclidean)
+    distances = lengthscales.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
     starts = [begun, starting.Start(plain)]
@@ -119,7 +119,7 @@ def _searched(
     stage: rounds.Rounds,
     sums: scaling.Sums,
     sample: sampling.Drawn,
-    distances: selection.Distances,
+    distances: lengthscales.Distances,
     seed: int,
 ) -> starting.Start:
     """Kernel and noise variance to start from; those given are kept."""
@@ -142,7 +142,7 @@ def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarra
     """Correlation lengths (d,) of the kernel in the units of X; None where all are infinite."""
     d, scale = stage.rows.n_features, stage.scaling.x_scale
     spread = (sums.high[:d] - sums.low[:d]) / scale
-    found = selection.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
+    found = lengthscales.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
     return found if np.isfinite(found).any() else None
 
 

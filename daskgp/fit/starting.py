@@ -14,7 +14,7 @@ from daskgp.data.blocks import sampling
 from daskgp.errors import NumericalError
 from daskgp.fit import rounds, subset
 from daskgp.kernels import Kernel
-from daskgp.models.sparse.selection import Distances
+from daskgp.kernels.lengthscales import Distances
 from daskgp.models.values import Block, Theta
 from daskgp.train import newton
 

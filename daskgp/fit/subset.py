@@ -9,7 +9,7 @@ import numpy as np
 
 from daskgp import train
 from daskgp.errors import PlanError
-from daskgp.fit.plan import SHARE
+from daskgp.fit.refusal import SHARE
 from daskgp.models.exact import Exact, Rows
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads

@@ -14,7 +14,7 @@ from daskgp.data.blocks import ordering
 from daskgp.fit.minibatches import Piece
 from daskgp.fit.steps import Steps, diverging
 from daskgp.kernels import Kernel
-from daskgp.models.sparse.selection import correlation_lengths
+from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.values import Block
 from daskgp.models.variational import preconditioner
 from daskgp.models.variational.basis import Points, Pull, make

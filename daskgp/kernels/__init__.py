@@ -6,8 +6,8 @@ The registry names every kernel that text and stores may use.
 from __future__ import annotations
 
 from daskgp.kernels.base import REGISTRY, Kernel, KernelGradient, Pullback
-from daskgp.kernels.compose import Product, Sum
-from daskgp.kernels.linear import Constant, Linear
+from daskgp.kernels.compose import Constant, Product, Sum
+from daskgp.kernels.linear import Linear
 from daskgp.kernels.matern import Matern12, Matern32, Matern52
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.registry import from_dict, parse, register

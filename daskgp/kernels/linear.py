@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import namespace
 from daskgp.arrays.linalg import product, symmetrize
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
@@ -25,7 +25,6 @@ from daskgp.kernels.checks import (
     dimensions,
     exp_of_log,
     indexed,
-    positive,
     positive_or_many,
     read_only,
     scatter_columns,
@@ -173,75 +172,3 @@ class Linear(Kernel):
 
     def _by_log(self, sums: np.ndarray) -> np.ndarray:
         return sums if isinstance(self.variance, tuple) else sums.sum(keepdims=True)
-
-
-@dataclass(frozen=True)
-class Constant(Kernel):
-    """Constant kernel, k = v; a number in a sum or product of kernels becomes one.
-
-    Examples
-    --------
-    >>> Constant(2.0)(np.zeros((1, 3)), np.ones((2, 3)))
-    array([[2., 2.]])
-    """
-
-    variance: float = 1.0
-
-    name: ClassVar[str] = "constant"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", positive(self.variance, "variance of Constant"))
-
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
-        out = check_out(check_inputs(X, Z), out)
-        out[...] = self.variance
-        return out
-
-    def diag(self, X: Array) -> Array:
-        inputs = check_inputs(X)
-        return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
-
-    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
-        inputs = check_inputs(X)
-        return KernelGradient(self._by_log(diag_bar), inputs.xp.zeros_like(inputs.X), None)
-
-    @property
-    def tiles(self) -> int:
-        return 1
-
-    def pullback(
-        self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
-        inputs = check_inputs(X, Z)
-
-        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
-            K_bar = check_cotangent(inputs, K_bar)
-            zeros = inputs.xp.zeros_like
-            Z_bar = None if inputs.Z is None else zeros(inputs.Z)
-            return KernelGradient(self._by_log(K_bar), zeros(inputs.X), Z_bar)
-
-        K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
-        return read_only(K), pull
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        return ("variance",)
-
-    @property
-    def log_parameters(self) -> np.ndarray:
-        return np.log([self.variance])
-
-    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Constant:
-        return Constant(float(np.exp(self._check_count(values)[0])))
-
-    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
-        return np.log([VARIANCE_BOUNDS])
-
-    def resolve(self, median: np.ndarray, distance: float) -> Constant:
-        return self
-
-    def units(self, n_features: int) -> tuple[Unit, ...]:
-        return (Unit((), 0, 2),)
-
-    def _by_log(self, cotangent: Array) -> np.ndarray:
-        return np.array([self.variance * number(cotangent.sum(dtype=np.float64))])

@@ -10,8 +10,7 @@ from typing import Any
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
-from daskgp.kernels.compose import Product, Sum
-from daskgp.kernels.linear import Constant
+from daskgp.kernels.compose import Constant, Product, Sum
 
 _LONGEST = 4000
 WORDS = {"true": True, "false": False, "none": None}

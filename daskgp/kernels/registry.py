@@ -11,8 +11,8 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import REGISTRY, Kernel
-from daskgp.kernels.compose import COMPOSITES
-from daskgp.kernels.linear import Constant, Linear
+from daskgp.kernels.compose import COMPOSITES, Constant
+from daskgp.kernels.linear import Linear
 from daskgp.kernels.matern import Matern12, Matern32, Matern52
 from daskgp.kernels.parse import WORDS
 from daskgp.kernels.parse import build as _build

@@ -10,7 +10,7 @@ from commands import files, foreign
 from effective import effective
 
 from daskgp import CGGP, SGPR, SVGP, ExactGP
-from daskgp.data.stores import locks
+from daskgp.data.stores import lock_owner, locks
 from daskgp.data.stores.checkpoints import Checkpoint
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import MemoryRunError, RunError, SettingError, StoreError
@@ -293,7 +293,7 @@ def test_a_fit_that_fails_or_is_interrupted_gives_its_lock_back(make, error, tmp
 
 def test_the_lock_of_a_fit_that_was_killed_is_taken_over_on_its_host(tmp_path):
     url = str(tmp_path / "checkpoint")
-    gone = json.loads(locks.Holder.here("abc").content())
+    gone = json.loads(lock_owner.Holder.here("abc").content())
     foreign(url, **{**gone, "started": gone["started"] - 100})  # another process had this number
     model(max_iter=1).fit(X, Y, checkpoint=url)
     assert not os.path.exists(f"{url}.lock")

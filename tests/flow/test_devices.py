@@ -19,7 +19,7 @@ from daskgp.data import Rows, partition
 from daskgp.data.blocks.layout import Layout
 from daskgp.data.partition import Span, alone, even, following
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
-from daskgp.fit import experts, rounds
+from daskgp.fit import experts, refusal, rounds
 from daskgp.fit import plan as planning
 from daskgp.fit.experts import ExpertRounds, Objectives
 from daskgp.models.exact import Exact
@@ -220,7 +220,7 @@ def test_the_setting_that_needs_less_is_named(divided, said):
         return planning.Plan(1_000, rows, 1, rows, 1, 1, True, 1, 1, 0, 1.0)
 
     error = DeviceMemoryError("short", "64 rows at a time", "choose fewer inputs", divided)
-    found = planning.out_of_memory(error, planned(1_000), None, planned)
+    found = refusal.out_of_memory(error, planned(1_000), None, planned)
     assert isinstance(found, DeviceMemoryError)
     assert str(found) == said
 

@@ -15,8 +15,8 @@ from daskgp.data.blocks.layout import Layout
 from daskgp.data.blocks.neighbours import Nearby, earlier
 from daskgp.data.blocks.ordering import make_order
 from daskgp.data.partition import Span
+from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.markov.lma import LMA as LowRankMarkov
-from daskgp.models.sparse.selection import correlation_lengths
 from daskgp.predict import training_rows
 
 

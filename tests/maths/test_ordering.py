@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from daskgp.data.blocks.hilbert import hilbert_keys
 from daskgp.data.blocks.ordering import (
     BITS,
     Order,
     check_order,
-    hilbert_keys,
     make_order,
     random_keys,
     random_order,

@@ -8,6 +8,7 @@ from scipy.spatial.distance import pdist
 
 from daskgp import kernels
 from daskgp.errors import SettingError
+from daskgp.kernels import lengthscales
 from daskgp.models.sparse import selection
 
 
@@ -97,7 +98,7 @@ def test_unknown_selection_names_the_choices():
 
 def test_median_distances_are_those_of_the_pairs():
     X = np.random.default_rng(0).standard_normal((80, 2)) * [1.0, 50.0]
-    found = selection.median_distances(X)
+    found = lengthscales.median_distances(X)
     np.testing.assert_allclose(found.per_column, [np.median(pdist(X[:, [j]])) for j in (0, 1)])
     assert found.euclidean == pytest.approx(np.median(pdist(X)))
 
@@ -105,20 +106,20 @@ def test_median_distances_are_those_of_the_pairs():
 def test_median_distances_ignore_ties_and_survive_a_single_point():
     mostly_zero = np.zeros((50, 1))
     mostly_zero[0] = 3.0
-    assert selection.median_distances(mostly_zero).per_column[0] == 3.0
-    alone = selection.median_distances(np.ones((1, 2)))
+    assert lengthscales.median_distances(mostly_zero).per_column[0] == 3.0
+    alone = lengthscales.median_distances(np.ones((1, 2)))
     np.testing.assert_array_equal(alone.per_column, [1.0, 1.0])
     assert alone.euclidean == 1.0
 
 
 def test_median_distances_of_a_long_sample_use_a_part_of_it():
     X = np.random.default_rng(0).standard_normal((30_000, 1))
-    assert selection.median_distances(X).euclidean == pytest.approx(0.954, rel=0.1)
+    assert lengthscales.median_distances(X).euclidean == pytest.approx(0.954, rel=0.1)
 
 
 def test_median_distances_take_no_more_rows_than_said():
     X = np.arange(1999.0)[:, None]
     taken = X[::2]
     assert len(taken) == 1000
-    assert selection.median_distances(X).euclidean == np.median(pdist(taken))
-    assert selection.median_distances(X[:1000]).euclidean == np.median(pdist(X[:1000]))
+    assert lengthscales.median_distances(X).euclidean == np.median(pdist(taken))
+    assert lengthscales.median_distances(X[:1000]).euclidean == np.median(pdist(X[:1000]))

@@ -69,7 +69,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 import daskgp
 from daskgp import kernels, metrics
 from daskgp.data import dataset_writer
-from daskgp.models.sparse import selection
+from daskgp.kernels import lengthscales
 
 PARTS = ("data", "speed", "growth", "reading", "likelihoods")
 SETS = ("kin40k", "protein", "keggdirected", "ghcn")
@@ -271,7 +271,7 @@ def starting(text: str, X: np.ndarray) -> kernels.Kernel:
     """The kernel with lengthscales that daskgp starts from on standardised rows like X."""
     rng = np.random.default_rng(0)
     sample = X[rng.choice(len(X), min(SAMPLE, len(X)), replace=False)]
-    median = selection.median_distances(sample)
+    median = lengthscales.median_distances(sample)
     return kernels.parse(text).resolve(median.per_column * X.shape[1] ** 0.5, median.euclidean)
 
 

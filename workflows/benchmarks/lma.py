@@ -29,7 +29,7 @@ from rich.table import Table
 from scipy.linalg import lapack
 
 from daskgp import data, kernels
-from daskgp.data.blocks import ordering
+from daskgp.data.blocks import hilbert
 from daskgp.models.markov.lma import LMA
 from daskgp.models.values import Block, Theta
 from daskgp.runtime.process import single_blas_thread
@@ -166,7 +166,7 @@ def write(folder: Path, rows: int) -> None:
             X = np.random.default_rng(start + 1).uniform(0, 1, (min(CHUNK, rows - start), 2))
             writer.append(X, field(X, start + 2))
     places = np.random.default_rng(1).uniform(0, 1, (max(1, rows // 10), 2))
-    places = places[np.argsort(ordering.hilbert_keys(places.T, 31))]
+    places = places[np.argsort(hilbert.hilbert_keys(places.T, 31))]
     with data.dataset_writer(str(folder / "places.zarr"), ("a", "b"), (), PLACES_CHUNK) as writer:
         writer.append(places)
 

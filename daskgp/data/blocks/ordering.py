@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from daskgp.checks import shown
+from daskgp.data.blocks.hilbert import hilbert_keys, quantised
 from daskgp.errors import InputError, SettingError
 
 RANDOM = "random"
@@ -100,12 +101,12 @@ class Order:
     def _scaled_keys(self, scaled: np.ndarray) -> np.ndarray:
         """Keys of scaled inputs (k, n)."""
         if self.kind == "pca":
-            return _quantised(self._projection(scaled), BITS[1])
+            return quantised(self._projection(scaled), BITS[1])
         if self.kind == "kmeans":
             return self._chain_keys(scaled)
         if self.kind == "column" and len(scaled) > 1:
             ties = hilbert_keys(scaled[1:], TIE_BITS[len(scaled) - 1])
-            return (_quantised(scaled[0], 32) << np.uint64(32)) | ties
+            return (quantised(scaled[0], 32) << np.uint64(32)) | ties
         return hilbert_keys(scaled, BITS[len(scaled)])
 
     def _projection(self, scaled: np.ndarray) -> np.ndarray:
@@ -120,7 +121,7 @@ class Order:
         apart = scaled - self.centroids.T[:, own]
         place = _dot(along.T[:, own], apart)
         place = 0.5 + 0.5 * place / (1.0 + np.abs(place))
-        return (own.astype(np.uint64) << np.uint64(48)) | _quantised(place, 48)
+        return (own.astype(np.uint64) << np.uint64(48)) | quantised(place, 48)
 
     def _along(self) -> np.ndarray:
         """Direction (K, k) of the chain at each centroid, over half its length there squared."""
@@ -155,12 +156,6 @@ def _dot(weights: np.ndarray, scaled: np.ndarray) -> np.ndarray:
     for weight, column in zip(weights, scaled, strict=True):
         total += weight * column
     return total
-
-
-def _quantised(place: np.ndarray, bits: int) -> np.ndarray:
-    """Places 0 to 1 as unsigned integers of some bits."""
-    cells = (np.clip(place, 0.0, 1.0) * 2.0**bits).astype(np.uint64)
-    return np.minimum(cells, np.uint64(2**bits - 1))
 
 
 def _nearest(scaled: np.ndarray, centroids: np.ndarray) -> np.ndarray:
@@ -391,58 +386,3 @@ def random_order(n: int, seed: int = 0) -> np.ndarray:
 
 
 # -- the Hilbert curve -----------------------------------------------------------------------
-
-
-def hilbert_keys(places: np.ndarray, bits: int) -> np.ndarray:
-    """Places along the Hilbert curve through a cube of 2^bits cells a side.
-
-    Parameters
-    ----------
-    places : ndarray (k, n)
-        Coordinates from 0 to 1.
-    bits : int
-        Bits a coordinate; k times bits are at most 64.
-
-    Returns
-    -------
-    keys : ndarray (n,) of uint64
-
-    Notes
-    -----
-    The transform of Skilling, Programming the Hilbert curve (2004), on all points at once.
-
-    Examples
-    --------
-    >>> hilbert_keys(np.array([[0.2, 0.2, 0.7, 0.7], [0.2, 0.7, 0.7, 0.2]]), 1)
-    array([0, 1, 2, 3], dtype=uint64)
-    """
-    return _interleaved(_transposed(_quantised(places, bits), bits), bits)
-
-
-def _transposed(cells: np.ndarray, bits: int) -> np.ndarray:
-    """Skilling's AxesToTranspose: cells (k, n) become the key with its bits dealt out to rows."""
-    x, one = cells.copy(), np.uint64(1)
-    for shift in range(bits - 1, 0, -1):
-        at, below = np.uint64(shift), np.uint64(2**shift - 1)
-        for row in x:
-            chosen = np.uint64(0) - ((row >> at) & one)  # all bits where this one is set
-            swap = (x[0] ^ row) & below & ~chosen
-            x[0] ^= (below & chosen) ^ swap
-            row ^= swap
-    for i in range(1, len(x)):  # Gray code
-        x[i] ^= x[i - 1]
-    turn = np.zeros_like(x[0])
-    for shift in range(bits - 1, 0, -1):
-        chosen = np.uint64(0) - ((x[-1] >> np.uint64(shift)) & one)
-        turn ^= np.uint64(2**shift - 1) & chosen
-    x ^= turn
-    return x
-
-
-def _interleaved(x: np.ndarray, bits: int) -> np.ndarray:
-    """One integer from the bits of rows, the highest of each row first."""
-    key, one = np.zeros_like(x[0]), np.uint64(1)
-    for shift in range(bits - 1, -1, -1):
-        for row in x:
-            key = (key << one) | ((row >> np.uint64(shift)) & one)
-    return key

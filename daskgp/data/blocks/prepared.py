@@ -12,8 +12,9 @@ import zarr
 
 from daskgp.data import reading, writers
 from daskgp.data.lazy import behind
-from daskgp.data.rows import Rows, row_step
+from daskgp.data.rows import Rows
 from daskgp.data.stores import groups, remote
+from daskgp.data.stores.groups import row_step
 from daskgp.errors import StoreError
 
 VERSION = 1

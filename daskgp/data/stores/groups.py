@@ -357,3 +357,13 @@ def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
         digest.update(f"{name}{values.dtype.str}{values.shape}".encode())
         digest.update(values.tobytes())
     return digest.hexdigest()
+
+
+def row_step(array: zarr.Array) -> int:
+    """Rows that are read at one go: those of a shard where there are shards."""
+    return int((array.shards or array.chunks)[0])
+
+
+def chunk_rows(n: int, step: int) -> tuple[int, ...]:
+    """Row counts of chunks of ``step`` rows with a ragged last one."""
+    return tuple(min(step, n - i) for i in range(0, n, step))

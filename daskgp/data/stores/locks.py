@@ -10,39 +10,29 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import math
-import os
-import platform
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psutil
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
 from daskgp.data.stores import groups, objects
+from daskgp.data.stores.lock_owner import Holder
 from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
 
 logger = logging.getLogger("daskgp")
 
-EVERY = 10.0
-"""Seconds between two beats of a lock."""
 MISSED = 3.5
 """Beats without a change after which the run of another host counts as dead."""
-LONGEST = 600.0
-"""Most seconds between beats that are believed of a lock."""
 POLL = 0.25
 """Seconds between two looks at a lock that is waited for."""
 CLEAR = "add --clear-lock (clear_lock=True in Python)"
-NAMESPACE = "/proc/self/ns/pid"
-BOOT = "/proc/sys/kernel/random/boot_id"
 CLEARING = 5.0
 """Seconds to wait for another run that is about to replace the lock of a dead one, in no time."""
 
@@ -78,99 +68,6 @@ class Claim:
                 f"the lock {self.url} is not this run's any more, somebody cleared it: the run "
                 "stops; wait until no other is at work and run it again with --resume"
             )
-
-
-@dataclass(frozen=True)
-class Holder:
-    """What a lock says of the run that holds it.
-
-    ``machine`` tells hosts of the same name apart; ``space`` process numbers of containers on one
-    host; ``started`` a process from a later one of the same number.
-    """
-
-    run: str = ""
-    host: str = ""
-    space: str = ""
-    pid: int = 0
-    started: float = 0.0
-    every: float = EVERY
-    beat: int = 0
-    machine: str = ""
-
-    @classmethod
-    def here(cls, run: str) -> Holder:
-        """The holder that this process is."""
-        me, started = _process(os.getpid())
-        machine = _machine()
-        return cls(run, platform.node(), _space(), me.pid, started, machine=machine)
-
-    @classmethod
-    def parse(cls, content: bytes) -> Holder:
-        """What a lock holds; an unknown holder where it holds nothing that can be read."""
-        try:
-            found = json.loads(content)
-            fields: dict[str, Any] = {
-                **{name: str(found[name]) for name in ("run", "host", "space")},
-                **{name: float(found[name]) for name in ("started", "every")},
-                **{name: int(found[name]) for name in ("pid", "beat")},
-                "machine": str(found.get("machine", "")),  # locks of earlier versions have none
-            }
-        except (ValueError, TypeError, KeyError, OverflowError):
-            return cls()
-        return cls(**fields) if 0 < fields["every"] <= LONGEST else cls()
-
-    def content(self) -> bytes:
-        """The lock, as it is stored."""
-        return json.dumps(dataclasses.asdict(self)).encode()
-
-    def alive(self) -> bool | None:
-        """Whether the process runs; None where that cannot be asked from here."""
-        if not self.machine or (self.machine, self.space) != (_machine(), _space()):
-            return None
-        try:
-            process, started = _process(self.pid)
-            same = abs(started - self.started) < 1.0
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.NoSuchProcess, ValueError, OverflowError):
-            return False
-
-    def is_near(self) -> bool:
-        """Whether it is a process of this machine, or of one that was or is called as this one."""
-        return self.host == platform.node() or self.alive() is not None
-
-    def __str__(self) -> str:
-        if not self.run:
-            return "a run that cannot be told"
-        return f"process {self.pid} on host {self.host}"
-
-
-def _space() -> str:
-    return os.readlink(NAMESPACE) if os.path.exists(NAMESPACE) else ""
-
-
-def _machine() -> str:
-    """What no other machine has, and this one has until it is started again; "" if there is none.
-
-    On Linux the number that its kernel drew at its start: unlike a machine-id it is not copied
-    with an image, and process numbers mean nothing beyond it.  Elsewhere the address of a network
-    card, unless it is made up, as those of virtual machines are.
-    """
-    if os.path.exists(BOOT):
-        return Path(BOOT).read_text().strip()
-    node = uuid.getnode()
-    made_up = (node >> 40) & 0b11  # of a group, or administered locally
-    return "" if made_up else f"{node:012x}"
-
-
-def _process(pid: int) -> tuple[psutil.Process, float]:
-    """A process, and when it started; on Linux since the boot, which moves with no clock set.
-
-    Earlier versions of psutil add the time of the boot that was asked for last, so that is asked
-    for anew, and first.
-    """
-    boot = psutil.boot_time() if psutil.LINUX else 0.0
-    process = psutil.Process(pid)
-    return process, process.create_time() - boot
 
 
 @contextmanager

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 
 from daskgp.checks import shown
@@ -18,55 +15,6 @@ MIN_SAMPLE, CANDIDATES = 2_000, 8
 def sample_rows(number: int) -> int:
     """Rows to sample for the choice of ``number`` inputs: CANDIDATES for each, or MIN_SAMPLE."""
     return max(MIN_SAMPLE, CANDIDATES * number)
-
-
-class Distances(NamedTuple):
-    """Median absolute difference per column (d,) and median Euclidean distance of a sample."""
-
-    per_column: np.ndarray
-    euclidean: float
-
-
-def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
-    """Medians over the pairs of at most ``rows`` rows; zeros are left out, 1 where all are."""
-    X = X[:: max(1, -(-len(X) // rows))]
-    columns = np.array([_positive_median(pdist(X[:, [j]])) for j in range(X.shape[1])])
-    return Distances(columns, _positive_median(pdist(X)))
-
-
-def _positive_median(distances: np.ndarray) -> float:
-    distances = distances[distances > 0]
-    return float(np.median(distances)) if len(distances) else 1.0
-
-
-def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Distance along each dimension (d,) at which the correlation has first fallen half-way.
-
-    That is half-way from one to its lowest value within ten times the ranges ``spread`` (d,), so
-    that a constant part does not count; infinite for a column that the kernel does not see.  So
-    distances can be measured alike for every kernel.  Columns that the kernel ties are looked at
-    over the widest of their ranges, so that their lengths have the proportions of the kernel.
-    """
-    spread = np.array(spread, np.float64)
-    for group in map(list, kernel.tied_columns(len(spread))):
-        spread[group] = np.where(spread[group] > 0, spread[group].max(), 0.0)
-    steps, origin = np.geomspace(1e-5, 10.0, 241), np.zeros((1, len(spread)))
-    found = np.full(len(spread), np.inf)
-    for j, width in enumerate(spread):
-        away = np.zeros((len(steps), len(spread)))
-        away[:, j] = steps * width
-        unit = np.sqrt(kernel.diag(away) * kernel.diag(origin)[0])
-        # a kernel such as the linear one may be zero at the origin
-        with np.errstate(invalid="ignore", divide="ignore"):
-            correlation = kernel(away, origin)[:, 0] / unit
-        lowest = max(float(correlation.min()), 0.0)  # NaN is not below anything
-        middle = 0.5 * (1 + lowest)
-        below = np.flatnonzero(correlation < middle)
-        if len(below) and width > 0 and lowest < 1 - 1e-6:
-            before, first = max(below[0] - 1, 0), below[0]  # between the two, so without a jump
-            ends = correlation[[first, before]]
-            found[j] = width * np.interp(middle, ends, steps[[first, before]])
-    return found
 
 
 def choose(
