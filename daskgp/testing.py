@@ -24,7 +24,8 @@ from daskgp.errors import InputError
 from daskgp.kernels import Kernel, KernelGradient
 from daskgp.kernels.weights import Weights
 from daskgp.models.experts import inner_products
-from daskgp.models.values import Block, Ensemble, LocalModel, Model, Moments, Theta, Want
+from daskgp.models.method import Ensemble, LocalModel, Model
+from daskgp.models.values import Block, Moments, Theta, Want
 
 STEP = 1e-5
 

@@ -25,7 +25,7 @@ from daskgp.fit.svi import Bases, Learning
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.values import Block, Theta
-from daskgp.models.variational.decoupled import Parameters, empty, with_covariance
+from daskgp.models.variational.parameters import Parameters, empty, with_covariance
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import solve_threads
 from daskgp.train.stochastic import Ascent, Run, Stopped

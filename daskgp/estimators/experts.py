@@ -36,8 +36,9 @@ from daskgp.models.exact import Exact
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.method import Model
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
-from daskgp.models.values import Model, Theta
+from daskgp.models.values import Theta
 from daskgp.predict import members
 from daskgp.predict.members import Members
 from daskgp.runtime.executor import Executor

@@ -18,7 +18,8 @@ from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
-from daskgp.models.values import Ensemble, Model, Theta
+from daskgp.models.method import Ensemble, Model
+from daskgp.models.values import Theta
 from daskgp.predict.members import Members
 from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Device, MeanName, OptimizerName

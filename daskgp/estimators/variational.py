@@ -29,7 +29,7 @@ from daskgp.fit.starting import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
-from daskgp.models.variational.decoupled import Parameters
+from daskgp.models.variational.parameters import Parameters
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_all

@@ -21,8 +21,9 @@ from daskgp.models.exact import Exact
 from daskgp.models.experts import inner_products
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.method import Model
 from daskgp.models.scaling import Scaling
-from daskgp.models.values import Block, Model, Theta, ThetaBar, move
+from daskgp.models.values import Block, Theta, ThetaBar, move
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_all, map_reduce, node

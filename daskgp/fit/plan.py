@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.kernels import Kernel
+from daskgp.models.method import Ensemble, Model
 from daskgp.models.sparse import selection
-from daskgp.models.values import Ensemble, Model, Shape
+from daskgp.models.values import Shape
 from daskgp.runtime.map_reduce import FAN_IN
 
 COPIES = 4

@@ -22,13 +22,8 @@ from daskgp.data.blocks.layout import Layout
 from daskgp.data.partition import Span, Window, per_task
 from daskgp.fit.units import BlockTask
 from daskgp.models import scaling
-from daskgp.models.values import (
-    LocalModel,
-    Model,
-    Objective,
-    Theta,
-    add_gradients,
-)
+from daskgp.models.method import LocalModel, Model
+from daskgp.models.values import Objective, Theta, add_gradients
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_all, mapped, node, tree_sum
 from daskgp.runtime.process import solve_threads

@@ -12,7 +12,8 @@ import numpy as np
 from daskgp.arrays.backend import resolve_device, to_device
 from daskgp.fit.minibatches import Piece
 from daskgp.models.values import Block, Moments, Theta, move
-from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters, Prepared, Sums
+from daskgp.models.variational.decoupled import Decoupled, Draw, Prepared, Sums
+from daskgp.models.variational.parameters import Parameters
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_reduce, mapped, node, tree_sum

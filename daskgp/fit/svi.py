@@ -17,14 +17,10 @@ from daskgp.kernels import Kernel
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.values import Block
 from daskgp.models.variational import preconditioner
-from daskgp.models.variational.basis import Points, Pull, make
-from daskgp.models.variational.decoupled import (
-    Parameters,
-    Prepared,
-    Sums,
-    with_covariance,
-    with_mean,
-)
+from daskgp.models.variational.basis import make
+from daskgp.models.variational.decoupled import Prepared, Sums
+from daskgp.models.variational.inducing_functions import Points, Pull
+from daskgp.models.variational.parameters import Parameters, with_covariance, with_mean
 from daskgp.models.variational.preconditioner import Blocks
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train.stochastic import Conditioner, Found

@@ -15,15 +15,8 @@ from daskgp.data import Rows, partition
 from daskgp.data.partition import Span, Window, parts
 from daskgp.models import scaling
 from daskgp.models.exact import Exact
-from daskgp.models.values import (
-    Block,
-    LocalModel,
-    Model,
-    Theta,
-    ThetaBar,
-    add_gradients,
-    move,
-)
+from daskgp.models.method import LocalModel, Model
+from daskgp.models.values import Block, Theta, ThetaBar, add_gradients, move
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread
 

@@ -19,8 +19,9 @@ from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.actions import cggp
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.cggp import CGGP
+from daskgp.models.method import Ensemble, LocalModel, Model
 from daskgp.models.scaling import Scaling, usable_rows
-from daskgp.models.values import TILE_ROWS, Ensemble, LocalModel, Model, Moments, Theta, Want, move
+from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, move
 from daskgp.predict import supports
 from daskgp.predict.members import Consulted, Members
 from daskgp.predict.supports import Supports

@@ -19,8 +19,9 @@ from daskgp.arrays import backend
 from daskgp.data.blocks.around import Key
 from daskgp.data.blocks.neighbours import Nearby
 from daskgp.errors import StoreError
+from daskgp.models.method import LocalModel
 from daskgp.models.scaling import Scaling
-from daskgp.models.values import TILE_ROWS, Block, LocalModel, Moments, Theta, Want, move
+from daskgp.models.values import TILE_ROWS, Block, Moments, Theta, Want, move
 from daskgp.runtime import device_memory
 
 _GUARD = threading.Lock()

@@ -16,7 +16,8 @@ import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.errors import DeviceMemoryError
-from daskgp.models.values import Model, Shape, move
+from daskgp.models.method import Model
+from daskgp.models.values import Shape, move
 
 logger = logging.getLogger("daskgp")
 

@@ -16,7 +16,8 @@ from daskgp.fit.minibatches import Stream
 from daskgp.fit.steps import Steps
 from daskgp.models import scaling
 from daskgp.models.values import Block, Theta
-from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
+from daskgp.models.variational.decoupled import Decoupled, Draw
+from daskgp.models.variational.parameters import Parameters
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 from tests.flow import toy

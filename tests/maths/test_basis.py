@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from daskgp.arrays.backend import to_host
 from daskgp.errors import DeviceError, InputError, SettingError
 from daskgp.kernels import RBF, Constant, Linear, Matern32, Matern52, radial, weights
-from daskgp.models.variational import basis
-from daskgp.models.variational.basis import KernelBasis, Multiscale, Points, Through, make
+from daskgp.models.variational import inducing_functions
+from daskgp.models.variational.basis import KernelBasis, make
+from daskgp.models.variational.inducing_functions import Points, Through
+from daskgp.models.variational.multiscale import Multiscale
 from daskgp.testing import central_differences
 
 ARD = (0.8, 2.0, 1.3)
@@ -37,8 +39,8 @@ def small_patches(monkeypatch):
     """Tiles that few points and rows fill, so that small problems are cut."""
     monkeypatch.setattr(weights, "DENSE_PATCH", (3, 4))
     monkeypatch.setattr(weights, "DEVICE_PATCH", (5, 5))
-    monkeypatch.setattr(basis, "SQUARE", 3)
-    monkeypatch.setattr(basis, "DEVICE_SQUARE", 4)
+    monkeypatch.setattr(inducing_functions, "SQUARE", 3)
+    monkeypatch.setattr(inducing_functions, "DEVICE_SQUARE", 4)
     monkeypatch.setattr(radial, "_STRIP", 1)
 
 

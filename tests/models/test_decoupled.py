@@ -13,16 +13,8 @@ from daskgp import kernels, likelihoods
 from daskgp.kernels import Kernel
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Theta
-from daskgp.models.variational.decoupled import (
-    Bound,
-    Decoupled,
-    Draw,
-    Parameters,
-    Sums,
-    empty,
-    with_covariance,
-    with_mean,
-)
+from daskgp.models.variational.decoupled import Bound, Decoupled, Draw, Sums
+from daskgp.models.variational.parameters import Parameters, empty, with_covariance, with_mean
 from daskgp.runtime.process import single_blas_thread
 from daskgp.testing import central_differences
 from tests import oracle

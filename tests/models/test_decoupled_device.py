@@ -12,7 +12,8 @@ from daskgp.arrays import backend
 from daskgp.fit.minibatches import Piece
 from daskgp.fit.steps import Steps
 from daskgp.models.values import Block, Theta, move
-from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
+from daskgp.models.variational.decoupled import Decoupled, Draw
+from daskgp.models.variational.parameters import Parameters
 from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
 from tests.maths import fakearray

@@ -18,8 +18,7 @@ from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError
 from daskgp.fit.experts import Central, ExpertRounds
-from daskgp.models import ENSEMBLES
-from daskgp.models.experts import aggregation
+from daskgp.models import ENSEMBLES, optimal_weights
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.scaling import identity
@@ -523,8 +522,8 @@ def best_variance(theta, blocks, T):
 def test_the_linear_variance_is_never_below_that_of_the_best_predictor(kind, weights, **given_):
     blocks, T, theta = drawn(**given_, kind=kind)
     beta = 2 * np.random.default_rng(weights).standard_normal(len(blocks))
-    chosen = aggregation.Weights(beta, len(beta))
-    with mock.patch.object(aggregation, "optimal_weights", return_value=chosen):
+    chosen = optimal_weights.Weights(beta, len(beta))
+    with mock.patch.object(optimal_weights, "optimal_weights", return_value=chosen):
         found = predicted(EXPERTS[kind](len(blocks)), theta, blocks, T)
     wanted = np.diag(Papers(theta, T).combined(blocks, beta)[1])
     np.testing.assert_allclose(found.variance, wanted, rtol=1e-7, atol=1e-7)

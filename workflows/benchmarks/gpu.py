@@ -47,7 +47,8 @@ from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Theta, move
-from daskgp.models.variational.decoupled import Decoupled, Draw, Parameters
+from daskgp.models.variational.decoupled import Decoupled, Draw
+from daskgp.models.variational.parameters import Parameters
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
 """Largest relative difference from NumPy in float64, by the type of the rows."""

@@ -19,10 +19,12 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import is_numpy, namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.errors import InputError
+from daskgp.models import optimal_weights
 from daskgp.models.experts import aggregation, inner_products
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.inner_products import Cross, Together
-from daskgp.models.values import TILE_ROWS, Block, Experts, Footprint, Moments, Shape, Theta, Want
+from daskgp.models.method import Experts
+from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
 SOLVED_BYTES = 256 << 20
@@ -137,7 +139,7 @@ class ExactExperts:
         beta = np.zeros(0)
         if cross is not None:
             system = self.system(prepared, cross, float(starts[-1]))
-            beta = aggregation.expert_weights(system, self.ridge)
+            beta = optimal_weights.expert_weights(system, self.ridge)
         return State(np.concatenate([e.weights for e in experts]), starts, beta)
 
     def system(self, theta: Theta, cross: Cross, rows: float) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,8 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
-from daskgp.models.values import Block, Experts, Theta, add
+from daskgp.models.method import Experts
+from daskgp.models.values import Block, Theta, add
 from daskgp.typing import Array
 
 

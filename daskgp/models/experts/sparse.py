@@ -18,11 +18,12 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
-from daskgp.models import collapsed, inducing
+from daskgp.models import collapsed, inducing, optimal_weights
 from daskgp.models.collapsed import Stats
 from daskgp.models.experts import aggregation
-from daskgp.models.experts.aggregation import Aggregation, System
+from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.optimal_weights import System
 from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add, move
 from daskgp.typing import Array
 
@@ -165,7 +166,7 @@ class SparseExperts:
         system, shrunk = self._system(s, experts, W), None
         if self.shrinkage and self.weights == "projection":
             shrunk = self._shrunk(system, experts, inverses)
-        beta = aggregation.expert_weights(system, self.ridge, shrunk)
+        beta = optimal_weights.expert_weights(system, self.ridge, shrunk)
         if self.variance == "paper":  # [OPT] eq. 43b
             R = sum(b * b * inverse for b, inverse in zip(beta, inverses, strict=True))
         else:

@@ -22,8 +22,8 @@ from daskgp.arrays.backend import is_numpy, namespace
 from daskgp.errors import InputError
 from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
-from daskgp.models.experts.aggregation import optimal_weights
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.optimal_weights import optimal_weights
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.sparse_grid import SparseGrid
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want, move

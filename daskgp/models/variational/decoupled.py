@@ -16,49 +16,32 @@ gradient is taken by its left argument alone, whose columns are sampled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from daskgp import likelihoods
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace, number, to_host
+from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
 from daskgp.models.variational import basis, posterior
-from daskgp.models.variational.basis import Points, Pull
+from daskgp.models.variational.inducing_functions import Points, Pull, Through
+from daskgp.models.variational.parameters import (
+    FormName,
+    Parameters,
+    State,
+    mean_functions,
+    split_gradient,
+    zero_gradient,
+    zero_points,
+    zeros_like,
+)
 from daskgp.typing import Array
 
-FormName = Literal["hybrid", "direct"]
-BEGIN = 0.1
-"""What a new function of the direct form begins with on the diagonal of T."""
 FLOOR = 1e-10
 """Least variance of a row that a likelihood sees."""
-
-
-class Parameters(NamedTuple):
-    """All that is learned; logarithms where a value is positive, (0, ...) what a form lacks."""
-
-    kernel: Array  # logs (k,)
-    likelihood: Array  # logs (r,)
-    covariance_points: Array  # Z (b, d)
-    covariance_scales: Array  # logs (b, d) of a generalised basis
-    mean_points: Array  # (m, d)
-    mean_scales: Array  # logs (m, d)
-    weights: Array  # a (m, p)
-    shared_weights: Array  # w (b, p) hybrid, a_Z (b, p) direct and shared
-    root: Array  # T (b, b), lower triangle
-
-    @property
-    def covariance(self) -> Points:
-        """The functions of the covariance."""
-        return Points(self.covariance_points, self.covariance_scales)
-
-    @property
-    def residual(self) -> Points:
-        """The functions of the mean that the covariance does not have."""
-        return Points(self.mean_points, self.mean_scales)
 
 
 class Prepared(NamedTuple):
@@ -112,28 +95,6 @@ class Bound(NamedTuple):
 
     value: float
     gradient: Parameters
-
-
-class State(NamedTuple):
-    """What prediction needs, and what goes on learning from."""
-
-    likelihood: Array
-    covariance_points: Array
-    covariance_scales: Array
-    mean_points: Array
-    mean_scales: Array
-    weights: Array
-    shared_weights: Array
-    root: Array
-    offset: Array
-    factor: Array
-    spread: Array
-    coefficients: Array
-
-    def parameters(self, kernel: Kernel) -> Parameters:
-        """The parameters that the state was solved from."""
-        learned = {name: getattr(self, name) for name in Parameters._fields[1:]}
-        return Parameters(kernel.log_parameters, **learned)
 
 
 @dataclass(frozen=True)
@@ -211,7 +172,7 @@ class Decoupled:
     def local(self, prepared: Prepared, block: Block, draw: Draw) -> Sums:
         """Expected log-likelihood of rows, quadratic form of columns, and their gradients."""
         own, (b, p) = prepared.parameters, self._sizes(prepared)
-        xp, zero = namespace(block.X), _zeros(own)
+        xp, zero = namespace(block.X), zero_gradient(own)
         found = Sums(0.0, zero, xp.zeros((b, p)), *(xp.zeros((0, 0)),) * 5)
         if len(block.X):
             found = self._rows(prepared, block, draw.weight)
@@ -233,7 +194,7 @@ class Decoupled:
         own, factors = prepared.parameters, prepared.factors
         if self.form == "hybrid":
             w = own.shared_weights
-            explained = total.explained if total.explained.size else _zeros_like(w)
+            explained = total.explained if total.explained.size else zeros_like(w)
             through = posterior.hybrid_through(factors, total.through, w, explained)
         else:
             p = own.weights.shape[1]
@@ -261,7 +222,7 @@ class Decoupled:
             )
         if self.frozen:
             names = ("kernel", "mean_points", "mean_scales")
-            still = {name: _zeros_like(getattr(own, name)) for name in names}
+            still = {name: zeros_like(getattr(own, name)) for name in names}
             kernel, gradient = np.zeros_like(kernel), gradient._replace(**still)
         gradient = gradient._replace(
             kernel=gradient.kernel + kernel,
@@ -311,44 +272,44 @@ class Decoupled:
         else:
             K_bar, sums = posterior.direct_back(f, rows, g, s)
         by_Z, by_prior = pull(K_bar, overwrite=True), kernel.diag_vjp(X, s)
-        gradient = _zeros(own)._replace(
+        gradient = zero_gradient(own)._replace(
             kernel=by_Z.log_parameters + by_prior.log_parameters,
             likelihood=weight * found.by_log,
-            covariance_points=_wide(by_Z.points.inputs),
-            covariance_scales=_wide(by_Z.points.log_scales),
+            covariance_points=wide(by_Z.points.inputs),
+            covariance_scales=wide(by_Z.points.log_scales),
         )
         if len(a) and self.frozen:
-            gradient = gradient._replace(weights=_wide(functions.spread(residual, X, g)))
+            gradient = gradient._replace(weights=wide(functions.spread(residual, X, g)))
         elif len(a):
             gradient = _with_mean(gradient, functions.mixed_vjp(residual, a, X, g.T))
         # matrices stay in the precision of the rows until the small solve
         none, value = sums.gram[:0, :0], weight * found.value
-        sums = sums._replace(projected=_wide(sums.projected))
+        sums = sums._replace(projected=wide(sums.projected))
         return Sums(value, gradient, *sums, curvature, none)
 
     def _columns(self, prepared: Prepared, dtype: Any, draw: Draw) -> Sums:
         """Minus the mean's quadratic form a' C a / 2 by some of its columns."""
         own, functions = prepared.parameters, basis.make(self.basis, prepared.kernel)
-        all_points, a = _union(own, self.form)
+        all_points, a = mean_functions(own, self.form)
         points, a = _as(all_points, dtype), a.astype(dtype, copy=False)
         columns = namespace(a).asarray(draw.columns)
         few = Points(*(part[columns] if len(part) else part for part in points))
         column = -draw.column_weight * a[columns]
         if self.frozen and len(a) == len(own.weights):  # none of Z, which may move, among them
             products = functions.among(few, column, points).T
-            found = basis.Through(np.zeros(len(own.kernel)), _nothing(points), None, products)
+            found = Through(np.zeros(len(own.kernel)), zero_points(points), None, products)
         else:
             found = functions.among_vjp(points, a, few, column.T)
         assert found.weights is not None
         # by the left argument: all of the gradient by it, half of that by what both share
         kernel = 0.5 * found.log_parameters
-        value = 0.5 * number((_wide(a) * _wide(found.weights)).sum())
-        gradient = _split(_zeros(own)._replace(kernel=kernel), found, own, self.form)
+        value = 0.5 * number((wide(a) * wide(found.weights)).sum())
+        gradient = split_gradient(zero_gradient(own)._replace(kernel=kernel), found, own, self.form)
         xp, (b, p) = namespace(a), self._sizes(prepared)
         none = explained = xp.zeros((0, 0))
         if self.form == "hybrid":
             mixed = functions.among(few, -column, _as(own.covariance, dtype))
-            explained = linalg.solve_lower(prepared.factors.factor, _wide(mixed.T))
+            explained = linalg.solve_lower(prepared.factors.factor, wide(mixed.T))
         return Sums(value, gradient, xp.zeros((b, p)), none, none, none, none, explained)
 
     def _sizes(self, prepared: Prepared) -> tuple[int, int]:
@@ -408,94 +369,16 @@ class Decoupled:
         )
 
 
-# -- growth ----------------------------------------------------------------------------------
-
-
-def empty(kernel: np.ndarray, likelihood: np.ndarray, features: int, targets: int) -> Parameters:
-    """Parameters without any function: q is the prior."""
-    none, weights, square = np.zeros((0, features)), np.zeros((0, targets)), np.zeros((0, 0))
-    return Parameters(kernel, likelihood, none, none, none, none, weights, weights, square)
-
-
-def with_covariance(
-    own: Parameters, inputs: np.ndarray, form: FormName, scaled: bool, shared: bool
-) -> Parameters:
-    """Parameters with more functions of the covariance, at inputs (k, d).
-
-    The hybrid q stays what it was where the mean has no functions of its own: in the whitened
-    basis a new function begins as the prior.  Where it has, new rows of w must be what Z explains
-    of them, ``Factors.explained``.  The direct form begins with a little weight, since none would
-    have no gradient.
-    """
-    old, new = len(own.root), len(own.root) + len(inputs)
-    root = np.zeros((new, new))
-    root[:old, :old] = own.root
-    root[range(old, new), range(old, new)] = 1.0 if form == "hybrid" else BEGIN
-    zeros = np.zeros((len(inputs), own.weights.shape[1]))
-    return own._replace(
-        covariance_points=np.concatenate([own.covariance_points, inputs]),
-        covariance_scales=_more_scales(own.covariance_scales, inputs, scaled),
-        shared_weights=np.concatenate([own.shared_weights, zeros])
-        if shared
-        else own.shared_weights,
-        root=root,
-    )
-
-
-def with_mean(own: Parameters, inputs: np.ndarray, scaled: bool) -> Parameters:
-    """Parameters with more functions of the mean, at inputs (k, d) and of no weight."""
-    return own._replace(
-        mean_points=np.concatenate([own.mean_points, inputs]),
-        mean_scales=_more_scales(own.mean_scales, inputs, scaled),
-        weights=np.concatenate([own.weights, np.zeros((len(inputs), own.weights.shape[1]))]),
-    )
-
-
-def _more_scales(scales: np.ndarray, inputs: np.ndarray, scaled: bool) -> np.ndarray:
-    return np.concatenate([scales, np.zeros_like(inputs)]) if scaled else scales
-
-
 # -- small things ----------------------------------------------------------------------------
 
 
-def _zeros(own: Parameters) -> Parameters:
-    """A gradient of zeros; that by T comes from the small solve alone."""
-    xp = namespace(own.mean_points)
-    parts = {name: xp.zeros(part.shape) for name, part in own._asdict().items()}
-    host = {"kernel": np.zeros(len(own.kernel)), "likelihood": np.zeros(len(own.likelihood))}
-    return Parameters(**{**parts, **host, "root": xp.zeros((0, 0))})
-
-
-def _union(own: Parameters, form: FormName) -> tuple[Points, Array]:
-    """All functions that the quadratic form of the mean is of, and their weights."""
-    if form == "hybrid" or not len(own.shared_weights):
-        return own.residual, own.weights
-    xp = namespace(own.weights)
-    both = (xp.concatenate(pair) for pair in zip(own.covariance, own.residual, strict=True))
-    return Points(*both), xp.concatenate([own.shared_weights, own.weights])
-
-
-def _split(
-    gradient: Parameters, found: basis.Through, own: Parameters, form: FormName
-) -> Parameters:
-    """Add the gradient by all functions of the mean to those by the functions of either kind."""
-    b = 0 if form == "hybrid" else len(own.shared_weights)
-    points, scales = map(_wide, found.points)
-    weights = _wide(found.weights)
-    parts = {"mean_points": points[b:], "mean_scales": scales[b:], "weights": weights[b:]}
-    if b:
-        parts |= {"covariance_points": points[:b], "covariance_scales": scales[:b]}
-        parts["shared_weights"] = weights[:b]
-    return gradient._replace(**parts)
-
-
-def _with_mean(gradient: Parameters, found: basis.Through) -> Parameters:
+def _with_mean(gradient: Parameters, found: Through) -> Parameters:
     assert found.weights is not None
     return gradient._replace(
         kernel=gradient.kernel + found.log_parameters,
-        mean_points=_wide(found.points.inputs),
-        mean_scales=_wide(found.points.log_scales),
-        weights=_wide(found.weights),
+        mean_points=wide(found.points.inputs),
+        mean_scales=wide(found.points.log_scales),
+        weights=wide(found.weights),
     )
 
 
@@ -504,22 +387,10 @@ def _as(parts: Any, dtype: Any) -> Any:
     return type(parts)(*(part.astype(dtype, copy=False) for part in parts))
 
 
-def _wide(A: Array) -> Array:
-    return A.astype(np.float64, copy=False)
-
-
 def _positive(variance: Array) -> Array:
     """Variances that rounding may have left at or below zero."""
     xp = namespace(variance)
     return xp.maximum(variance, FLOOR)
-
-
-def _zeros_like(part: Array) -> Array:
-    return namespace(part).zeros_like(part)
-
-
-def _nothing(points: Points) -> Points:
-    return Points(*map(_zeros_like, points))
 
 
 def _plus(a: Any, b: Any) -> Any:

@@ -16,10 +16,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number
+from daskgp.arrays.backend import is_numpy, namespace, number, wide
 from daskgp.typing import Array
 
 STRIP = 128
@@ -137,7 +135,7 @@ def hybrid_through(f: Factors, sums: Sums, weights: Array, explained: Array) -> 
         root = root - p * T
         root[at] += p / xp.diagonal(T)
     w_bar, residual = sums.projected - weights, linalg.solve_lower_t(L, h_bar)
-    return Through(_wide(gram), root, w_bar, residual)
+    return Through(wide(gram), root, w_bar, residual)
 
 
 def hybrid_kl(f: Factors, weights: Array) -> float:
@@ -241,10 +239,6 @@ def _lower(A: Array) -> Array:
 def _turned(A: Array) -> Array:
     """Rows and columns of a square matrix from the last to the first."""
     return namespace(A).ascontiguousarray(A.ravel()[::-1]).reshape(A.shape)
-
-
-def _wide(A: Array) -> Array:
-    return A.astype(np.float64, copy=False)
 
 
 def weighted_gram(A: Array, s: Array) -> Array:

@@ -1,0 +1,93 @@
+"""Weights of the combination of least penalised risk, [OPT] eqs. 40-42."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import solve
+
+from daskgp.errors import NumericalError
+
+logger = logging.getLogger("daskgp")
+
+CANCELLING = 30.0
+"""Sum of the sizes of weights, over their sum or 1, from which they are said to cancel."""
+
+System: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Inner products (M, M) and right side (M,) of the weights."""
+
+
+class Weights(NamedTuple):
+    """Optimal weights beta (M,) and the numerical rank of the system that they solve."""
+
+    beta: np.ndarray
+    rank: int
+
+
+def expert_weights(system: System, ridge: float, shrunk: System | None = None) -> np.ndarray:
+    """``optimal_weights`` of experts (M,), with a warning where large ones cancel."""
+    beta = optimal_weights(*system, ridge, shrunk=shrunk).beta
+    total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
+    if size > CANCELLING * max(1.0, total):
+        logger.warning(
+            "the weights of %d experts cancel, the sum of their sizes is %.3g: variances are wide "
+            "where they do; a larger shrinkage=0.1 of sparse experts, a ridge=1e-3 or fewer "
+            "experts damp them",
+            len(beta),
+            size,
+        )
+    return beta
+
+
+def optimal_weights(
+    inner: np.ndarray,
+    right: np.ndarray,
+    ridge: float,
+    what: str = "experts",
+    shrunk: System | None = None,
+) -> Weights:
+    """Weights of the combination of least penalised risk, [OPT] eqs. 40-42.
+
+    Parameters
+    ----------
+    inner : ndarray (M, M)
+        Inner products <f_i, f_j> of the experts' means.
+    right : ndarray (M,)
+        <f_i, f*>; the paper has the diagonal of ``inner``.
+    ridge : float
+        Added to the diagonal, relative to its mean.
+    what : str
+        What messages call those that are combined.
+    shrunk : tuple of ndarray (M, M) and (M,), optional
+        The system that is solved instead, of full rank; ``inner`` tells the rank.
+
+    Raises
+    ------
+    NumericalError
+        If the system is singular: experts that predict alike, and no ridge.  With a ridge they
+        share their weight, and a warning is logged.
+    """
+    inner, right = np.asarray(inner, np.float64), np.asarray(right, np.float64)
+    count, scale = len(inner), float(np.mean(np.diag(inner)))
+    sizes = np.abs(np.linalg.eigvalsh(inner))
+    rank = int(np.count_nonzero(sizes > sizes.max(initial=0.0) * count * np.finfo(float).eps))
+    if not rank:  # nothing is predicted, nothing to weigh
+        return Weights(np.zeros(count), 0)
+    if rank < count and not ridge and shrunk is None:
+        raise NumericalError(
+            f"the weights of {count} {what} are not determined, the rank of their inner products "
+            f"is {rank}: choose ridge=1e-6 or fewer {what}"
+        )
+    if rank < count:
+        logger.warning(
+            "the inner products of %d %s have rank %d: some predict alike and share their weight",
+            count,
+            what,
+            rank,
+        )
+    if shrunk is not None:
+        inner, right = shrunk
+    regular = inner + ridge * scale * np.eye(count)
+    return Weights(solve(regular, right, assume_a="sym"), rank)

@@ -1,0 +1,111 @@
+"""Inducing functions: where they are, their matrices, and the way back through these."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from daskgp.arrays.backend import namespace
+from daskgp.kernels import Kernel
+from daskgp.typing import Array
+
+SQUARE, DEVICE_SQUARE = 128, 4_096
+"""Points by which C[P, P] is cut: on the host a few such tiles fit the cache."""
+
+
+class Points(NamedTuple):
+    """Where inducing functions lie, or a gradient by it.
+
+    ``inputs`` (m, d); ``log_scales`` (m, d) are the logarithms of c in l = s c, of shape (0, d)
+    where the functions are the latent function itself.
+    """
+
+    inputs: Array
+    log_scales: Array
+
+
+class Through(NamedTuple):
+    """Gradient of an objective through covariances of inducing functions.
+
+    ``log_parameters`` (k,), of the kernel, is float64 on the host; the others have the dtype and
+    device of the inputs.  ``others``, by the second points, and ``weights`` (m, t) are None where
+    there are none.
+    """
+
+    log_parameters: np.ndarray
+    points: Points
+    others: Points | None
+    weights: Array | None
+
+
+class Pull(Protocol):
+    """From the derivative K_bar by a tile to the gradient; may be called more than once."""
+
+    def __call__(self, K_bar: Array, overwrite: bool = False) -> Through:
+        """The gradient; ``overwrite`` allows K_bar's memory to be used."""
+
+
+@dataclass(frozen=True)
+class Basis(ABC):
+    """A kind of inducing function.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Covariance of the latent function f.
+    """
+
+    kernel: Kernel
+
+    @property
+    @abstractmethod
+    def tiles(self) -> int:
+        """Tiles (n, m) of memory that ``values`` takes, its result among them."""
+
+    @abstractmethod
+    def own(self, P: Points) -> Array:
+        """Variances (m,) of the functions, the diagonal of C[P, P]."""
+
+    @abstractmethod
+    def values(self, P: Points, X: Array, work: Array | None = None) -> tuple[Array, Pull]:
+        """C[f(X), P] (n, m), read-only, and the function from its derivative to the gradient.
+
+        Parameters
+        ----------
+        P : Points
+        X : (n, d) array
+        work : (tiles, n, m) array, optional
+            Memory to work in, of the inputs' dtype; the result is part of it and valid until it
+            is used again.
+        """
+
+    @abstractmethod
+    def gram(self, P: Points) -> tuple[Array, Pull]:
+        """C[P, P] (m, m), symmetric and read-only, and from any derivative by it the gradient."""
+
+    @abstractmethod
+    def mixed(self, P: Points, weights: Array, X: Array) -> Array:
+        """Values weights' C[P, f(X)] (t, n) for weights (m, t), the tile never kept."""
+
+    def spread(self, P: Points, X: Array, G: Array) -> Array:
+        """Products C[P, f(X)] G (m, t) for G (n, t): the gradient of ``mixed`` by weights alone."""
+        xp = namespace(X)
+        weights = xp.zeros((len(P.inputs), G.shape[1]), X.dtype)
+        found = self.mixed_vjp(P, weights, X, G.T).weights
+        assert found is not None
+        return found
+
+    @abstractmethod
+    def mixed_vjp(self, P: Points, weights: Array, X: Array, F_bar: Array) -> Through:
+        """Gradient of sum(F_bar * mixed(P, weights, X)) with F_bar (t, n) held fixed."""
+
+    @abstractmethod
+    def among(self, P: Points, weights: Array, Q: Points) -> Array:
+        """Values weights' C[P, Q] (t, q) for weights (m, t), the tile never kept."""
+
+    @abstractmethod
+    def among_vjp(self, P: Points, weights: Array, Q: Points, F_bar: Array) -> Through:
+        """Gradient of sum(F_bar * among(P, weights, Q)) with F_bar (t, q) held fixed."""
