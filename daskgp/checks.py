@@ -7,12 +7,10 @@ import os
 import reprlib
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from daskgp.errors import SettingError
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST = 100
 """Characters of a value that a message shows."""
@@ -90,3 +88,15 @@ def whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
     return int(value)
+
+
+def options(hint: Any) -> list[Any]:
+    """Return the types and the words that an annotation allows.
+
+    >>> from typing import Literal
+    >>> options(Literal["a", "b"] | int | None)
+    ['a', 'b', <class 'int'>, <class 'NoneType'>]
+    """
+    if get_origin(hint) in (Union, UnionType):
+        return [option for part in get_args(hint) for option in options(part)]
+    return list(get_args(hint)) if get_origin(hint) is Literal else [hint]

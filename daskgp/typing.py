@@ -6,5 +6,9 @@ Array: TypeAlias = Any
 """A NumPy or CuPy array; the two share one interface and backend.py tells them apart."""
 
 Device: TypeAlias = Literal["auto", "cpu", "gpu"]
+DtypeName: TypeAlias = Literal["float64", "float32"]
+LikelihoodName: TypeAlias = Literal[
+    "gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"
+]
 MeanName: TypeAlias = Literal["zero", "constant", "linear"]
 OptimizerName: TypeAlias = Literal["auto", "trust-region", "l-bfgs", "adam"]

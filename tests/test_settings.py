@@ -11,7 +11,7 @@ from daskgp import kernels
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ESTIMATORS
-from daskgp.estimators.settings import CHOICES
+from daskgp.estimators.settings import choices
 from daskgp.fit import effects
 
 rng = np.random.default_rng(0)
@@ -188,8 +188,9 @@ every = pytest.mark.parametrize("name", ESTIMATORS)
 def contexts(name):
     usual = effects.defaults(ESTIMATORS[name])
     yield {}
-    for setting in set(usual) & set(CHOICES) - {"device", "dtype", "progress", "gradients"}:
-        for value in CHOICES[setting]:
+    given = choices(ESTIMATORS[name])
+    for setting in given.keys() - {"device", "dtype", "progress", "gradients"}:
+        for value in given[setting]:
             wrong = setting == "optimizer" and usual[setting] == "adam" and value is not None
             if value != usual[setting] and not wrong and (name, setting) not in FLAWED:
                 yield {setting: value}
@@ -269,8 +270,8 @@ def test_settings_without_effect_are_of_the_estimator_and_say_what_decides(name)
 
 @every
 def test_defaults_are_never_refused(name):
-    for setting in set(effects.defaults(ESTIMATORS[name])) & set(CHOICES):
-        for value in CHOICES[setting]:
+    for setting, values in choices(ESTIMATORS[name]).items():
+        for value in values:
             assert set(effects.idle(ESTIMATORS[name](**{setting: value}))) <= {setting}
 
 

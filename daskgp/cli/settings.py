@@ -7,12 +7,12 @@ import inspect
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
-from daskgp import kernels
+from daskgp import checks, kernels
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 
@@ -109,7 +109,7 @@ def typed_settings(
 ) -> dict[str, Any]:
     """Settings with the types of the constructor; SettingError names the first that is wrong."""
     known = list(inspect.signature(estimator).parameters)
-    hints = get_type_hints(estimator.__init__)
+    hints = get_type_hints(estimator)
     for name in found:
         if name not in known:
             raise SettingError(
@@ -151,20 +151,12 @@ _PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
 
 def _options(hint: Any) -> list[Any]:
     """Types and allowed words of an annotation."""
-    options = _parts(hint)
+    options = checks.options(hint)
     if all(isinstance(option, str) or option in _PLAIN for option in options):
         return options
     # NumPy's ArrayLike, which is a union of dozens of types
     plain = [option for option in options if isinstance(option, str) or option is NoneType]
     return [*plain, np.ndarray]
-
-
-def _parts(hint: Any) -> list[Any]:
-    if get_origin(hint) in (Union, UnionType):
-        return [option for part in get_args(hint) for option in _parts(part)]
-    if get_origin(hint) is Literal:
-        return list(get_args(hint))
-    return [hint]
 
 
 def _names(text: str) -> str | list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from daskgp.models.values import Theta
 from daskgp.predict import hyperparameter_table
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor
+from daskgp.typing import OptimizerName
 
 
 class GaussianProcess(Planned, Predicting):
@@ -284,6 +286,15 @@ class GaussianProcess(Planned, Predicting):
         check_is_fitted(self, "solved_")
         with locks.hold(str(url), wait, clear_lock, resume=True):
             save(self, url)
+
+
+@dataclass(eq=False, repr=False)
+class TrainedGP(GaussianProcess):
+    """Base of estimators whose hyper-parameters are trained on all rows or on blocks of them."""
+
+    optimizer: OptimizerName | None = "auto"
+    learning_rate: float = 0.05
+    tol: float | None = 0.1
 
 
 def _refuse_alone(**settings: float) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from distributed.system import MEMORY_LIMIT
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from daskgp import data, likelihoods
@@ -28,6 +30,7 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.runtime.executor import Executor
+from daskgp.typing import LikelihoodName, OptimizerName
 
 PROBE_SUBSET = 256
 """Rows whose evidence a short run maximises: what it finds does not matter."""
@@ -40,27 +43,32 @@ POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Of the variance of the targets, by which bounds of a likelihood's parameters grow."""
 AVERAGE_FROM = 200
 """Steps before any average: it would lag behind parameters that still go far."""
+Chosen = Literal["greedy", "kmeans", "random", "stream"]
 STREAM = "stream"
 """Inducing inputs that come from batches, [DGP] Algorithm 1."""
 
 
+@dataclass(eq=False, repr=False)
 class Batched(GaussianProcess):
     """An estimator that learns from mini-batches, and what a form of it says."""
 
-    likelihood: str
-    natural: Any
-    learning_rate: float
-    average: bool
-    batch_rows: int | None
-    n_added: int
-    hyperparameters: str
-    n_subset: int
-    n_columns: int | None
-    train_points: bool
-    validation: float | None
-    patience: int
-    check_every: int
-    gradients: str
+    inducing: Chosen | ArrayLike = "greedy"
+    batch_rows: int | None = None
+    likelihood: LikelihoodName = "gaussian"
+    n_added: int = 128
+    natural: float | Literal["auto"] | None = "auto"
+    n_columns: int | None = field(default=None, init=False)
+    train_points: bool = True
+    hyperparameters: Literal["auto", "subset", "bound"] = "auto"
+    n_subset: int = 2_048
+    optimizer: OptimizerName | None = "adam"
+    learning_rate: float = 0.02
+    average: bool = True
+    max_iter: int = 2_000
+    validation: float | None = None
+    patience: int = 10
+    check_every: int = 50
+    gradients: Literal["workers", "client"] = "workers"
 
     effects: ClassVar[Effects] = {
         "hyperparameters": (TRAINED,),
@@ -83,7 +91,7 @@ class Batched(GaussianProcess):
             ),
         ),
     }
-    tol: float | None = 1.0
+    tol: float | None = field(default=1.0, init=False)
     searches_start: ClassVar[bool] = False
     ard_reach: ClassVar[float] = 100.0
     _inducing: ClassVar[tuple[str, str]]
@@ -104,7 +112,7 @@ class Batched(GaussianProcess):
         return None
 
     @property
-    def _natural(self) -> float | None:
+    def _natural(self) -> Any:
         return self.natural
 
     @property

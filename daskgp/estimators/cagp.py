@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import dask
@@ -22,7 +23,7 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit import panels as acting
 from daskgp.fit import plan as planning
@@ -30,7 +31,6 @@ from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.panels import ActionRounds
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.starting import Start
-from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
 from daskgp.models import scaling
 from daskgp.models.actions.cagp import CaGP as ComputationAware
@@ -42,9 +42,7 @@ from daskgp.predict import lazy as prediction
 from daskgp.predict.supports import Supports
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import FAN_IN
-from daskgp.runtime.progress import ShowProgress
 from daskgp.train import Evaluate
-from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -62,7 +60,8 @@ COLUMNS, COLUMN_BYTES = 256, 256 << 20
 SHARED = f"give store= {visibility.HERE}"
 
 
-class CaGP(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class CaGP(TrainedGP):
     """Computation-aware GP regression: exact given a few combinations of the targets.
 
     The targets are seen through n_actions linear combinations (actions), [CAGP] eq. 5.  Whatever
@@ -152,54 +151,15 @@ progress
         "refreshes": (among("actions", "cg", "eigen"), TRAINED),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_actions: int = 512,
-        actions: Literal["sparse", "cg", "random", "eigen"] | ArrayLike = "sparse",
-        support: int | None = None,
-        order: str | Sequence[str] | None = "auto",
-        loss: LossName = "elbo",
-        batch_rows: int | None = None,
-        action_tol: float = 1e-6,
-        refreshes: int = 2,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.1,
-        max_iter: int = 100,
-        tol: float = 0.1,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.n_actions = n_actions
-        self.actions = actions
-        self.support = support
-        self.order = order
-        self.loss = loss
-        self.batch_rows = batch_rows
-        self.action_tol = action_tol
-        self.refreshes = refreshes
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    n_actions: int = 512
+    actions: Literal["sparse", "cg", "random", "eigen"] | ArrayLike = "sparse"
+    support: int | None = None
+    order: str | Sequence[str] | None = "auto"
+    loss: LossName = "elbo"
+    batch_rows: int | None = None
+    action_tol: float = 1e-6
+    refreshes: int = 2
+    learning_rate: float = 0.1
 
     # -- what is learned ---------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,19 +22,17 @@ from daskgp.fit.effects import Effects
 from daskgp.fit.panels import ActionRounds
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.starting import Start
-from daskgp.kernels import Kernel
 from daskgp.models import scaling
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
 from daskgp.models.values import Theta
 from daskgp.predict import supports
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
 
+@dataclass(eq=False, repr=False)
 class CGGP(GaussianProcess):
     """GP regression whose linear system is solved by conjugate gradients; a mean alone.
 
@@ -78,37 +77,9 @@ class CGGP(GaussianProcess):
 
     model_name: ClassVar[str] = "cggp"
     effects: ClassVar[Effects] = {}
-    optimizer: OptimizerName | None = None
-    tol: float | None = 1.0
-
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        noise_variance: float = 0.1,
-        solver_tol: float = 1e-4,
-        max_iter: int = 512,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.noise_variance = noise_variance
-        self.solver_tol = solver_tol
-        self.max_iter = max_iter
-        self.mean = mean
-        self.standardize = standardize
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    tol: float | None = field(default=1.0, init=False)
+    solver_tol: float = 1e-4
+    max_iter: int = 512
 
     def _model(self) -> Any:
         return ConjugateGradients()

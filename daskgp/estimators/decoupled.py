@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from daskgp.checks import positive, whole
 from daskgp.errors import InputError, SettingError
@@ -14,11 +14,7 @@ from daskgp.estimators.variational import VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import RBF, Kernel
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
-LikelihoodName = Literal["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]
-Chosen = Literal["greedy", "kmeans", "random", "stream"]
 N_MEAN = 4_096
 OWN_MEAN = Needs(
     "n_mean",
@@ -27,6 +23,7 @@ OWN_MEAN = Needs(
 )
 
 
+@dataclass(eq=False, repr=False)
 class DecoupledGP(VariationalGP):
     """Variational GP whose mean has many more functions than its covariance, by mini-batches.
 
@@ -145,80 +142,15 @@ class DecoupledGP(VariationalGP):
         "mean_learning_rate": (Needs("n_mean", lambda found: found._learns_mean, OWN_MEAN.remedy),),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_mean: int | None = None,
-        n_covariance: int = 128,
-        batch_rows: int | None = None,
-        likelihood: LikelihoodName = "gaussian",
-        basis: Literal["kernel", "se-ard", "generalized"] = "kernel",
-        parametrization: Literal["hybrid", "direct"] = "hybrid",
-        share: bool = True,
-        inducing: Chosen | ArrayLike = "greedy",
-        n_added: int = 128,
-        natural: float | Literal["auto"] | None = "auto",
-        precondition: Precondition = "blocks",
-        n_columns: int | None = None,
-        train_points: bool = True,
-        train_mean_points: bool = False,
-        hyperparameters: Literal["auto", "subset", "bound"] = "auto",
-        n_subset: int = 2_048,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "adam",
-        learning_rate: float = 0.02,
-        mean_learning_rate: float | None = None,
-        average: bool = True,
-        max_iter: int = 2_000,
-        validation: float | None = None,
-        patience: int = 10,
-        check_every: int = 50,
-        gradients: Literal["workers", "client"] = "workers",
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.n_mean = n_mean
-        self.n_covariance = n_covariance
-        self.batch_rows = batch_rows
-        self.likelihood = likelihood
-        self.basis = basis
-        self.parametrization = parametrization
-        self.share = share
-        self.inducing = inducing
-        self.n_added = n_added
-        self.natural = natural
-        self.precondition = precondition
-        self.n_columns = n_columns
-        self.train_points = train_points
-        self.train_mean_points = train_mean_points
-        self.hyperparameters = hyperparameters
-        self.n_subset = n_subset
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.mean_learning_rate = mean_learning_rate
-        self.average = average
-        self.max_iter = max_iter
-        self.validation = validation
-        self.patience = patience
-        self.check_every = check_every
-        self.gradients = gradients
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    n_mean: int | None = None
+    n_covariance: int = 128
+    basis: Literal["kernel", "se-ard", "generalized"] = "kernel"
+    parametrization: Literal["hybrid", "direct"] = "hybrid"
+    share: bool = True
+    precondition: Precondition = "blocks"
+    n_columns: int | None = None
+    train_mean_points: bool = False
+    mean_learning_rate: float | None = None
 
     @property
     def covariance_points_(self) -> np.ndarray:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from daskgp import data
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import TrainedGP
 from daskgp.fit import plan as planning
 from daskgp.fit import refusal, timing
-from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 
-class ExactGP(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class ExactGP(TrainedGP):
     """Exact GP regression by one Cholesky factor, for small data.
 
     A fit costs n³ operations and 8 n² bytes several times over; ``fit`` refuses what does not fit
@@ -43,39 +42,6 @@ random_state, progress
     """
 
     model_name: ClassVar[str] = "exact"
-
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.05,
-        max_iter: int = 100,
-        tol: float = 0.1,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
 
     def _model(self) -> Exact:
         return Exact()

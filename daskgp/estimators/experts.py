@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +23,7 @@ from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
@@ -43,9 +44,7 @@ from daskgp.predict import members
 from daskgp.predict.members import Members
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import solve_threads
-from daskgp.runtime.progress import ShowProgress
 from daskgp.train import federated
-from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -63,7 +62,8 @@ SHARED = f"give store= {visibility.HERE}"
 TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
 
 
-class ExpertsGP(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class ExpertsGP(TrainedGP):
     """Distributed experts: a Gaussian process for each part of the rows, and their combination.
 
     Every expert sees its own rows alone; hyper-parameters are shared.  Predictions combine the
@@ -204,78 +204,27 @@ random_state, progress
         "lipschitz": (TRAINED, among("training", "pxadmm")),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        expert: Literal["sparse", "exact"] = "sparse",
-        n_experts: int | None = None,
-        partition: Literal["random", "block", "chunks"] = "random",
-        order: str | Sequence[str] = "auto",
-        aggregation: Aggregation = "optimal",
-        weights: Literal["projection", "paper"] = "projection",
-        variance: Literal["linear", "paper"] = "linear",
-        central: float | None = None,
-        shrinkage: float | None = None,
-        ridge: float = 1e-6,
-        noise_in_experts: bool = False,
-        n_inducing: int = 512,
-        inducing: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
-        train_inducing: bool = False,
-        training: TrainingName = "fact",
-        local_steps: int | None = None,
-        learning_rate: float = 0.05,
-        sampling_rate: float = 1.0,
-        rho: float = 0.3,
-        mu: float = 0.3,
-        lipschitz: float = 5.0,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        max_iter: int = 100,
-        tol: float | None = None,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.expert = expert
-        self.n_experts = n_experts
-        self.partition = partition
-        self.order = order
-        self.aggregation = aggregation
-        self.weights = weights
-        self.variance = variance
-        self.central = central
-        self.shrinkage = shrinkage
-        self.ridge = ridge
-        self.noise_in_experts = noise_in_experts
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.train_inducing = train_inducing
-        self.training = training
-        self.local_steps = local_steps
-        self.learning_rate = learning_rate
-        self.sampling_rate = sampling_rate
-        self.rho = rho
-        self.mu = mu
-        self.lipschitz = lipschitz
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.max_iter = max_iter
-        self.tol = tol
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    expert: Literal["sparse", "exact"] = "sparse"
+    n_experts: int | None = None
+    partition: Literal["random", "block", "chunks"] = "random"
+    order: str | Sequence[str] = "auto"
+    aggregation: Aggregation = "optimal"
+    weights: Literal["projection", "paper"] = "projection"
+    variance: Literal["linear", "paper"] = "linear"
+    central: float | None = None
+    shrinkage: float | None = None
+    ridge: float = 1e-6
+    noise_in_experts: bool = False
+    n_inducing: int = 512
+    inducing: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy"
+    train_inducing: bool = False
+    training: TrainingName = "fact"
+    local_steps: int | None = None
+    sampling_rate: float = 1.0
+    rho: float = 0.3
+    mu: float = 0.3
+    lipschitz: float = 5.0
+    tol: float | None = None
 
     @property
     def n_experts_(self) -> int:

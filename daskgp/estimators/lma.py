@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import dask
@@ -21,7 +22,7 @@ from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span, Window
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
@@ -35,8 +36,6 @@ from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Theta
 from daskgp.predict import training_rows
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 DEFAULT_ORDER = 3
 APART = 8
@@ -48,7 +47,8 @@ JOINED = Needs(
 )
 
 
-class LMA(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class LMA(TrainedGP):
     """Low-rank-cum-Markov approximation: GP regression that is local and global at once.
 
     A low-rank part on support inputs carries what is smooth; the residual is exact within a block
@@ -146,58 +146,17 @@ class LMA(GaussianProcess):
         "prediction": (JOINED,),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_support: int = 256,
-        support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
-        train_support: bool = False,
-        markov_order: int | None = None,
-        neighbours: Literal["nearest", "order"] = "nearest",
-        predict_order: int | None = None,
-        predict_rows: int | None = None,
-        prediction: Literal["consistent", "paper"] = "consistent",
-        order: str | Sequence[str] = "auto",
-        block_rows: int | None = None,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.05,
-        max_iter: int = 50,
-        tol: float = 0.1,
-        train_blocks: int | Literal["auto"] | None = "auto",
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.n_support = n_support
-        self.support = support
-        self.train_support = train_support
-        self.markov_order = markov_order
-        self.neighbours = neighbours
-        self.predict_order = predict_order
-        self.predict_rows = predict_rows
-        self.prediction = prediction
-        self.order = order
-        self.block_rows = block_rows
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.train_blocks = train_blocks
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    n_support: int = 256
+    support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy"
+    train_support: bool = False
+    markov_order: int | None = None
+    neighbours: Literal["nearest", "order"] = "nearest"
+    predict_order: int | None = None
+    predict_rows: int | None = None
+    prediction: Literal["consistent", "paper"] = "consistent"
+    order: str | Sequence[str] = "auto"
+    max_iter: int = 50
+    train_blocks: int | Literal["auto"] | None = "auto"
 
     @property
     def support_(self) -> np.ndarray:
@@ -411,6 +370,7 @@ class LMA(GaussianProcess):
         return NearestBlocks(1 + blocks, lengths, landmarks)
 
 
+@dataclass(eq=False, repr=False)
 class PIC(LMA):
     """Partially independent conditional approximation: LMA of Markov order 0.
 
@@ -427,51 +387,11 @@ class PIC(LMA):
 
     model_name: ClassVar[str] = "pic"
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_support: int = 256,
-        support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
-        train_support: bool = False,
-        order: str | Sequence[str] = "auto",
-        block_rows: int | None = None,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.05,
-        max_iter: int = 50,
-        tol: float = 0.1,
-        train_blocks: int | Literal["auto"] | None = "auto",
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        super().__init__(
-            kernel,
-            n_support=n_support,
-            support=support,
-            train_support=train_support,
-            markov_order=0,
-            order=order,
-            block_rows=block_rows,
-            noise_variance=noise_variance,
-            mean=mean,
-            standardize=standardize,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            max_iter=max_iter,
-            tol=tol,
-            train_blocks=train_blocks,
-            dtype=dtype,
-            device=device,
-            store=store,
-            random_state=random_state,
-            progress=progress,
-        )
+    markov_order: int | None = field(default=0, init=False)
+    neighbours: Literal["nearest", "order"] = field(default="nearest", init=False)
+    predict_order: int | None = field(default=None, init=False)
+    predict_rows: int | None = field(default=None, init=False)
+    prediction: Literal["consistent", "paper"] = field(default="consistent", init=False)
 
 
 def _layout(stage: rounds.Rounds) -> Layout:

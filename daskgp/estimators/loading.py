@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from daskgp import kernels
-from daskgp.checks import shown
+from daskgp.checks import choice
 from daskgp.data.blocks.neighbours import Nearby
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
@@ -23,7 +23,6 @@ from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.saving import SETTING
-from daskgp.estimators.settings import CHOICES
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
@@ -80,10 +79,8 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
     SettingError
         If there is no such device.
     """
-    if device not in (None, *CHOICES["device"]):
-        raise SettingError(
-            f"device={shown(device)}: choose one of {', '.join(map(repr, CHOICES['device']))}"
-        )
+    if device is not None:
+        choice("device", device, get_args(Device))
     found = stores.read(str(url))
     try:
         estimator = _restored(found, device, str(url))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from daskgp.models.method import Ensemble, Model
 from daskgp.models.values import Theta
 from daskgp.predict.members import Members
 from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
+from daskgp.typing import Device, DtypeName, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -31,25 +32,26 @@ OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
 
+@dataclass(eq=False, repr=False)
 class Method(RegressorMixin, NestedKernel):
     """Settings that all estimators have, and what a method may say otherwise."""
 
-    kernel: Kernel | str | None
-    noise_variance: float
-    mean: MeanName
-    standardize: bool
-    optimizer: OptimizerName | None
-    learning_rate: float
-    max_iter: int
-    tol: float | None
-    block_rows: int | None
-    dtype: str
-    device: Device
-    store: str | None
-    random_state: int | None
-    progress: ShowProgress
-
-    train_blocks: int | Literal["auto"] | None = None
+    kernel: Kernel | str | None = None
+    _: KW_ONLY
+    noise_variance: float = 0.1
+    mean: MeanName = "constant"
+    standardize: bool = True
+    optimizer: OptimizerName | None = field(default=None, init=False)
+    learning_rate: float = field(default=0.05, init=False)
+    max_iter: int = 100
+    tol: float | None = field(default=0.1, init=False)
+    train_blocks: int | Literal["auto"] | None = field(default=None, init=False)
+    block_rows: int | None = None
+    dtype: DtypeName = "float64"
+    device: Device = "auto"
+    store: str | None = None
+    random_state: int | None = 0
+    progress: ShowProgress = "auto"
 
     model_name: ClassVar[str]
     effects: ClassVar[Effects] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,17 +12,14 @@ from numpy.typing import ArrayLike
 from daskgp import data
 from daskgp.checks import choice, positive, shown, whole
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects, among
 from daskgp.fit.inputs import in_users_units
-from daskgp.kernels import Kernel
 from daskgp.models import scaling
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -29,7 +27,8 @@ WIDEST = 1e6
 """Half the width of bounds, in ranges of the data, from which a grid can say nothing of them."""
 
 
-class OptiComGP(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class OptiComGP(TrainedGP):
     """GP regression on the partial grids of a sparse grid, optimally combined.
 
     The method of [OPT] section 3, for one to some four features whose region is a box.  A value
@@ -94,52 +93,13 @@ random_state, progress
         "ridge": (among("weights", "projection", "paper"),),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        level: int = 4,
-        bounds: ArrayLike | None = None,
-        weights: Literal["projection", "paper", "combination"] = "projection",
-        variance: Literal["linear", "paper"] = "linear",
-        ridge: float = 1e-6,
-        max_points: int = 4096,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.05,
-        max_iter: int = 100,
-        tol: float = 0.1,
-        train_blocks: int | None = None,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.level = level
-        self.bounds = bounds
-        self.weights = weights
-        self.variance = variance
-        self.ridge = ridge
-        self.max_points = max_points
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.train_blocks = train_blocks
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    level: int = 4
+    bounds: ArrayLike | None = None
+    weights: Literal["projection", "paper", "combination"] = "projection"
+    variance: Literal["linear", "paper"] = "linear"
+    ridge: float = 1e-6
+    max_points: int = 4096
+    train_blocks: int | None = None
 
     @property
     def grid_(self) -> np.ndarray:

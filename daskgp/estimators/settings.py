@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, get_args
+from dataclasses import fields
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from daskgp import kernels, likelihoods
-from daskgp.checks import choice, place, positive, shown, whole
+from daskgp import kernels
+from daskgp.checks import choice, options, place, positive, shown, whole
 from daskgp.errors import SettingError
 from daskgp.fit import effects
 from daskgp.kernels import Kernel
-from daskgp.typing import OptimizerName
 
 if TYPE_CHECKING:
     from daskgp.estimators.method import Method
 
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "mean": ("zero", "constant", "linear"),
-    "optimizer": (*get_args(OptimizerName), None),
-    "dtype": ("float64", "float32"),
-    "device": ("auto", "cpu", "gpu"),
-    "standardize": (True, False),
-    "progress": (True, False, "auto"),
-    "neighbours": ("nearest", "order"),
-    "prediction": ("consistent", "paper"),
-    "expert": ("sparse", "exact"),
-    "partition": ("random", "block", "chunks"),
-    "aggregation": ("optimal", "npae", "grbcm", "rbcm", "bcm", "gpoe", "poe"),
-    "noise_in_experts": (True, False),
-    "training": ("fact", "fedavg", "fedprox", "admm", "pxadmm"),
-    "train_inducing": (True, False),
-    "train_support": (True, False),
-    "train_spectral": (True, False),
-    "loss": ("elbo", "projected"),
-    "likelihood": likelihoods.NAMES,
-    "basis": ("kernel", "se-ard", "generalized"),
-    "parametrization": ("hybrid", "direct"),
-    "share": (True, False),
-    "precondition": ("blocks", "jacobi", None),
-    "train_points": (True, False),
-    "train_mean_points": (True, False),
-    "hyperparameters": ("auto", "subset", "bound"),
-    "gradients": ("workers", "client"),
-}
-
+_VALUES: dict[Any, tuple[Any, ...]] = {bool: (True, False), NoneType: (None,)}
 
 JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Relative to the prior variance; rounding of float32 tiles must stay below it."""
@@ -54,8 +27,8 @@ def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
 
     Those of ``besides`` have one whatever the others are.
     """
-    for name, allowed in CHOICES.items():
-        choice(name, getattr(estimator, name, allowed[0]), allowed)  # not every method has all
+    for name, allowed in choices(type(estimator)).items():
+        choice(name, getattr(estimator, name), allowed)
     place("store", estimator.store, "a folder")
     positive("noise_variance", estimator.noise_variance)
     if estimator.tol is not None or not estimator.chooses_tol:
@@ -75,6 +48,20 @@ def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)
     effects.check(estimator, besides)
+
+
+def choices(kind: type[Method]) -> dict[str, tuple[Any, ...]]:
+    """Return the settings of a class that take one of some values, with these values.
+
+    They are those that are annotated with words, booleans and None alone.
+    """
+    hints = get_type_hints(kind)
+    found = {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
+    return {
+        name: tuple(value for part in parts for value in _VALUES.get(part, (part,)))
+        for name, parts in found.items()
+        if all(part in _VALUES or isinstance(part, str) for part in parts)
+    }
 
 
 def kernel_of(value: Any) -> Kernel:

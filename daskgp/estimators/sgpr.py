@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
 from daskgp.fit.inputs import ChosenInputs, in_users_units
 from daskgp.kernels import Kernel
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 
-class SGPR(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class SGPR(TrainedGP):
     """Collapsed sparse GP regression, for any number of rows.
 
     The bound of Titsias (2009), [OPT] eqs. 11-12.  Exact under any chunking: one chunk or a
@@ -100,46 +100,10 @@ class SGPR(GaussianProcess):
         "train_inducing": (TRAINED,),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_inducing: int = 512,
-        inducing: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy",
-        train_inducing: bool = False,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.05,
-        max_iter: int = 100,
-        tol: float = 0.1,
-        train_blocks: int | None = None,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.train_inducing = train_inducing
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.train_blocks = train_blocks
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    n_inducing: int = 512
+    inducing: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy"
+    train_inducing: bool = False
+    train_blocks: int | None = None
 
     @property
     def inducing_(self) -> np.ndarray:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from daskgp.checks import whole
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import kernel_of
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, Effects
 from daskgp.kernels import RBF, Kernel
 from daskgp.models.sparse.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 
-class SparseSpectrumGP(GaussianProcess):
+@dataclass(eq=False, repr=False)
+class SparseSpectrumGP(TrainedGP):
     """Sparse-spectrum GP regression: a linear model on random cosines and sines.
 
     The method of Lázaro-Gredilla et al. (2010), [SSGP].  The frequencies are drawn from the
@@ -68,44 +68,9 @@ progress
     inputs_label: ClassVar[str] = "spectral points"
     effects: ClassVar[Effects] = {**GaussianProcess.effects, "train_spectral": (TRAINED,)}
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_spectral: int = 256,
-        train_spectral: bool = False,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "auto",
-        learning_rate: float = 0.05,
-        max_iter: int = 100,
-        tol: float = 0.1,
-        train_blocks: int | None = None,
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.n_spectral = n_spectral
-        self.train_spectral = train_spectral
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.train_blocks = train_blocks
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
+    n_spectral: int = 256
+    train_spectral: bool = False
+    train_blocks: int | None = None
 
     @property
     def frequencies_(self) -> np.ndarray:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from daskgp.estimators.batched import STREAM
-from daskgp.estimators.decoupled import Chosen, LikelihoodName
 from daskgp.estimators.variational import VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
-from daskgp.kernels import Kernel
-from daskgp.runtime.progress import ShowProgress
-from daskgp.typing import Device, MeanName, OptimizerName
 
 
+@dataclass(eq=False, repr=False)
 class SVGP(VariationalGP):
     """Stochastic variational GP: inducing inputs learned by mini-batches, any likelihood.
 
@@ -74,66 +71,9 @@ gradients, block_rows, dtype, device, store, random_state, progress
         ),
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        *,
-        n_inducing: int = 512,
-        inducing: Chosen | ArrayLike = "greedy",
-        batch_rows: int | None = None,
-        likelihood: LikelihoodName = "gaussian",
-        n_added: int = 128,
-        natural: float | None = 0.1,
-        train_points: bool = True,
-        hyperparameters: Literal["subset", "bound"] = "bound",
-        n_subset: int = 2_048,
-        noise_variance: float = 0.1,
-        mean: MeanName = "constant",
-        standardize: bool = True,
-        optimizer: OptimizerName | None = "adam",
-        learning_rate: float = 0.02,
-        average: bool = True,
-        max_iter: int = 2_000,
-        validation: float | None = None,
-        patience: int = 10,
-        check_every: int = 50,
-        gradients: Literal["workers", "client"] = "workers",
-        block_rows: int | None = None,
-        dtype: str = "float64",
-        device: Device = "auto",
-        store: str | None = None,
-        random_state: int | None = 0,
-        progress: ShowProgress = "auto",
-    ) -> None:
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.batch_rows = batch_rows
-        self.likelihood = likelihood
-        self.n_added = n_added
-        self.natural = natural
-        self.train_points = train_points
-        self.hyperparameters = hyperparameters
-        self.n_subset = n_subset
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.standardize = standardize
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.average = average
-        self.max_iter = max_iter
-        self.validation = validation
-        self.patience = patience
-        self.check_every = check_every
-        self.gradients = gradients
-        self.block_rows = block_rows
-        self.dtype = dtype
-        self.device = device
-        self.store = store
-        self.random_state = random_state
-        self.progress = progress
-
-    n_columns: int | None = None
+    n_inducing: int = 512
+    natural: float | None = 0.1
+    hyperparameters: Literal["subset", "bound"] = "bound"
 
     @property
     def inducing_(self) -> np.ndarray:
