@@ -88,7 +88,7 @@ def values(url):
 @pytest.mark.parametrize("method", ["sgpr", pytest.param("lma", marks=pytest.mark.slow)])
 def test_a_run_on_s3_gives_the_bits_of_one_on_disk(method, server, cluster, tmp_path):
     source, on = tmp_path / "t.csv", ("--scheduler", cluster)
-    both = np.column_stack([X, Y])
+    both = np.column_stack([X, Y])[:200]
     np.savetxt(source, both, delimiter=",", header="a,b,y", comments="")
     places = {"disk": str(tmp_path), "s3": f"s3://bucket/run-{method}"}
     found = {}
@@ -99,7 +99,7 @@ def test_a_run_on_s3_gives_the_bits_of_one_on_disk(method, server, cluster, tmp_
             succeed("prepare", data, blocks, "--block-rows", 50, *on)
             fit = ("--model", "lma", "--set", "n_support=10", "--set", "max_iter=2")
         else:
-            blocks, fit = data, FIT
+            blocks, fit = data, (*FIT[:-1], "max_iter=1")
         succeed("fit", blocks, model, *fit, *on)
         succeed("predict", model, data, f"{base}/p.zarr", *on)
         scores = succeed("score", model, data, *on)
@@ -221,7 +221,7 @@ UNUSABLE = {
 }
 
 
-SLOW = ("no answer", "no bucket", "no address")
+SLOW = ("no answer", "no bucket", "no address", "nobody there")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_fit_predict_scores_and_resumes(tmp_path):
     assert (again["rows_predicted"], again["rows_skipped"]) == (0, 200)
 
 
+@pytest.mark.slow
 def test_predict_scheduled_keeps_up_with_its_input(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 5, (300, 2))
@@ -260,6 +261,7 @@ def test_scale_benchmark_measures(tmp_path):
     assert "ratio" in printed
 
 
+@pytest.mark.slow
 def test_spatial_benchmark_measures(tmp_path, monkeypatch):
     monkeypatch.delenv("DASKGP_DATA", raising=False)
     printed = run(tmp_path, "benchmarks/spatial.py", "--rows", 600, "--methods", "local")
@@ -318,6 +320,7 @@ def test_experts_benchmark_measures(tmp_path, monkeypatch):
     assert len(list((tmp_path / "drawn").glob("*.png"))) == 3
 
 
+@pytest.mark.slow
 def test_experts_benchmark_shares_one_training(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (500, 9))

@@ -91,8 +91,9 @@ class Method(RegressorMixin, NestedKernel):
 
     def _n_inputs_of(self, n: int) -> int:
         """Return the number of inducing inputs for n rows: the default one is at most n."""
+        count = self._n_inputs()
         usual = self._chosen is not None and self._chosen.usual
-        return min(n, self._n_inputs()) if usual else self._n_inputs()
+        return min(n, count) if usual else count
 
     @property
     def _chosen(self) -> ChosenInputs | None:

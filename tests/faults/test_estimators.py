@@ -120,7 +120,7 @@ def test_all_estimators_are_covered():
 
 
 # others of a kind: the same rounds with another model
-ALIKE = ("pic", "cggp", "opticom", "svgp", "ssgp", "exact")
+ALIKE = ("pic", "cagp", "cggp", "opticom", "svgp", "ssgp", "exact")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ def alone():
         yield cluster
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "nearest")) for n in MADE]
+)
 def test_one_and_four_workers_and_threads_give_the_same_bits(
     name, make_store, cluster, alone, tmp_path
 ):
