@@ -7,7 +7,7 @@ import os
 import reprlib
 from collections.abc import Sequence
 from numbers import Integral, Real
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from daskgp.errors import SettingError
@@ -99,4 +99,5 @@ def options(hint: Any) -> list[Any]:
     """
     if get_origin(hint) in (Union, UnionType):
         return [option for part in get_args(hint) for option in options(part)]
-    return list(get_args(hint)) if get_origin(hint) is Literal else [hint]
+    found = get_args(hint) if get_origin(hint) is Literal else (hint,)
+    return [NoneType if option is None else option for option in found]

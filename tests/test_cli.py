@@ -241,7 +241,7 @@ def test_settings_get_the_types_of_the_constructor(text, value):
     ("text", "says"),
     [
         ("n_inducng=64", "unknown setting 'n_inducng' of model 'sgpr': did you mean 'n_inducing'?"),
-        ("zzz=1", "Known are kernel, n_inducing"),
+        ("zzz=1", "Known are kernel, noise_variance"),
         ("n_inducing=many", "n_inducing='many': a whole number is needed"),
         ("n_inducing=1.5", "a whole number is needed"),
         ("n_inducing=true", "a whole number is needed"),

@@ -288,13 +288,13 @@ class GaussianProcess(Planned, Predicting):
             save(self, url)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrainedGP(GaussianProcess):
     """Base of estimators whose hyper-parameters are trained on all rows or on blocks of them."""
 
     optimizer: OptimizerName | None = "auto"
     learning_rate: float = 0.05
-    tol: float | None = 0.1
+    tol: float = 0.1
 
 
 def _refuse_alone(**settings: float) -> None:

@@ -48,7 +48,7 @@ STREAM = "stream"
 """Inducing inputs that come from batches, [DGP] Algorithm 1."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Batched(GaussianProcess):
     """An estimator that learns from mini-batches, and what a form of it says."""
 

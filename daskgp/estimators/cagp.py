@@ -60,7 +60,7 @@ COLUMNS, COLUMN_BYTES = 256, 256 << 20
 SHARED = f"give store= {visibility.HERE}"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class CaGP(TrainedGP):
     """Computation-aware GP regression: exact given a few combinations of the targets.
 

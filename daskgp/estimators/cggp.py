@@ -32,7 +32,7 @@ from daskgp.runtime.executor import Executor
 logger = logging.getLogger("daskgp")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class CGGP(GaussianProcess):
     """GP regression whose linear system is solved by conjugate gradients; a mean alone.
 

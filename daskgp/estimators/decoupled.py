@@ -23,7 +23,7 @@ OWN_MEAN = Needs(
 )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DecoupledGP(VariationalGP):
     """Variational GP whose mean has many more functions than its covariance, by mini-batches.
 

@@ -13,7 +13,7 @@ from daskgp.fit import refusal, timing
 from daskgp.models.exact import Exact
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class ExactGP(TrainedGP):
     """Exact GP regression by one Cholesky factor, for small data.
 

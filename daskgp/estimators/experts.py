@@ -23,7 +23,7 @@ from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.estimators.base import GaussianProcess, TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
@@ -45,6 +45,7 @@ from daskgp.predict.members import Members
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import solve_threads
 from daskgp.train import federated
+from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -62,8 +63,8 @@ SHARED = f"give store= {visibility.HERE}"
 TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
 
 
-@dataclass(eq=False, repr=False)
-class ExpertsGP(TrainedGP):
+@dataclass(eq=False, repr=False, kw_only=True)
+class ExpertsGP(GaussianProcess):
     """Distributed experts: a Gaussian process for each part of the rows, and their combination.
 
     Every expert sees its own rows alone; hyper-parameters are shared.  Predictions combine the
@@ -224,6 +225,8 @@ random_state, progress
     rho: float = 0.3
     mu: float = 0.3
     lipschitz: float = 5.0
+    optimizer: OptimizerName | None = "auto"
+    learning_rate: float = 0.05
     tol: float | None = None
 
     @property

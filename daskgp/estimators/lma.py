@@ -47,7 +47,7 @@ JOINED = Needs(
 )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class LMA(TrainedGP):
     """Low-rank-cum-Markov approximation: GP regression that is local and global at once.
 
@@ -370,7 +370,7 @@ class LMA(TrainedGP):
         return NearestBlocks(1 + blocks, lengths, landmarks)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PIC(LMA):
     """Partially independent conditional approximation: LMA of Markov order 0.
 

@@ -27,7 +27,7 @@ WIDEST = 1e6
 """Half the width of bounds, in ranges of the data, from which a grid can say nothing of them."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class OptiComGP(TrainedGP):
     """GP regression on the partial grids of a sparse grid, optimally combined.
 

@@ -17,7 +17,7 @@ from daskgp.kernels import Kernel
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SGPR(TrainedGP):
     """Collapsed sparse GP regression, for any number of rows.
 

@@ -16,7 +16,7 @@ from daskgp.kernels import RBF, Kernel
 from daskgp.models.sparse.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SparseSpectrumGP(TrainedGP):
     """Sparse-spectrum GP regression: a linear model on random cosines and sines.
 

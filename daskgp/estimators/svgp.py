@@ -12,7 +12,7 @@ from daskgp.estimators.variational import VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SVGP(VariationalGP):
     """Stochastic variational GP: inducing inputs learned by mini-batches, any likelihood.
 
