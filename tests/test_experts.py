@@ -26,6 +26,7 @@ from daskgp.data import reading, rows_of
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
 from daskgp.fit import experts as rounds_of_experts
+from daskgp.fit.refusal import refuse
 from daskgp.predict import training_rows
 from daskgp.runtime.executor import Executor
 
@@ -883,13 +884,13 @@ def suggested(model, n, limit):
     """The n_experts that a refusal names, None where there is none."""
     X, y = da.zeros((n, 2), chunks=(n // 100, 2)), da.zeros(n, chunks=n // 100)
     try:
-        model._refuse_plan(model.plan(X, y), rows_of(X, y, None, True), limit)
+        refuse(model.plan(X, y), limit, model._knob(rows_of(X, y, None, True)))
     except PlanError as error:
         says = str(error)
     else:
         return None
     assert "\n" not in says
-    return int(re.findall(r"n_experts=(\d+) fits$", says)[0])
+    return int(re.findall(r"n_experts to at (?:most|least) (\d+)", says)[0])
 
 
 @pytest.mark.parametrize(
@@ -912,8 +913,8 @@ def test_experts_that_do_not_fit_are_refused_with_a_number_that_does(made, n, fe
 def test_memory_too_small_for_any_number_of_experts_asks_for_more():
     model = ExpertsGP(n_experts=4, n_inducing=4_000)
     given = rows_of(da.zeros((400_000, 2)), da.zeros(400_000), None, True)
-    with pytest.raises(PlanError, match="fewer inducing inputs or more memory"):
-        model._refuse_plan(model._plan(given), given, 2**28)
+    with pytest.raises(PlanError, match="fewer inducing inputs or give the workers more memory"):
+        refuse(model._plan(given), 2**28, model._knob(given))
 
 
 def test_a_fit_is_refused_before_any_work(temporary, tmp_path, monkeypatch):
@@ -923,7 +924,10 @@ def test_a_fit_is_refused_before_any_work(temporary, tmp_path, monkeypatch):
         ExpertsGP(expert="exact", n_experts=2, aggregation="grbcm"),
         ExpertsGP(n_experts=5_000, n_inducing=100, aggregation="npae"),
     ):
-        with testing.no_compute(), pytest.raises(PlanError, match=r"n_experts=\d+ fits$"):
+        with (
+            testing.no_compute(),
+            pytest.raises(PlanError, match=r"n_experts to at (most|least) \d+ or"),
+        ):
             made.set_params(store=str(tmp_path / "kept")).fit(*given)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

@@ -24,6 +24,7 @@ from daskgp.data import reading, rows_of
 from daskgp.data.blocks.layout import read_layout
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
 from daskgp.fit import rounds
+from daskgp.fit.refusal import refuse
 from daskgp.fit.rounds import Rounds
 from daskgp.predict import training_rows
 from tests import oracle
@@ -927,7 +928,8 @@ def test_a_block_too_large_for_memory_is_refused_with_one_that_fits(made):
 def suggested(model, X, y, limit=2**30):
     """The block_rows that a refusal names, None where there is none."""
     try:
-        model._refuse_plan(model.plan(X, y), rows_of(X, y, None, True, model._read_rows()), limit)
+        given = rows_of(X, y, None, True, model._read_rows())
+        refuse(model.plan(X, y), limit, model._knob(given))
     except PlanError as error:
         says = str(error)
     else:
@@ -939,8 +941,8 @@ def suggested(model, X, y, limit=2**30):
 def test_memory_too_small_for_a_single_row_asks_for_more():
     X, y = da.zeros((400_000, 2), chunks=(4_000, 2)), da.zeros(400_000, chunks=4_000)
     model = LMA(n_support=4_000, block_rows=1_000)
-    with pytest.raises(PlanError, match="give the workers more memory or choose fewer"):
-        model._refuse_plan(model.plan(X, y), rows_of(X, y, None, True), 2**29)
+    with pytest.raises(PlanError, match="choose fewer inputs of the method or give the"):
+        refuse(model.plan(X, y), 2**29, model._knob(rows_of(X, y, None, True)))
 
 
 def test_rows_that_are_gone_are_an_error_and_not_a_prediction(table, tmp_path):

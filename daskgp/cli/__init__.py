@@ -293,6 +293,7 @@ def plan(
     from daskgp.cli.settings import build_estimator
     from daskgp.data import open_dataset, rows_of
     from daskgp.errors import PlanError
+    from daskgp.fit.refusal import refuse
     from daskgp.runtime import gpus
     from daskgp.runtime.executor import local_memory_limit
 
@@ -309,7 +310,7 @@ def plan(
             limit = executor.memory_per_task()
         found = estimator.plan(X, y)
         try:
-            estimator._refuse_plan(found, rows, limit)
+            refuse(found, limit, estimator._knob(rows))
         except PlanError as error:
             remedy = str(error)
         if measure and remedy is None:

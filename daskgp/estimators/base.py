@@ -21,7 +21,7 @@ from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.planned import Planned
 from daskgp.estimators.prediction import Predicting
 from daskgp.estimators.settings import check_settings
-from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.starting import Start
@@ -119,7 +119,8 @@ class GaussianProcess(Planned, Predicting):
                 rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
                 self._fit_rows(rows, executor, checkpoint, keep)
         except MemoryRunError as error:
-            raise self._out_of_memory(error, sizes, limit) from error
+            knob = self._knob(sizes)
+            raise refusal.out_of_memory(error, self._plan(sizes), limit, knob) from error
         return self
 
     def _fit_rows(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.base import clone
 from daskgp import data, likelihoods
 from daskgp.checks import choice, share, shown, whole
 from daskgp.data import partition
-from daskgp.errors import InputError, MemoryRunError, SettingError
+from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import plan as planning
@@ -284,19 +283,12 @@ class Batched(GaussianProcess):
             bytes_client=client,
         )
 
-    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
-        planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
-        refusal.refuse_batch(plan, limit, planned, batch)
+    def _knob(self, rows: data.Rows) -> refusal.Knob:
+        def planned(batch_rows: int) -> planning.Plan:
+            return clone(self).set_params(batch_rows=batch_rows)._plan(rows)
 
-    def _out_of_memory(
-        self, error: MemoryRunError, rows: data.Rows, limit: int | None
-    ) -> MemoryRunError:
-        planned, batch = partial(self._planned_batch, rows), self._batch(len(rows))
-        return refusal.batch_out_of_memory(error, self._plan(rows), limit, planned, batch)
-
-    def _planned_batch(self, rows: data.Rows, batch_rows: int) -> planning.Plan:
-        """The plan for batches of so many rows."""
-        return clone(self).set_params(batch_rows=batch_rows)._plan(rows)
+        batch = self._batch(len(rows))
+        return refusal.Knob("batch_rows", batch, f"batches of {batch} rows", planned)
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         """One run of a few steps once the bases are full, which take the same for any rows."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from daskgp import data
 from daskgp.estimators.base import TrainedGP
-from daskgp.fit import plan as planning
 from daskgp.fit import refusal, timing
 from daskgp.models.exact import Exact
 
@@ -46,9 +44,8 @@ random_state, progress
     def _model(self) -> Exact:
         return Exact()
 
-    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
-        wide, fewer = partial(self._planned_wide, rows), "fewer rows or another method"
-        refusal.refuse(plan, limit, wide, fewer)
+    def _knob(self, rows: data.Rows) -> refusal.Knob:
+        return replace(super()._knob(rows), otherwise="choose fewer rows or another method")
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         numbers = sorted({min(len(rows), number) for number in (1_536, 3_072)})

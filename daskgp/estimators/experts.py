@@ -22,7 +22,7 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span
 from daskgp.data.stores.checkpoints import Place
-from daskgp.errors import InputError, MemoryRunError, SettingError
+from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, refusal, rounds, timing
@@ -391,14 +391,11 @@ random_state, progress
     def _counted(self) -> str:
         return "evaluations" if self.training == "fact" else "iteration"
 
-    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
-        refusal.refuse_experts(plan, limit, partial(self._planned, rows), self._number(len(rows)))
-
-    def _out_of_memory(
-        self, error: MemoryRunError, rows: data.Rows, limit: int | None
-    ) -> MemoryRunError:
+    def _knob(self, rows: data.Rows) -> refusal.Knob:
         count, planned = self._number(len(rows)), partial(self._planned, rows)
-        return refusal.experts_out_of_memory(error, self._plan(rows), limit, planned, count)
+        units = f"experts of up to {-(-len(rows) // count)} rows"
+        fewer = "choose another aggregation or fewer inducing inputs"
+        return refusal.Knob("n_experts", count, units, planned, finer=True, otherwise=fewer)
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.data import partition
-from daskgp.errors import InputError, MemoryRunError
+from daskgp.errors import InputError
 from daskgp.estimators.method import Method
 from daskgp.fit import hyperparameters, refusal
 from daskgp.fit import plan as planning
@@ -19,6 +19,9 @@ from daskgp.runtime.executor import Executor
 
 ALIKE = 128
 """Blocks beyond which more of them change nothing of what a worker needs."""
+
+
+SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
 class Planned(Method):
@@ -72,11 +75,15 @@ class Planned(Method):
     def _refuse(self, rows: data.Rows, executor: Executor) -> None:
         """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
         self._refuse_few_rows(len(rows))
-        self._refuse_plan(self._plan(rows), rows, executor.memory_per_task())
+        refusal.refuse(self._plan(rows), executor.memory_per_task(), self._knob(rows))
 
-    def _refuse_plan(self, plan: planning.Plan, rows: data.Rows, limit: int | None) -> None:
-        """Raise PlanError, with the ``block_rows`` that would fit, if a plan does not."""
-        refusal.refuse(plan, limit, partial(self._planned_wide, rows))
+    def _knob(self, rows: data.Rows) -> refusal.Knob:
+        """Return the setting that the memory of a task follows."""
+        largest = self._plan(rows).block_rows
+        planned = partial(self._planned_wide, rows)
+        return refusal.Knob(
+            "block_rows", largest, f"blocks of {largest} rows", planned, note=SMALL_CHUNKS
+        )
 
     def _refuse_few_rows(self, n: int) -> None:
         if n == 0:
@@ -91,10 +98,3 @@ class Planned(Method):
         refusal.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
         if keep is not None:
             refusal.refuse_full_disk(found.bytes_on_disk, keep)
-
-    def _out_of_memory(
-        self, error: MemoryRunError, rows: data.Rows, limit: int | None
-    ) -> MemoryRunError:
-        """The error of a fit whose plan fitted, with the setting that needs less."""
-        wide = partial(self._planned_wide, rows)
-        return refusal.out_of_memory(error, self._plan(rows), limit, wide)

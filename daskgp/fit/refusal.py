@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from distributed.system import MEMORY_LIMIT
@@ -28,63 +29,81 @@ def needed(plan: Plan) -> int:
     return max(fitting, predicting)
 
 
-def refuse(
-    plan: Plan,
-    limit: int | None,
-    planned: Callable[[int], Plan],
-    fewer: str = "fewer inputs of the method",
-) -> None:
-    """Raise PlanError if the plan needs more than a task's memory limit or the client's memory.
+@dataclass(frozen=True)
+class Knob:
+    """A setting that the memory of a task follows.
 
-    ``planned`` gives the plan for blocks of so many rows; ``fewer`` is what to choose where none
-    fits.
+    Attributes
+    ----------
+    name : str
+    value : int
+        As it is, chosen by the user or by default.
+    units : str
+        What tasks work on with that value, such as "blocks of 1,000 rows".
+    planned : callable
+        The plan with another value.
+    finer : bool
+        Whether a larger value, such as more experts, makes smaller units.
+    otherwise : str
+        What to do where no value fits.
+    note : str
+        What else a smaller value asks for before a fit.
     """
-    _refuse_client(plan)
+
+    name: str
+    value: int
+    units: str
+    planned: Callable[[int], Plan]
+    finer: bool = False
+    otherwise: str = "choose fewer inputs of the method"
+    note: str = ""
+
+    def remedy(self, fits: Callable[[Plan], bool]) -> str | None:
+        """Return the nearest value whose plan fits as advice; None where there is none."""
+        found = self._nearest(lambda value: fits(self.planned(value)))
+        if found is None:
+            return None
+        side = "most" if found < self.value else "least"
+        return f"set {self.name} to at {side} {found}"
+
+    def _nearest(self, fits: Callable[[int], bool]) -> int | None:
+        if not self.finer:
+            return _most(self.value, fits) or None
+        most = min(self.planned(self.value).rows, MOST_EXPERTS)
+        steps = range(1, 64)
+        tried = [v for k in steps for v in (self.value >> k, self.value << k) if 1 <= v <= most]
+        tried.sort(key=lambda value: abs(np.log(value / self.value)))
+        return next(filter(fits, tried), None)
+
+
+def refuse(plan: Plan, limit: int | None, knob: Knob) -> None:
+    """Raise PlanError if a plan needs more than a task's memory limit or the client's memory."""
     if _inside(plan, limit):
         return
-    fits = _most(plan.block_rows, lambda k: _inside(planned(k), limit))
-    if fits < 1:
-        raise PlanError(
-            f"a task needs {_size(needed(planned(1)))} with one row, a worker thread has "
-            f"{_size(limit or MEMORY_LIMIT)}: give the workers more memory or choose {fewer}"
-        )
-    raise PlanError(
-        f"a block of {plan.block_rows} rows needs {_size(needed(plan))}, a worker thread "
-        f"has {_size(limit or MEMORY_LIMIT)}: set block_rows to at most {fits} (where the chunks "
-        "of the store are larger than that, rewrite it with smaller ones)"
-    )
-
-
-def refuse_batch(
-    plan: Plan, limit: int | None, planned: Callable[[int], Plan], batch_rows: int
-) -> None:
-    """As ``refuse``, for a method of mini-batches; ``planned`` gives the plan for others."""
-    _refuse_client(plan)
-    if _inside(plan, limit):
-        return
-    fits = _most(batch_rows, lambda k: _inside(planned(k), limit))
-    remedy = f"set batch_rows to at most {fits}" if fits else "choose fewer inputs of the method"
-    raise PlanError(
-        f"a batch of {batch_rows} rows needs {_size(needed(plan))}, a worker thread has "
-        f"{_size(limit or MEMORY_LIMIT)}: {remedy} or give the workers more memory"
-    )
-
-
-def _inside(plan: Plan, limit: int | None) -> bool:
-    """Whether a worker thread with so many bytes holds what the plan needs."""
-    return limit is None or needed(plan) <= SHARE * limit
-
-
-def _refuse_client(plan: Plan) -> None:
-    if plan.bytes_client > SHARE * MEMORY_LIMIT:
+    remedy = knob.remedy(lambda other: _inside(other, limit))
+    if remedy is None and plan.bytes_client > SHARE * MEMORY_LIMIT:
         raise PlanError(
             f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, this machine has "
             f"{_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
         )
+    needs = [(needed(plan), "a worker thread", limit or MEMORY_LIMIT)]
+    needs += [(plan.bytes_client, "the client", MEMORY_LIMIT)]
+    size, place, has = max(needs, key=lambda need: need[0] / need[2])
+    advice = knob.otherwise if remedy is None else remedy + knob.note
+    raise PlanError(
+        f"{knob.units} need {_size(size)} in {place}, which has {_size(has)}: "
+        f"{advice} or give the workers more memory"
+    )
+
+
+def _inside(plan: Plan, limit: int | None) -> bool:
+    """Tell if the client and a worker thread with so many bytes hold what a plan needs."""
+    client = plan.bytes_client <= SHARE * MEMORY_LIMIT
+    return client and (limit is None or needed(plan) <= SHARE * limit)
 
 
 def _most(below: int, fits: Callable[[int], bool]) -> int:
-    """The largest number of rows below a bound that fits, 0 where one row does not."""
+    """The largest number below a bound that fits, 0 where 1 does not."""
     found, too_many = 0, below
     while too_many - found > 1:
         middle = (found + too_many) // 2
@@ -96,44 +115,14 @@ def _most(below: int, fits: Callable[[int], bool]) -> int:
 
 
 def out_of_memory(
-    error: MemoryRunError, plan: Plan, limit: int | None, planned: Callable[[int], Plan]
+    error: MemoryRunError, plan: Plan, limit: int | None, knob: Knob
 ) -> MemoryRunError:
     """The error of tasks that ran out of memory although their plan fits, with what will.
 
-    Their blocks need more than was planned, so half of the plan is asked for.
+    They need more than was planned, so half of the plan is asked for.
     """
-    fits = _most(plan.block_rows, lambda k: 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
-    remedy = f"set block_rows to at most {fits}" if fits else "choose fewer inputs of the method"
-    return _short_of_memory(error, f"blocks of {plan.block_rows} rows", limit, remedy)
-
-
-def batch_out_of_memory(
-    error: MemoryRunError,
-    plan: Plan,
-    limit: int | None,
-    planned: Callable[[int], Plan],
-    batch_rows: int,
-) -> MemoryRunError:
-    """As ``out_of_memory``; ``planned`` gives the plan for batches of so many rows."""
-    fits = _most(batch_rows, lambda k: 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
-    remedy = f"set batch_rows to at most {fits}" if fits else "choose fewer inputs of the method"
-    return _short_of_memory(error, f"batches of {batch_rows} rows", limit, remedy)
-
-
-def experts_out_of_memory(
-    error: MemoryRunError,
-    plan: Plan,
-    limit: int | None,
-    planned: Callable[[int], Plan],
-    count: int,
-) -> MemoryRunError:
-    """As ``out_of_memory``; ``planned`` gives the plan for another number of experts."""
-    more = [k for k in (count << i for i in range(1, 64)) if k <= min(plan.rows, MOST_EXPERTS)]
-    enough = (k for k in more if 2 * planned(k).bytes_per_task <= plan.bytes_per_task)
-    fits = next(enough, None)
-    remedy = f"set n_experts to at least {fits}" if fits else "choose fewer inputs of the method"
-    where = f"experts of up to {-(-plan.rows // count)} rows"
-    return _short_of_memory(error, where, limit, remedy)
+    remedy = knob.remedy(lambda other: 2 * other.bytes_per_task <= plan.bytes_per_task)
+    return _short_of_memory(error, knob.units, limit, remedy or knob.otherwise)
 
 
 def _short_of_memory(
@@ -159,33 +148,6 @@ def refuse_full_disk(wanted: int, url: str) -> None:
             f"the fit writes up to {_size(wanted)} to {place}, which has {_size(free)} free: free "
             "some space or choose another place"
         )
-
-
-def refuse_experts(
-    plan: Plan, limit: int | None, planned: Callable[[int], Plan], count: int
-) -> None:
-    """Raise PlanError if so many experts need more memory than there is.
-
-    ``planned`` gives the plan for another number of experts.
-    """
-
-    def fits(found: Plan) -> bool:
-        return _inside(found, limit) and found.bytes_client <= SHARE * MEMORY_LIMIT
-
-    if fits(plan):
-        return
-    wanted = (
-        f"{count} {'expert' if count == 1 else 'experts'} of up to {-(-plan.rows // count)} rows "
-        f"{'needs' if count == 1 else 'need'} "
-        f"{_size(needed(plan))} in a task and {_size(plan.bytes_client)} in the client, "
-        f"where there are {_size(limit or MEMORY_LIMIT)} and {_size(MEMORY_LIMIT)}"
-    )
-    tried = {count >> k for k in range(1, 64)} | {count << k for k in range(1, 64)}
-    possible = [k for k in tried if 1 <= k <= min(plan.rows, MOST_EXPERTS)]
-    for other in sorted(possible, key=lambda k: abs(np.log(k / count))):
-        if fits(planned(other)):
-            raise PlanError(f"{wanted}: n_experts={other} fits")
-    raise PlanError(f"{wanted}: choose another aggregation, fewer inducing inputs or more memory")
 
 
 def _size(number: float) -> str:

@@ -105,7 +105,12 @@ def test_a_task_without_memory_is_one_line(data, cluster, model, remedy):
 
 def test_what_no_smaller_block_mends_asks_for_fewer_inputs():
     small = plan.Plan(10, 4, 3, 1_000, 1_000, 1_000, False, 10, 10, 0, 1.0)
-    found = refusal.out_of_memory(MemoryRunError("workers died"), small, None, lambda rows: small)
+    found = refusal.out_of_memory(
+        MemoryRunError("workers died"),
+        small,
+        None,
+        refusal.Knob("block_rows", 4, "blocks of 4 rows", lambda rows: small),
+    )
     assert str(found) == (
         "workers died on blocks of 4 rows, most likely out of memory: choose fewer inputs of the "
         "method or give the workers more memory"
