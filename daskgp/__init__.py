@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         load,
         plan,
     )
-    from daskgp.runtime.executor import connect
+    from daskgp.runtime.connect import connect
 
     __version__: str
 

@@ -16,6 +16,7 @@ import click
 
 from daskgp.cli.options import cluster_options, device_option, estimator_options, lock_options
 from daskgp.cli.run import Main, Workers, result, verbose_option
+from daskgp.runtime.executor import chosen
 from daskgp.typing import Device
 
 __all__ = ["main"]
@@ -293,8 +294,7 @@ def plan(
     from daskgp.cli.settings import build_estimator
     from daskgp.data import open_dataset, rows_of
     from daskgp.errors import PlanError
-    from daskgp.runtime import gpus
-    from daskgp.runtime.executor import local_memory_limit
+    from daskgp.runtime.connect import local_memory_limit
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
@@ -314,7 +314,7 @@ def plan(
             remedy = str(error)
         if measure and remedy is None:
             found = estimator.plan(X, y, measure=True)
-        where = gpus.chosen(executor, device)
+        where = chosen(executor, device)
     if as_json:
         verdict = {
             "bytes_limit": limit,

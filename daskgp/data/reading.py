@@ -24,7 +24,7 @@ from tenacity import (
 )
 
 from daskgp.errors import InputError, RunError, StoreError
-from daskgp.runtime.held import Held
+from daskgp.runtime.process import Held
 
 logger = logging.getLogger("daskgp")
 

@@ -5,7 +5,8 @@ trains the shared hyper-parameters of experts
 that each have an objective of their own, and ``updates`` has a round of each of its methods.
 """
 
-from daskgp.train.federated import Experts, Federated, FederatedName, Work, fact, train_experts
+from daskgp.train.federated import fact, train_experts
+from daskgp.train.federated_rounds import Experts, Federated, FederatedName, Work
 from daskgp.train.optimizers import Evaluate, Tape, Trained, Training, maximise, refuse_nan
 
 __all__ = [

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from daskgp.fit.panels import ActionRounds
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions import krylov
 from daskgp.models.values import Theta
+
+if TYPE_CHECKING:
+    from daskgp.fit.panels import ActionRounds
 
 logger = logging.getLogger("daskgp")
 
