@@ -80,7 +80,7 @@ _HOMES = {
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
-    "connect": "daskgp.runtime.executor",
+    "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
     "load": "daskgp.estimators",
     "open_dataset": "daskgp.data",
