@@ -1,4 +1,4 @@
-"""What stores hold and plans need, as tables for people."""
+"""Tables of what stores hold and plans need, for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command runs: exit codes, one-line errors, logs on stderr and the cluster it works on."""
+"""Frame of a command: exit codes, one-line errors, logs on stderr and the cluster it works on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks read arrays: again where a store fails for a moment, plainly where it is damaged."""
+"""Reads of arrays by tasks: again where a store fails for a moment, plainly where it is damaged."""
 
 from __future__ import annotations
 

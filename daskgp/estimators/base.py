@@ -1,4 +1,4 @@
-"""What all estimators share: they call the stages in order and compute nothing themselves."""
+"""Base of all estimators: it calls the stages in order and computes nothing itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tasks run: clients, threads and memory."""
+"""Executor of graphs: a client or a scheduler of this process, its threads and its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one process computes: the threads of its BLAS, and the freed memory that it keeps."""
+"""Settings of one process: the threads of its BLAS, and the freed memory that it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round of each method of federated training does, with the experts and with the state.
+"""Rounds of the methods of federated training: what they do with the experts and with the state.
 
 Letters as in ``federated``; z is the global vector, theta_i that of expert i and psi_i its dual.
 """

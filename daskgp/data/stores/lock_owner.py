@@ -1,4 +1,4 @@
-"""The process that has a lock, and whether it still lives."""
+"""Owner of a lock, a process, and whether it still lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the actions of a computation-aware GP come from."""
+"""Choice of the actions of a computation-aware GP."""
 
 from __future__ import annotations
 

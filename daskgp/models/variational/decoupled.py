@@ -1,6 +1,6 @@
 """Decoupled variational GPs and SVGP: the bound of a mini-batch and its gradient.
 
-[DGP] = Cheng & Boots 2017.  Letters as in variational.py; a (m, p) are the weights of the m
+[DGP] = Cheng & Boots 2017.  Letters as in posterior.py; a (m, p) are the weights of the m
 functions of the mean that the covariance does not have, C their covariances.  A step is one map
 over parts of a batch, each with some of the sampled columns of C, and a small solve::
 
