@@ -20,8 +20,6 @@ ALARM = "#c8102e"
 GREY = "0.45"
 LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53")
 """Colours of lines, in this order and then from the start again."""
-
-
 BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
 
 

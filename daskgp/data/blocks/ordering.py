@@ -383,6 +383,3 @@ def random_order(n: int, seed: int = 0) -> np.ndarray:
     array([0, 4, 3, 1, 2])
     """
     return np.argsort(random_keys(0, n, seed), kind="stable")
-
-
-# -- the Hilbert curve -----------------------------------------------------------------------

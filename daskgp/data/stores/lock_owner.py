@@ -15,15 +15,9 @@ import psutil
 
 EVERY = 10.0
 """Seconds between two beats of a lock."""
-
-
 LONGEST = 600.0
 """Most seconds between beats that are believed of a lock."""
-
-
 NAMESPACE = "/proc/self/ns/pid"
-
-
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 

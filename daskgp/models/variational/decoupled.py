@@ -369,9 +369,6 @@ class Decoupled:
         )
 
 
-# -- small things ----------------------------------------------------------------------------
-
-
 def _with_mean(gradient: Parameters, found: Through) -> Parameters:
     assert found.weights is not None
     return gradient._replace(
