@@ -211,7 +211,8 @@ def predict(
 
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
-        from daskgp.data.stores import locks, predictions
+        from daskgp.data import prediction_store
+        from daskgp.data.stores import locks
         from daskgp.estimators import load
         from daskgp.predict.to_store import Job, check_source, is_done, write_held
         from daskgp.runtime.executor import Executor
@@ -221,9 +222,9 @@ def predict(
         check_source(solved, inputs)
         job = Job(solved, inputs, output, resume, model_store, verify)
         if clear_lock:
-            predictions.refuse_taken(output, resume)  # before a lock is cleared in vain
+            prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
         with locks.hold(output, wait, clear_lock, resume) as claim:
-            predictions.refuse_taken(output, resume)  # before a cluster is started for it
+            prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
             idle = nullcontext(Executor(None))  # nothing is left to be computed
             where = idle if is_done(job) else cluster.executor(solved.device)
             with where as executor, run.kept(claim):
