@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         load,
         plan,
     )
-    from daskgp.runtime.executor import connect
+    from daskgp.runtime.connect import connect
 
     __version__: str
 
@@ -80,7 +80,7 @@ _HOMES = {
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
-    "connect": "daskgp.runtime.executor",
+    "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
     "load": "daskgp.estimators",
     "open_dataset": "daskgp.data",

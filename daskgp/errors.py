@@ -1,4 +1,4 @@
-"""Everything daskgp raises on purpose, so that callers can catch it by kind."""
+"""Errors that daskgp raises on purpose, so that callers can catch them by kind."""
 
 from typing import Any
 

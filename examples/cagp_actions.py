@@ -11,7 +11,8 @@ import numpy as np
 from scipy.linalg import subspace_angles
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import canvas
 
 NOISE_VARIANCE = 0.02
 ACTIONS = {
@@ -98,7 +99,7 @@ def draw(last, distance, bound, steps, number, path):
     marks, along = "osD^", np.arange(len(steps))
     axes = below.subplots(1, 2)
     for ax, (label, lines) in zip(axes, panels.items(), strict=True):
-        for (name, values), mark, colour in zip(lines.items(), marks, plot.LINES, strict=False):
+        for (name, values), mark, colour in zip(lines.items(), marks, canvas.LINES, strict=False):
             ax.plot(along, values, color=colour, marker=mark, ms=5, lw=1.4, label=name)
         ax.set_xticks(along, [str(step) for step in steps])
         ax.set_xlabel("iterations of training")

@@ -11,7 +11,8 @@ import sys
 import numpy as np
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import canvas
 
 GAP = 0.5, 0.75
 NOISE_VARIANCE = 0.02
@@ -66,7 +67,7 @@ def draw(x, truth, X, y, grid, found, path):
     """Posteriors above, their variance by its parts below."""
     from matplotlib.figure import Figure
 
-    blue, orange = plot.LINES[:2]
+    blue, orange = canvas.LINES[:2]
     fig = Figure(figsize=(13, 5.8), dpi=150, layout="constrained")
     axes = fig.subplots(2, len(found), sharex=True, sharey="row", height_ratios=(3, 2))
     for (above, below), (name, of) in zip(axes.T, found.items(), strict=True):
@@ -84,8 +85,8 @@ def draw(x, truth, X, y, grid, found, path):
         if name.startswith("SGPR"):
             for ax in (above, below):
                 bottom, low = ax.get_xaxis_transform(), np.full(len(grid), 0.04)
-                ax.plot(grid, low, "^", color=plot.ALARM, transform=bottom)
-            below.plot(x, variance, color=plot.ALARM, lw=1.4, label="SGPR")
+                ax.plot(grid, low, "^", color=canvas.ALARM, transform=bottom)
+            below.plot(x, variance, color=canvas.ALARM, lw=1.4, label="SGPR")
             data_label = "exact GP, same hyper-parameters"
             below.plot(x, data, color="black", lw=1.2, ls=":", label=data_label)
         else:

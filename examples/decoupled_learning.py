@@ -12,7 +12,8 @@ import time
 import numpy as np
 
 import daskgp
-from daskgp import metrics, plot
+from daskgp import metrics
+from daskgp.plot import canvas
 
 NOISE = 0.1
 LENGTHSCALE = 0.07
@@ -76,7 +77,7 @@ def draw(marks, curves, path):
     fig = Figure(figsize=(10, 3.8), dpi=150, layout="constrained")
     axes = fig.subplots(1, 2, sharey=True)
     for (name, (error, seconds)), colour, mark in zip(
-        curves.items(), plot.LINES, "sov^", strict=False
+        curves.items(), canvas.LINES, "sov^", strict=False
     ):
         for ax, along in zip(axes, (marks, seconds), strict=True):
             ax.plot(along, error, color=colour, marker=mark, ms=5, lw=1.4, label=name)

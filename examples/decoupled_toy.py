@@ -11,7 +11,8 @@ import sys
 import numpy as np
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import canvas
 
 NOISE = 0.1
 WIDTH = 10.0
@@ -61,13 +62,13 @@ def draw(x, truth, X, y, found, path):
             (std, 0.35, "f"),
         ):
             low, high = mean - 2 * spread, mean + 2 * spread
-            ax.fill_between(x, low, high, color=plot.INK, alpha=shade, lw=0, label=what)
+            ax.fill_between(x, low, high, color=canvas.INK, alpha=shade, lw=0, label=what)
         ax.plot(X, y, ls="", marker=".", ms=2.5, color="0.5", label="rows")
         ax.plot(x, truth, color="black", lw=1, ls="--", label="truth")
-        ax.plot(x, mean, color=plot.LINES[1], lw=1.4, label="mean")
+        ax.plot(x, mean, color=canvas.LINES[1], lw=1.4, label="mean")
         bottom = np.full(len(of["points"]), 0.03)
         ax.plot(
-            of["points"], bottom, "^", ms=4, color=plot.ALARM, transform=ax.get_xaxis_transform(),
+            of["points"], bottom, "^", ms=4, color=canvas.ALARM, transform=ax.get_xaxis_transform(),
             label="functions of the covariance", clip_on=False,
         )  # fmt: skip
         ax.set(title=name, xlabel="x", xlim=(x[0], x[-1]))

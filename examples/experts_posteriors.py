@@ -10,7 +10,8 @@ import sys
 import numpy as np
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import curves
 
 NOISE_VARIANCE = 0.025
 COMMITTEES = {"poe": "PoE", "gpoe": "gPoE", "bcm": "BCM", "rbcm": "rBCM", "grbcm": "grBCM"}
@@ -54,7 +55,7 @@ def main(rows=10_000, experts=4, inducing=128, places=400, path=None, seed=0):
         full = errors["sparse GP, all rows"]
         panels = {name: error for name, error in errors.items() if error is not full}
         names = ("x", "less true function")
-        plot.posterior_lines(x, panels, reference=full, columns=3, names=names, path=path)
+        curves.posterior_lines(x, panels, reference=full, columns=3, names=names, path=path)
     return errors
 
 

@@ -12,7 +12,8 @@ import sys
 import numpy as np
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import curves
 
 NOISE_VARIANCE = 0.025
 RULES = {
@@ -72,7 +73,7 @@ def main(
         print(f"{name:20s}" + "".join(f"{value:9.3g}" for value in values) + "  sum of |weights|")
     if path:
         panels = {"RMSE": error, "sum of the magnitudes of the weights": size}
-        plot.tradeoff(
+        curves.tradeoff(
             counts, panels, name="number of experts M", reference={"RMSE": full}, path=path
         )
     return error, full

@@ -10,7 +10,8 @@ import sys
 import numpy as np
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import curves
 
 CUTS = (-2.5, 0.0, 2.5)
 
@@ -62,7 +63,7 @@ def main(rows=100, path=None, seed=0):
         print(f"{name:12s}  jumps of the mean at the cuts: {sizes}")
     if path:
         errors = {name: (mean - truth(places), std) for name, (mean, std) in posteriors.items()}
-        plot.posterior_lines(
+        curves.posterior_lines(
             places, errors, breaks=CUTS, names=("x", "mean less true function"), path=path
         )
     return jumps

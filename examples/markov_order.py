@@ -10,7 +10,8 @@ import time
 import numpy as np
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import curves
 
 NOISE = 0.1
 
@@ -55,7 +56,7 @@ def main(rows=2_000, blocks=16, supports=(16, 64, 256), path=None, seed=0):
     if path:
         # nothing is to be read off the distances below
         shown = {line: np.maximum(values, 1e-7) for line, values in error.items()}
-        plot.tradeoff(
+        curves.tradeoff(
             orders,
             {"RMS distance to the exact GP's mean": shown, "CPU seconds to fit and predict": cost},
             name=f"Markov order B, of {blocks} blocks",

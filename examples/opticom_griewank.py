@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import daskgp
-from daskgp import plot
+from daskgp.plot import fields
 
 NOISE = 0.1
 
@@ -51,7 +51,7 @@ def main(rows=2_000, level=5, side=101, path=None, seed=0):
         print(f"{name:22s} RMSE {scores[name]:.4f}, mean std {std.mean():.4f}")
     if path:
         titles = {f"{name}: RMSE {scores[name]:.3f}": error for name, error in errors.items()}
-        plot.maps(places, titles, label="error of the mean", marked=optimal.grid_, path=path)
+        fields.maps(places, titles, label="error of the mean", marked=optimal.grid_, path=path)
     return scores
 
 

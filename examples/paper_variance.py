@@ -14,9 +14,10 @@ import sys
 
 import numpy as np
 
-from daskgp import kernels, plot
+from daskgp import kernels
 from daskgp.models.markov.lma import LMA
 from daskgp.models.values import Block, Theta
+from daskgp.plot import fields
 
 CELLS = ((0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2))
 SIDES = np.array([1 / 2, 1 / 3])
@@ -59,7 +60,7 @@ def main(rows=20, grid=120, path=None, seed=0):
     for form, values in found.items():
         print(f"{form:10s}  variance {values.min():.4f} to {values.max():.4f}, prior 1")
     if path:
-        plot.maps(
+        fields.maps(
             places,
             {f'prediction="{form}"': values for form, values in found.items()},
             names=("$x_1$", "$x_2$"),

@@ -7,8 +7,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from daskgp import plot
 from daskgp.errors import InputError
+from daskgp.plot import canvas, curves, fields
 
 
 def field(n=400, seed=0):
@@ -28,7 +28,7 @@ def on_grid():
 @pytest.mark.parametrize("points", [field(), field(1)])
 def test_a_map_is_written_with_three_panels(tmp_path, points):
     path = tmp_path / "map.png"
-    fig = plot.posterior_map(*points, names=("lon", "lat"), label="K", title="t", path=path)
+    fig = fields.posterior_map(*points, names=("lon", "lat"), label="K", title="t", path=path)
     assert matplotlib.image.imread(path).ndim == 3
     panels = [ax for ax in fig.axes if ax.get_title()]
     assert [ax.get_title() for ax in panels] == ["truth", "mean", "standard deviation"]
@@ -39,7 +39,7 @@ def test_a_map_is_written_with_three_panels(tmp_path, points):
 def test_truth_and_mean_share_a_scale_that_outliers_do_not_stretch():
     X, truth, mean, std = field()
     mean[0] = 1e6
-    fig = plot.posterior_map(X, truth, mean, std)
+    fig = fields.posterior_map(X, truth, mean, std)
     first, second, third = (ax.collections[0] for ax in fig.axes[:3])
     assert first.get_clim() == second.get_clim() != third.get_clim()
     assert first.get_clim()[1] < 10
@@ -49,7 +49,7 @@ def test_truth_and_mean_share_a_scale_that_outliers_do_not_stretch():
 def test_points_of_a_grid_become_an_image_in_place():
     X, values = on_grid()
     values[3] = np.nan
-    fig = plot.posterior_map(X, values, values, np.ones_like(values))
+    fig = fields.posterior_map(X, values, values, np.ones_like(values))
     mesh = fig.axes[0].collections[0]
     image = mesh.get_array()
     assert image.shape == (7, 12)
@@ -61,14 +61,14 @@ def test_points_of_a_grid_become_an_image_in_place():
 def test_marked_places_do_not_widen_the_map():
     X, values = on_grid()
     marked = np.array([[1.0, 5.5], [100.0, 100.0]])
-    fig = plot.posterior_map(X, values, values, np.ones_like(values), marked=marked)
+    fig = fields.posterior_map(X, values, values, np.ones_like(values), marked=marked)
     assert len(fig.axes[2].collections) == 2
     assert fig.axes[2].get_xlim()[1] < 4
 
 
 def test_history_is_drawn_over_rounds_or_time(tmp_path):
     entries = [{"iteration": i, "seconds": 2.0 * i, "objective": -10.0 / i} for i in (1, 2, 3)]
-    fig = plot.history(entries, against="seconds", path=tmp_path / "h.svg")
+    fig = curves.history(entries, against="seconds", path=tmp_path / "h.svg")
     line = fig.axes[0].lines[0]
     np.testing.assert_allclose(line.get_xdata(), [2, 4, 6])
     np.testing.assert_allclose(line.get_ydata(), [-10, -5, -10 / 3])
@@ -78,17 +78,17 @@ def test_history_is_drawn_over_rounds_or_time(tmp_path):
 def test_history_draws_what_only_some_steps_have():
     entries = [{"iteration": i, "objective": -1.0} for i in range(1, 6)]
     entries[1]["validation"], entries[3]["validation"] = -0.5, -0.25
-    line = plot.history(entries, against="iteration", value="validation").axes[0].lines[0]
+    line = curves.history(entries, against="iteration", value="validation").axes[0].lines[0]
     np.testing.assert_allclose(line.get_xdata(), [2, 4])
     np.testing.assert_allclose(line.get_ydata(), [-0.5, -0.25])
     with pytest.raises(InputError, match="choose value= among iteration, objective, validation"):
-        plot.history(entries, against="iteration", value="loss")
+        curves.history(entries, against="iteration", value="loss")
 
 
 def test_calibration_draws_coverage_against_level():
     rng = np.random.default_rng(0)
     mean = np.zeros(4000)
-    fig = plot.calibration(rng.normal(size=4000), mean, mean + 1, levels=np.array([0.5, 0.9]))
+    fig = curves.calibration(rng.normal(size=4000), mean, mean + 1, levels=np.array([0.5, 0.9]))
     line = fig.axes[0].lines[1]
     np.testing.assert_array_equal(line.get_xdata(), [0.5, 0.9])
     np.testing.assert_allclose(line.get_ydata(), [0.5, 0.9], atol=0.03)
@@ -99,7 +99,9 @@ def test_maps_share_a_scale_and_mark_what_lies_below(tmp_path):
     low = np.where(values > 20, -1.0, values)
     border = np.array([[0.0, 5.5], [3.0, 5.5]])
     path = tmp_path / "maps.png"
-    fig = plot.maps(X, {"a": values, "b": low}, below=0.0, marked=X[:3], lines=[border], path=path)
+    fig = fields.maps(
+        X, {"a": values, "b": low}, below=0.0, marked=X[:3], lines=[border], path=path
+    )
     first, second = fig.axes[:2]
     share = np.mean(low < 0)
     assert first.get_title() == "a: 0.0% below 0"
@@ -108,7 +110,7 @@ def test_maps_share_a_scale_and_mark_what_lies_below(tmp_path):
     assert meshes[0].get_clim() == meshes[1].get_clim()
     assert meshes[0].get_clim()[0] >= 0
     under = matplotlib.colors.to_hex(meshes[1].get_cmap()(-1))
-    assert under == plot.ALARM
+    assert under == canvas.ALARM
     assert path.exists()
 
 
@@ -117,7 +119,9 @@ def test_posteriors_along_a_line_show_jumps(tmp_path):
     panel = np.array([0.0, 0.0, 1.0, 1.0]), np.full(4, 0.1)
     points = np.array([0.5]), np.array([0.2])
     path = tmp_path / "lines.png"
-    fig = plot.posterior_lines(x, {"a": panel, "b": panel}, points=points, breaks=[1.0], path=path)
+    fig = curves.posterior_lines(
+        x, {"a": panel, "b": panel}, points=points, breaks=[1.0], path=path
+    )
     drawn, data, mean = fig.axes[1].lines
     assert list(drawn.get_xdata()) == [1.0, 1.0]
     assert list(data.get_xdata()) == [0.5]
@@ -128,7 +132,7 @@ def test_posteriors_along_a_line_show_jumps(tmp_path):
 def test_lines_in_rows_have_the_reference_on_every_panel():
     x, panel = np.array([0.0, 1.0]), (np.zeros(2), np.full(2, 0.1))
     known = np.array([0.5, 0.25]), np.full(2, 0.25)
-    fig = plot.posterior_lines(x, dict.fromkeys("abc", panel), reference=known, columns=2)
+    fig = curves.posterior_lines(x, dict.fromkeys("abc", panel), reference=known, columns=2)
     assert [ax.get_visible() for ax in fig.axes] == [True, True, True, False]
     assert [ax.get_xlabel() for ax in fig.axes[:3]] == ["", "x", "x"]
     assert [ax.get_ylabel() for ax in fig.axes[:3]] == ["y", "", "y"]
@@ -141,7 +145,7 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
     lines = {"few": np.array([1.0, 0.1]), "many": np.array([0.5, 0.01])}
     path = tmp_path / "tradeoff.png"
     panels = {"error": lines, "seconds": lines}
-    fig = plot.tradeoff([0, 8], panels, name="order", reference={"seconds": 2.0}, path=path)
+    fig = curves.tradeoff([0, 8], panels, name="order", reference={"seconds": 2.0}, path=path)
     error, seconds = fig.axes
     assert (len(error.lines), len(seconds.lines)) == (2, 3)
     assert error.get_yscale() == "log"
@@ -152,7 +156,7 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
 
 def test_values_that_are_not_positive_are_drawn_too():
     lines = {f"line {i}": np.array([1.0, -1.0]) for i in range(7)}
-    (ax,) = plot.tradeoff([1, 2], {"score": lines}).axes
+    (ax,) = curves.tradeoff([1, 2], {"score": lines}).axes
     assert ax.get_yscale() == "symlog"
     styles = [line.get_linestyle() for line in ax.lines]
     assert styles == ["-"] * 6 + ["--"]  # colours repeat
@@ -161,7 +165,7 @@ def test_values_that_are_not_positive_are_drawn_too():
 def test_traces_may_differ_in_length(tmp_path):
     path = tmp_path / "traces.png"
     lines = {"long": np.array([1.0, 0.5, 0.3]), "short": np.array([1.0, 0.4])}
-    fig = plot.traces({"noise": lines, "scale": lines}, reference={"noise": 0.2}, path=path)
+    fig = curves.traces({"noise": lines, "scale": lines}, reference={"noise": 0.2}, path=path)
     noise, scale = fig.axes
     assert [len(line.get_xdata()) for line in scale.lines] == [3, 2]
     assert len(noise.lines) == 3
@@ -171,12 +175,12 @@ def test_traces_may_differ_in_length(tmp_path):
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
-        (lambda: plot.maps(np.zeros((3, 2)), {}), "panels is empty"),
-        (lambda: plot.maps(np.zeros((3, 2)), {"a": np.zeros(2)}), r"a has shape \(2,\)"),
-        (lambda: plot.posterior_lines(np.zeros(3), {}), "of 0 panels"),
-        (lambda: plot.tradeoff([0, 1], {}), "panels is empty"),
-        (lambda: plot.traces({}), "panels is empty"),
-        (lambda: plot.tradeoff([0, 1], {"e": {"a": np.ones(3)}}), r"a has shape \(3,\)"),
+        (lambda: fields.maps(np.zeros((3, 2)), {}), "panels is empty"),
+        (lambda: fields.maps(np.zeros((3, 2)), {"a": np.zeros(2)}), r"a has shape \(2,\)"),
+        (lambda: curves.posterior_lines(np.zeros(3), {}), "of 0 panels"),
+        (lambda: curves.tradeoff([0, 1], {}), "panels is empty"),
+        (lambda: curves.traces({}), "panels is empty"),
+        (lambda: curves.tradeoff([0, 1], {"e": {"a": np.ones(3)}}), r"a has shape \(3,\)"),
     ],
 )
 def test_panels_that_do_not_fit_are_named(draw, words):
@@ -195,24 +199,24 @@ def test_panels_that_do_not_fit_are_named(draw, words):
 )
 def test_bad_arrays_are_named(change, words):
     with pytest.raises(InputError) as caught:
-        plot.posterior_map(*change(*field()))
+        fields.posterior_map(*change(*field()))
     assert all(word in str(caught.value) for word in words)
 
 
 def test_bad_histories_are_named():
     with pytest.raises(InputError, match="history is empty"):
-        plot.history([])
+        curves.history([])
     with pytest.raises(InputError, match=r"no 'evaluations': .*iteration, objective"):
-        plot.history([{"iteration": 1, "objective": 0.0}])
+        curves.history([{"iteration": 1, "objective": 0.0}])
 
 
 @pytest.mark.parametrize("name", ["there/is/none.png", "figure.xyz"])
 def test_a_figure_that_cannot_be_written_is_named(tmp_path, name):
     with pytest.raises(InputError, match=f"cannot write the figure .*{name}"):
-        plot.posterior_map(*field(), path=tmp_path / name)
+        fields.posterior_map(*field(), path=tmp_path / name)
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"pip install 'daskgp\[plot\]'"):
-        plot.posterior_map(*field())
+        fields.posterior_map(*field())

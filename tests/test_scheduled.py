@@ -41,7 +41,6 @@ from dask.callbacks import Callback
 import daskgp
 from daskgp.data.stores import lock_owner, locks, objects
 from daskgp.errors import FullDiskError, InputError, RunError, SettingError, StoreError
-from daskgp.runtime import executor
 from daskgp.runtime.process import single_blas_thread
 
 STEP = 100
@@ -128,7 +127,7 @@ def test_a_run_with_nothing_to_do_starts_no_cluster(
     def connect(*_, **__):
         raise RunError("a cluster is started")
 
-    monkeypatch.setattr(executor, "connect", connect)
+    monkeypatch.setattr("daskgp.runtime.connect.connect", connect)
     again = ("predict", stored, source, output, "--resume")
     found = succeed(*again)
     assert (found["rows"], found["skipped"]) == (0, 250)

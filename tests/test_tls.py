@@ -8,7 +8,7 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from daskgp.errors import InputError
-from daskgp.runtime.executor import connect
+from daskgp.runtime.connect import connect
 from daskgp.runtime.tls import FILES
 
 CA, CERT, KEY = FILES

@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import kernels, plot
+from daskgp import kernels
+from daskgp.plot import fields
 
 NOISE = 0.3
 """Standard deviation of the measurements, in degrees."""
@@ -85,7 +86,7 @@ def draw(folder: Path, model: daskgp.SGPR) -> Path:
     mean, std = model.predict(grid, return_std=True)
     X = np.stack(np.meshgrid(grid.east_km, grid.north_km, indexing="ij"), axis=-1).reshape(-1, 2)
     path = folder / "figure.png"
-    plot.posterior_map(
+    fields.posterior_map(
         X,
         field(X),
         mean.values.ravel(),

@@ -16,6 +16,7 @@ import click
 
 from daskgp.cli.options import cluster_options, device_option, estimator_options, lock_options
 from daskgp.cli.run import Main, Workers, result, verbose_option
+from daskgp.runtime.executor import chosen
 from daskgp.typing import Device
 
 __all__ = ["main"]
@@ -210,7 +211,8 @@ def predict(
 
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
-        from daskgp.data.stores import locks, predictions
+        from daskgp.data import prediction_store
+        from daskgp.data.stores import locks
         from daskgp.estimators import load
         from daskgp.predict.to_store import Job, check_source, is_done, write_held
         from daskgp.runtime.executor import Executor
@@ -220,9 +222,9 @@ def predict(
         check_source(solved, inputs)
         job = Job(solved, inputs, output, resume, model_store, verify)
         if clear_lock:
-            predictions.refuse_taken(output, resume)  # before a lock is cleared in vain
+            prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
         with locks.hold(output, wait, clear_lock, resume) as claim:
-            predictions.refuse_taken(output, resume)  # before a cluster is started for it
+            prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
             idle = nullcontext(Executor(None))  # nothing is left to be computed
             where = idle if is_done(job) else cluster.executor(solved.device)
             with where as executor, run.kept(claim):
@@ -294,8 +296,7 @@ def plan(
     from daskgp.data import open_dataset, rows_of
     from daskgp.errors import PlanError
     from daskgp.fit.refusal import refuse
-    from daskgp.runtime import gpus
-    from daskgp.runtime.executor import local_memory_limit
+    from daskgp.runtime.connect import local_memory_limit
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
@@ -315,7 +316,7 @@ def plan(
             remedy = str(error)
         if measure and remedy is None:
             found = estimator.plan(X, y, measure=True)
-        where = gpus.chosen(executor, device)
+        where = chosen(executor, device)
     if as_json:
         verdict = {
             "bytes_limit": limit,

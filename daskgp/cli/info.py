@@ -1,4 +1,4 @@
-"""What stores hold and plans need, as tables for people."""
+"""Tables of what stores hold and plans need, for people."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from daskgp import data
+from daskgp.data import prediction_store
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.blocks.neighbours import Nearby
-from daskgp.data.stores import groups, locks, models, predictions, run_records
+from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
 from daskgp.predict.supports import Supports
@@ -31,7 +32,7 @@ def describe(url: str) -> None:
     kind = group.attrs.get("format")
     if kind == models.FORMAT:
         _model(url, group)
-    elif kind == predictions.FORMAT:
+    elif kind == prediction_store.FORMAT:
         _predictions(url, group)
     elif "X" in groups.names_in(url):
         _dataset(url, group)

@@ -1,4 +1,4 @@
-"""How a command runs: exit codes, one-line errors, logs on stderr and the cluster it works on."""
+"""Frame of a command: exit codes, one-line errors, logs on stderr and the cluster it works on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daskgp.errors import DaskgpError, InputError, SettingError
+from daskgp.runtime.executor import chosen
 
 if TYPE_CHECKING:
     from daskgp.runtime.executor import Executor
@@ -216,8 +217,8 @@ class Workers:
 
         None is started without ``start``: this process, then.
         """
-        from daskgp.runtime import gpus
-        from daskgp.runtime.executor import Executor, connect
+        from daskgp.runtime.connect import connect
+        from daskgp.runtime.executor import Executor
 
         if not (start or self.scheduler):
             yield Executor.current(device=device)
@@ -233,5 +234,5 @@ class Workers:
         ):
             executor = Executor.current(device=device)
             if logger.isEnabledFor(logging.INFO):
-                logger.info("tasks compute on the %s", gpus.chosen(executor, device))
+                logger.info("tasks compute on the %s", chosen(executor, device))
             yield executor

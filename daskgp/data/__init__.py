@@ -1,4 +1,4 @@
-"""The only door to zarr and xarray: datasets, labelled grids, model and prediction stores."""
+"""Rows wherever they lie, and the only door to zarr, xarray and pandas."""
 
 from daskgp.data import moments
 from daskgp.data.lazy import behind

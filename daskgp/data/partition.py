@@ -1,4 +1,4 @@
-"""How rows are cut into blocks: the unit of work of one task."""
+"""Cuts of rows into blocks, the unit of work of one task."""
 
 from __future__ import annotations
 

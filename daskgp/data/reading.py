@@ -1,4 +1,4 @@
-"""How tasks read arrays: again where a store fails for a moment, plainly where it is damaged."""
+"""Reads of arrays by tasks: again where a store fails for a moment, plainly where it is damaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tenacity import (
 )
 
 from daskgp.errors import InputError, RunError, StoreError
-from daskgp.runtime.held import Held
+from daskgp.runtime.process import Held
 
 logger = logging.getLogger("daskgp")
 

@@ -1,4 +1,4 @@
-"""Whether the workers of a cluster see the stores that their tasks will read and write.
+"""Checks that the workers of a cluster see the stores that their tasks will read and write.
 
 A chunk that is not there reads as the fill value of its array, so a worker without the client's
 disk would compute from nothing and say nothing.

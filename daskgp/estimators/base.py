@@ -1,4 +1,4 @@
-"""What all estimators share: they call the stages in order and compute nothing themselves."""
+"""Base of all estimators: it calls the stages in order and computes nothing itself."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class GaussianProcess(Planned, Predicting):
         kernel = self._kernel().resolve(np.ones(rows.n_features), 1.0)
         varies = ~scaling.constant(sums, rows.n_features)
         seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
-        if seen and all(hyperparameter_table.left_out(unit, varies) for unit in seen):
+        if seen and all(scaling.left_out(unit, varies) for unit in seen):
             columns = sorted({j for unit in seen for j in unit.columns})
             names = ", ".join(repr(rows.feature_names[j]) for j in columns)
             raise InputError(

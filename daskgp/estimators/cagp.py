@@ -24,8 +24,7 @@ from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess, TrainedGP
-from daskgp.fit import effects, hyperparameters, rounds, timing
-from daskgp.fit import panels as acting
+from daskgp.fit import effects, hyperparameters, panels, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.panels import ActionRounds
@@ -412,7 +411,7 @@ progress
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
         points = self._n_points(n)
-        held = points if points <= acting.HELD_POINTS else acting.PANEL_ROWS
+        held = points if points <= panels.HELD_POINTS else panels.PANEL_ROWS
         return max(block_rows, held), held, 1
 
     # -- stages ------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from daskgp.checks import positive
 from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
-from daskgp.fit import panels as acting
+from daskgp.fit import panels, rounds
 from daskgp.fit import plan as planning
-from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
 from daskgp.fit.panels import ActionRounds
 from daskgp.fit.scratch import kept_rows
@@ -99,7 +98,7 @@ class CGGP(GaussianProcess):
         return super()._plan(rows)
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        return max(block_rows, min(n, acting.HELD_POINTS)), n, 1
+        return max(block_rows, min(n, panels.HELD_POINTS)), n, 1
 
     def _fit_rows(
         self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None

@@ -29,7 +29,7 @@ from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.experts import ExpertRounds, Objectives, per_task
-from daskgp.fit.inputs import ChosenInputs, in_users_units
+from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.scratch import kept_rows, scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
@@ -42,6 +42,7 @@ from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.models.values import Theta
 from daskgp.predict import members
 from daskgp.predict.members import Members
+from daskgp.predict.posterior import in_users_units
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import solve_threads
 from daskgp.train import federated

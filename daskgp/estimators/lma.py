@@ -27,7 +27,7 @@ from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
-from daskgp.fit.inputs import ChosenInputs, in_users_units
+from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.scratch import kept_rows
 from daskgp.kernels import Kernel
 from daskgp.kernels.lengthscales import correlation_lengths
@@ -35,6 +35,7 @@ from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Theta
 from daskgp.predict import training_rows
+from daskgp.predict.posterior import in_users_units
 from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3

@@ -1,4 +1,4 @@
-"""Estimators to model stores and back: settings and arrays, no pickle, no class paths."""
+"""Reading of fitted estimators from model stores: settings and arrays, no class paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an estimator says of its method; the stages ask it."""
+"""Answers of an estimator about its method; the stages ask it."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects, among
-from daskgp.fit.inputs import in_users_units
 from daskgp.models import scaling
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
+from daskgp.predict.posterior import in_users_units
 
 logger = logging.getLogger("daskgp")
 

@@ -1,4 +1,4 @@
-"""What a fit will need, and the refusal of what there is no room for."""
+"""Plans of a fit, and the refusal of one that there is no room for."""
 
 from __future__ import annotations
 

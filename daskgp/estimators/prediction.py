@@ -1,4 +1,4 @@
-"""What a fitted estimator is asked for: predictions, samples and scores."""
+"""Predictions, samples and scores of a fitted estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write fitted estimators to model stores."""
+"""Writing of fitted estimators to model stores."""
 
 from __future__ import annotations
 

@@ -12,9 +12,10 @@ from daskgp.estimators.base import GaussianProcess, TrainedGP
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
-from daskgp.fit.inputs import ChosenInputs, in_users_units
+from daskgp.fit.inputs import ChosenInputs
 from daskgp.kernels import Kernel
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
+from daskgp.predict.posterior import in_users_units
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""What estimators trained by stochastic variational inference share."""
+"""Base of the estimators that are trained by stochastic variational inference."""
 
 from __future__ import annotations
 

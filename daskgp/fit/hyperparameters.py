@@ -23,7 +23,6 @@ from daskgp.kernels.registry import identity
 from daskgp.models import scaling
 from daskgp.models.sparse import selection
 from daskgp.models.values import Theta
-from daskgp.predict import hyperparameter_table
 from daskgp.train import newton
 
 if TYPE_CHECKING:
@@ -439,7 +438,7 @@ def bounds(
     # what the user starts from is allowed
     given = theta.to_vector(with_inputs=False)
     found = np.stack([np.minimum(found[:, 0], given), np.maximum(found[:, 1], given)], axis=1)
-    idle = [hyperparameter_table.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
+    idle = [scaling.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
     found[:-1][idle] = given[:-1][idle, None]
     if not estimator._trains_inputs() or theta.inputs is None:
         return found

@@ -15,7 +15,6 @@ from daskgp.fit import effects, rounds
 from daskgp.kernels import Kernel
 from daskgp.models.scaling import usable_rows
 from daskgp.models.sparse import selection
-from daskgp.predict.posterior import Solved
 
 logger = logging.getLogger("daskgp")
 
@@ -82,10 +81,3 @@ class ChosenInputs:
         if Z.ndim != 2 or not len(Z) or not usable_rows(Z).all():
             raise SettingError(f"{self.how} has shape {Z.shape}: finite inputs (m, d) are needed")
         return Z
-
-
-def in_users_units(solved: Solved) -> np.ndarray:
-    """The inducing or support inputs (m, d) of a fit, in the units of X."""
-    Z = solved.theta.inputs
-    assert Z is not None
-    return solved.scaling.places(Z)

@@ -1,4 +1,4 @@
-"""What a fit will need, before it starts; and the refusal of what cannot fit."""
+"""Plan of a fit: its tasks, memory and disk, before it starts."""
 
 from __future__ import annotations
 

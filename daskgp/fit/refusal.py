@@ -16,8 +16,6 @@ from daskgp.runtime import device_memory
 
 SHARE = 0.7
 """Share of a worker's memory limit that a task may plan for; Dask pauses workers at 0.8."""
-
-
 MOST_EXPERTS = 1 << 20
 """Most experts that a refusal suggests."""
 

@@ -1,4 +1,4 @@
-"""One round: map over blocks, sum in a fixed order.
+"""Rounds of a method over its blocks: a map, and a sum in a fixed order.
 
 Every round is a small fresh graph.  A map task reads its own rows, drops those with missing
 values, scales them and summarises them; what is common to all tasks is one node.  The tree sum

@@ -1,4 +1,4 @@
-"""Where rows that a fit puts in another order are kept."""
+"""Places for rows that a fit puts in another order."""
 
 from __future__ import annotations
 

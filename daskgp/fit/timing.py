@@ -1,4 +1,4 @@
-"""How long an iteration of training takes, from short runs on a part of the rows."""
+"""Time that an iteration of training takes, from short runs on a part of the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit of work of a map task: blocks that are read, scaled, moved and summarised."""
+"""Unit of work of a map task: blocks that are read, scaled, moved and summarised."""
 
 from __future__ import annotations
 

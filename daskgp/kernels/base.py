@@ -1,4 +1,4 @@
-"""What every kernel offers: value, diagonal, and the vector-Jacobian products of both.
+"""Base of the kernels: value, diagonal, and the vector-Jacobian products of both.
 
 Kernels are values: frozen, hashable, comparable, picklable.  Letters: X (n, d) and Z (m, d)
 inputs, K = k(X, Z) a tile (n, m), K_bar the derivative of some objective by K.

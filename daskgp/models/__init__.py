@@ -1,4 +1,4 @@
-"""The methods, a file each, and their registry: a store names a model, never a class path."""
+"""Methods, a file each, and their registry: a store names a model, never a class path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods with inducing or support inputs share: K(Z, Z), its factor and its gradient.
+"""Inducing or support inputs of a method: K(Z, Z), its factor and its gradient.
 
 Letters: Z inputs (m, d), L L' = K(Z, Z) + jitter, A' = K(X, Z) L^-T the whitened tile by rows.
 """

@@ -1,4 +1,4 @@
-"""The contract that a method meets.
+"""Contract that a method meets.
 
 A method is a value: a frozen dataclass of settings with pure functions over arrays.  It
 knows nothing of Dask, of files or of scaling.  ``fit`` and ``predict`` call it in this order::

@@ -16,6 +16,7 @@ import numpy as np
 
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
+from daskgp.kernels.base import Unit
 from daskgp.models import repeats
 from daskgp.models.values import Block, Moments
 from daskgp.typing import Array, MeanName
@@ -374,3 +375,8 @@ def check_range(
 def _names(feature_names: Sequence[str], target_names: Sequence[str]) -> list[str]:
     features = [f"feature {name!r}" for name in feature_names]
     return features + [f"target {name!r}" for name in target_names]
+
+
+def left_out(unit: Unit, uses: np.ndarray) -> bool:
+    """Whether a unit is that of columns that are all left out, by the mask (d,) of the others."""
+    return bool(unit.columns) and not uses[list(unit.columns)].any()

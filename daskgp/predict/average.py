@@ -1,4 +1,4 @@
-"""The posterior of an average over many places, from tiles of their joint covariance."""
+"""Posterior of an average over many places, from tiles of their joint covariance."""
 
 from __future__ import annotations
 

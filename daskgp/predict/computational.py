@@ -1,4 +1,4 @@
-"""The part of a computation-aware GP's variance that more actions would remove."""
+"""Computational part of a computation-aware GP's variance, which more actions would remove."""
 
 from __future__ import annotations
 

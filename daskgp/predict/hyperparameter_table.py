@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.kernels.base import Unit
+from daskgp.models.scaling import left_out
 from daskgp.predict.posterior import Solved
 
 STANDARDISED = "standardised"
@@ -62,11 +63,6 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
         for name, value, error, unit in zip(names, values, known, units, strict=True)
         if not left_out(unit, solved.scaling.uses)
     )
-
-
-def left_out(unit: Unit, uses: np.ndarray) -> bool:
-    """Whether a unit is that of columns that are all left out, by the mask (d,) of the others."""
-    return bool(unit.columns) and not uses[list(unit.columns)].any()
 
 
 def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:

@@ -352,3 +352,10 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
             f"X has feature {seen!r} where the model was fitted with {wanted!r}: "
             f"give the columns {', '.join(fitted)} in this order"
         )
+
+
+def in_users_units(solved: Solved) -> np.ndarray:
+    """The inducing or support inputs (m, d) of a fit, in the units of X."""
+    Z = solved.theta.inputs
+    assert Z is not None
+    return solved.scaling.places(Z)

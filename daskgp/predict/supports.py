@@ -1,4 +1,4 @@
-"""The points that actions are made of, with their weights, which predictions read back."""
+"""Points that actions are made of, with their weights, which predictions read back."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import numpy as np
 from dask import delayed
 
 from daskgp import data
-from daskgp.data import reading, visibility
-from daskgp.data.stores import locks, predictions
+from daskgp.data import prediction_store, reading, visibility
+from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved, check_columns
@@ -63,7 +63,7 @@ def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = Fa
     """
     check_source(job.solved, job.source)
     if clear_lock:
-        predictions.refuse_taken(job.output, job.resume)  # before a lock is cleared in vain
+        prediction_store.refuse_taken(job.output, job.resume)  # before a lock is cleared in vain
     with locks.hold(job.output, wait, clear_lock, job.resume) as claim:
         return write_held(job, executor, claim)
 
@@ -79,8 +79,8 @@ def is_done(job: Job) -> bool:
         As `write_held` does of what is there.
     """
     X = check_source(job.solved, job.source)
-    inputs = predictions.inputs_of(job.source, X)
-    target = predictions.find_complete(job.output, inputs, job.solved, job.solved.token)
+    inputs = prediction_store.inputs_of(job.source, X)
+    target = prediction_store.find_complete(job.output, inputs, job.solved, job.solved.token)
     if target is None or job.verify or target.rows != inputs.rows:
         return False
     done, same = target.done(), _unchanged(inputs, target)
@@ -113,10 +113,12 @@ def write_held(
     remedy = f"put it in {visibility.HERE}"
     visibility.check(executor, data.behind(X), "the input", remedy)
     check_visible(executor, solved, remedy)
-    inputs = predictions.inputs_of(job.source, X)
+    inputs = prediction_store.inputs_of(job.source, X)
     notes = {"model": job.model, "input": inputs.url}
     new = data.vacant(job.output)
-    target = predictions.open_or_create(job.output, inputs, solved, solved.token, notes, job.resume)
+    target = prediction_store.open_or_create(
+        job.output, inputs, solved, solved.token, notes, job.resume
+    )
     try:
         visibility.check(executor, target.group["done"], "the output", remedy)
         began()
@@ -174,8 +176,8 @@ def check_source(solved: Solved, source: str) -> da.Array:
 
 def _check_done(
     X: da.Array,
-    inputs: predictions.Inputs,
-    target: predictions.Target,
+    inputs: prediction_store.Inputs,
+    target: prediction_store.Target,
     executor: Executor,
     verify: bool,
 ) -> int:
@@ -208,7 +210,7 @@ def _check_done(
     return 0 if same[done].all() else count
 
 
-def _unchanged(inputs: predictions.Inputs, target: predictions.Target) -> np.ndarray:
+def _unchanged(inputs: prediction_store.Inputs, target: prediction_store.Target) -> np.ndarray:
     """Which of the chunks that both have were not written since they were predicted."""
     then = target.marks()
     now = inputs.marks[: len(then)]
@@ -229,8 +231,8 @@ def _checksum(X: np.ndarray) -> int:
 def _write_missing(
     solved: Solved,
     X: da.Array,
-    inputs: predictions.Inputs,
-    target: predictions.Target,
+    inputs: prediction_store.Inputs,
+    target: prediction_store.Target,
     executor: Executor,
     claim: locks.Claim,
 ) -> int:
@@ -285,7 +287,7 @@ def _predict_part(source: Any, node: Node, rows: slice, part: int, parts: int) -
 
 
 def _write_parts(
-    target: predictions.Target, claim: locks.Claim, chunk: _Chunk, *parts: _Part
+    target: prediction_store.Target, claim: locks.Claim, chunk: _Chunk, *parts: _Part
 ) -> int:
     count = chunk.rows.stop - chunk.rows.start
     mean = np.empty((count, parts[0].mean.shape[1]))

@@ -1,1 +1,1 @@
-"""Where tasks run: clients, threads, memory and GPUs, and maps with their sums."""
+"""Clients, threads, memory and GPUs where tasks run, and maps with their sums."""

@@ -1,12 +1,9 @@
-"""Where tasks run: clients, threads and memory."""
+"""Executor of graphs: a client or a scheduler of this process, its threads and its memory."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -19,19 +16,14 @@ import dask.threaded
 from dask.base import get_scheduler
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
-from dask.utils import parse_bytes
-from distributed import Client, Future, KilledWorker, LocalCluster, Security, WorkerPlugin
-from distributed.core import rpc
+from distributed import Client, Future, KilledWorker
 from distributed.system import MEMORY_LIMIT
 
-from daskgp.arrays.backend import check_device, resolve_device
-from daskgp.checks import shown
-from daskgp.errors import InputError, MemoryRunError
-from daskgp.runtime import gpus, preload, recovery, tls, versions
-from daskgp.runtime.process import freed_memory_is_kept as freed_memory_is_kept
-from daskgp.runtime.process import memory_is_kept
-from daskgp.runtime.process import single_blas_thread as single_blas_thread
-from daskgp.runtime.process import solve_threads as solve_threads
+from daskgp.arrays import backend
+from daskgp.arrays.backend import resolve_device
+from daskgp.errors import MemoryRunError
+from daskgp.runtime import gpus, recovery, versions
+from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import (
     Counting,
     ShowProgress,
@@ -42,146 +34,6 @@ from daskgp.runtime.progress import (
 from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
-
-
-@contextmanager
-def connect(
-    address: str | None = None,
-    *,
-    n_workers: int | None = None,
-    memory_limit: str | int = "auto",
-    timeout: float = 30.0,
-    log_level: int = logging.WARNING,
-    device: Device = "auto",
-) -> Iterator[Client]:
-    """A Dask client for the duration of a ``with`` block.
-
-    Parameters
-    ----------
-    address : str, optional
-        Scheduler to connect to, such as ``"tcp://host:8786"``.  Without it a local cluster of
-        processes is started, and closed again at the end of the block.
-    n_workers : int, optional
-        Worker processes of the local cluster, each with one thread; default one a core, or one
-        a GPU.
-    memory_limit : str or int
-        Memory of each local worker, such as ``"2GiB"``.
-    timeout : float
-        Seconds to wait for a scheduler at ``address``, and again for its first worker.
-    log_level : int
-        Least level of the messages of a local cluster on stderr.
-    device : {"auto", "cpu", "gpu"}
-        Of the local cluster.  With "gpu" it has a worker for each GPU, which dask-cuda starts if
-        there are several; "auto" does so where there are GPUs and no more workers are asked for.
-        With "gpu" the cluster at ``address`` must have workers with one.
-
-    Raises
-    ------
-    InputError
-        If no scheduler answers at ``address``, it has no worker within ``timeout``, or a memory
-        limit cannot be read.
-    DeviceError
-        If there is no GPU for "gpu".
-    SettingError
-        If there is no such device.
-    """
-    check_device(device)
-    if address is not None:
-        _refuse_unusable(address, timeout)
-        with preload.short_records(), Client(address, timeout=timeout) as client:
-            versions.check(client)
-            if device == "gpu":
-                gpus.claim(client)
-            yield client
-        return
-    with (
-        memory_is_kept(),
-        preload.short_records(),
-        dask.config.set({LOST_WORKER: NEVER}),
-        _local_cluster(n_workers, memory_limit, log_level, device) as cluster,
-        Client(cluster) as client,
-    ):
-        preload.dask_setup(cluster.scheduler)
-        client.register_plugin(_IgnoreInterrupts())
-        client.register_plugin(preload.ForgetNames())
-        yield client
-
-
-def _local_cluster(
-    n_workers: int | None, memory_limit: str | int, log_level: int, device: Device
-) -> LocalCluster:
-    limit = local_memory_limit(memory_limit)
-    options: dict[str, Any] = {"dashboard_address": ":0", "silence_logs": log_level}
-    with_gpus = gpus.to_start(device, n_workers)
-    if with_gpus:
-        return gpus.start(with_gpus, None if memory_limit == "auto" else limit, **options)
-    return LocalCluster(
-        n_workers=n_workers or CPU_COUNT, threads_per_worker=1, memory_limit=limit, **options
-    )
-
-
-def _refuse_unusable(address: str, timeout: float) -> None:
-    """InputError unless a scheduler with workers answers.
-
-    Tried with a client that is not Dask's default, which a failed one would stay.
-    """
-    tls.refuse_unprepared(address)
-    try:
-        with ThreadPoolExecutor(1) as apart:  # where no event loop runs
-            apart.submit(asyncio.run, _ask(address, timeout)).result()
-        with Client(address, timeout=timeout, set_as_default=False) as client:
-            client.wait_for_workers(1, timeout=timeout)
-            return
-    except TimeoutError as error:
-        # distributed says so of a scheduler that does not answer, too
-        silent = "workers" not in str(error)
-        cause: Exception = error
-    except (OSError, ValueError) as error:
-        silent, cause = True, error
-    if silent:
-        raise InputError(
-            f"no Dask scheduler answers at {address}"
-            f"{tls.UNTRUSTED if tls.encrypted(address) else ''}: check the address or leave it out "
-            "to start a local cluster"
-        ) from cause
-    raise InputError(
-        f"the Dask scheduler at {address} has no workers after {timeout:g} s: start some with "
-        f"`dask worker {address}`, or leave the address out"
-    ) from cause
-
-
-async def _ask(address: str, timeout: float) -> None:
-    """Have a word with a scheduler; a client would wait for ever for one that keeps silent."""
-    arguments = Security().get_connection_args("client")
-    async with rpc(address, timeout=timeout, connection_args=arguments) as scheduler:
-        await asyncio.wait_for(scheduler.identity(), timeout)
-
-
-class _IgnoreInterrupts(WorkerPlugin):
-    """Ctrl-C reaches the workers of a terminal too; they end with the client, without a word."""
-
-    name = "daskgp-ignore-interrupts"
-
-    def setup(self, worker: object) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-LOST_WORKER, NEVER = "distributed.deploy.lost-worker-timeout", "1000 days"
-"""Seconds after which a local cluster gives a worker up that was away: each is started again."""
-
-
-def local_memory_limit(memory_limit: str | int = "auto") -> int:
-    """Bytes of each one-thread worker of a local cluster; 0 for no limit."""
-    if memory_limit == "auto":
-        return int(MEMORY_LIMIT // CPU_COUNT)
-    try:
-        limit = parse_bytes(memory_limit)
-    except ValueError as error:
-        raise InputError(
-            f"memory limit {shown(memory_limit)} cannot be read: write a size such as '2GiB'"
-        ) from error
-    return min(int(limit), int(MEMORY_LIMIT))
 
 
 @dataclass(frozen=True)
@@ -366,3 +218,18 @@ def _memory_is_named() -> Iterator[None]:
         raise MemoryRunError("workers died repeatedly") from error
     except MemoryError as error:
         raise MemoryRunError("tasks ran out of memory") from error
+
+
+def chosen(executor: Executor, device: Device) -> str:
+    """Where tasks would compute, for people; without workers nothing is computed to find out."""
+    if device == "cpu":
+        return "cpu"
+    if executor.client is None:
+        _, reason = backend.count_gpus()
+        reasons, where = [reason], ""
+    else:
+        reasons = list(executor.everywhere(backend.why_no_gpu).values())
+        where = f" on {reasons.count('')} of {len(reasons)} workers"
+    if "" in reasons:
+        return f"gpu{where}"
+    return f"{'none' if device == 'gpu' else 'cpu'}: {reasons[0]}"

@@ -21,7 +21,7 @@ from daskgp.runtime import recovery
 from daskgp.typing import Device
 
 if TYPE_CHECKING:
-    from daskgp.runtime.executor import Executor
+    pass
 
 logger = logging.getLogger("daskgp")
 
@@ -62,21 +62,6 @@ def claim(client: Client) -> dict[str, float]:
 def declares(worker: Mapping[str, Any]) -> bool:
     """Whether a worker, as the scheduler describes it, has the resource."""
     return float((worker.get("resources") or {}).get(RESOURCE, 0)) >= 1
-
-
-def chosen(executor: Executor, device: Device) -> str:
-    """Where tasks would compute, for people; without workers nothing is computed to find out."""
-    if device == "cpu":
-        return "cpu"
-    if executor.client is None:
-        _, reason = backend.count_gpus()
-        reasons, where = [reason], ""
-    else:
-        reasons = list(executor.everywhere(backend.why_no_gpu).values())
-        where = f" on {reasons.count('')} of {len(reasons)} workers"
-    if "" in reasons:
-        return f"gpu{where}"
-    return f"{'none' if device == 'gpu' else 'cpu'}: {reasons[0]}"
 
 
 def to_start(device: Device, n_workers: int | None) -> int:

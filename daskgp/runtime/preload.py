@@ -1,4 +1,4 @@
-"""What lets a cluster work for months: Dask's records of finished work are kept short.
+"""Preload that lets a cluster work for months: Dask's records of finished work are kept short.
 
 They say what a cluster did lately, to people who look for errors in Dask.  Some are filled only
 after thousands of rounds, one is never shortened; a task needs none of them.

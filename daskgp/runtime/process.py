@@ -1,10 +1,11 @@
-"""How one process computes: the threads of its BLAS, and the freed memory that it keeps."""
+"""Settings of one process: the threads of its BLAS, and the freed memory that it keeps."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -12,8 +13,6 @@ from typing import Any
 
 import dask
 from threadpoolctl import ThreadpoolController
-
-from daskgp.runtime.held import Held
 
 SPAWN = "distributed.nanny.pre-spawn-environ"
 DASKS_TRIM = 65_536
@@ -24,6 +23,34 @@ To have pages again can cost a task as much as its products; Dask's default give
 """
 ARENAS = {"MALLOC_ARENA_MAX": 2}
 """Of a worker, whose one thread computes: what many threads free apart fills up with gaps."""
+
+
+class Held:
+    """A setting that holds while anybody is inside; entered by many threads of a process at once.
+
+    Parameters
+    ----------
+    hold : callable
+        Makes the setting and returns what takes it back.  Called by the first to enter; the last
+        to leave takes back.
+    """
+
+    def __init__(self, hold: Callable[[], Callable[[], None]]) -> None:
+        self._hold, self._lock, self._inside = hold, threading.Lock(), 0
+        self._take_back: Callable[[], None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._take_back = self._hold()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._take_back is not None:
+                self._take_back()
+                self._take_back = None
 
 
 def memory_is_kept() -> AbstractContextManager[Any]:

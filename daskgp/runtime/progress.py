@@ -1,4 +1,4 @@
-"""What a user sees of work that goes on: bars, and a line of the log a round."""
+"""Progress as a user sees it: bars, and a line of the log per round."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def until_done(
         ) from error
 
     _refuse_closed(client)
-    try:  # without the library of retries, whose garbage can hang a profiler: see io.reading
+    try:  # without the library of retries, whose garbage can hang a profiler: see data.reading
         return work()
     except lost as error:
         reason = _line(error)

@@ -1,4 +1,4 @@
-"""Whether a cluster runs what this process runs: other versions fail late and in odd words."""
+"""Comparison of versions with a cluster: others fail late and in odd words."""
 
 from __future__ import annotations
 

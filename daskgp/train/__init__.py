@@ -1,11 +1,12 @@
 """Training loops: an optimiser over rounds.  They know objectives, not models.
 
-``loops`` maximises one objective, by ``newton`` where there are few parameters; ``federated``
-trains the shared hyper-parameters of experts
-that each have an objective of their own, and ``updates`` has a round of each of its methods.
+``optimizers`` maximises one objective, by ``newton`` where there are few parameters; ``federated``
+trains the shared hyper-parameters of experts that each have an objective of their own, and
+``federated_rounds`` has a round of each of its methods.
 """
 
-from daskgp.train.federated import Experts, Federated, FederatedName, Work, fact, train_experts
+from daskgp.train.federated import fact, train_experts
+from daskgp.train.federated_rounds import Experts, Federated, FederatedName, Work
 from daskgp.train.optimizers import Evaluate, Tape, Trained, Training, maximise, refuse_nan
 
 __all__ = [

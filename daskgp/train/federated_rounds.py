@@ -1,20 +1,28 @@
-"""What a round of each method of federated training does, with the experts and with the state.
+"""Rounds of the methods of federated training: what they do with the experts and with the state.
 
 Letters as in ``federated``; z is the global vector, theta_i that of expert i and psi_i its dual.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from daskgp.train.optimizers import Evaluate, Moments, adam_step, refuse_nan
+from daskgp.runtime.progress import ShowProgress
+from daskgp.train.optimizers import (
+    Evaluate,
+    Moments,
+    adam_step,
+    refuse_nan,
+)
 
-if TYPE_CHECKING:
-    from daskgp.train.federated import Experts, Federated
+Work = Callable[[Evaluate, Any], Any]
+"""A module-level function, or a partial of one: what a worker does with an expert's objective."""
+FederatedName: TypeAlias = Literal["admm", "pxadmm", "fedavg", "fedprox"]
 
 
 def evaluate_once(evaluate: Evaluate, vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -236,3 +244,80 @@ class Updates:
 def _columns(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     values, gradients = zip(*found, strict=True)
     return np.array(values), np.array(gradients)
+
+
+class Experts(Protocol):
+    """Objectives of M experts, wherever they are."""
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of target values of each expert (M,): rows times outputs."""
+
+    def evaluate(self, vector: np.ndarray) -> list[tuple[float, np.ndarray]]:
+        """Value and gradient (k,) of every expert at one vector (k,), in their order."""
+
+    def map(self, work: Work, which: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
+        """``work(evaluate of expert i, argument)`` for each i of ``which``, in that order."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """Settings of distributed training ([OPT] section 2.2.1).
+
+    Parameters
+    ----------
+    method : {"fedavg", "fedprox", "admm", "pxadmm"}
+        FedAvg (McMahan et al. 2017): a random subset of experts goes ``local_steps`` steps of
+        Adam from the global vector, which becomes their average weighted by counts.  FedProx (Li
+        et al. 2020) adds mu/2 |theta - z|^2, the distance from the global vector z, to each loss.
+        ADMM (Boyd et al. 2011, section 7.1) lets each expert go from its own vector and draws all
+        to consensus by rho/2 |theta_i - z|^2 and duals.  pxADMM (Xie et al. 2019) replaces the
+        local loss by its linearisation at z: one gradient an expert and round, no Adam.
+    max_iter : int
+        Most rounds.
+    tol : float
+        FedAvg and FedProx stop when the objective per value, averaged over ten rounds, differs
+        by less than ``tol`` from its average over the ten before: steps of Adam do not shrink by
+        themselves.  They return the average of the global vectors of the last tenth of the
+        rounds, ten at most.  ADMM and pxADMM stop when the primal residual, the root of the mean
+        of |theta_i - z|^2, and the dual one, rho |z - z before|, are both below tol sqrt(k)
+        (Boyd et al. 2011, section 3.3, over sqrt(M)).  Either must hold three rounds in a row.
+    local_steps : int
+        Steps of Adam an expert and round.  Each expert keeps its moments; with ADMM the second
+        alone, as the duals change the loss from round to round and momentum of the last one
+        makes them swing.  ADMM settles with about 20 steps and may not with 5; FedAvg and
+        FedProx come closer to FACT's optimum with 5, the more the experts differ.
+    learning_rate : float
+        Of Adam: about the largest change of a log hyper-parameter in a step.
+    sampling_rate : float
+        Share of the experts drawn each round by FedAvg and FedProx.
+    rho : float
+        Penalty of ADMM and pxADMM on disagreement.
+    mu : float
+        FedProx's penalty.
+    lipschitz : float
+        pxADMM's bound on the curvature of the f_i: local steps are gradients over rho +
+        lipschitz.  Near an optimum of curvature H it converges where H < 2/3 (rho + 2 lipschitz);
+        raise it where the objective runs away.
+    seed : int
+        Of the draws; the draw of a round depends on it and the round alone.
+    progress : bool or "auto"
+        Show a bar.
+    """
+
+    method: FederatedName
+    max_iter: int = 200
+    tol: float = 1e-4
+    local_steps: int = 20
+    learning_rate: float = 0.05
+    sampling_rate: float = 1.0
+    rho: float = 0.3
+    mu: float = 0.3
+    lipschitz: float = 2.0
+    seed: int = 0
+    progress: ShowProgress = "auto"
+
+    @property
+    def averages(self) -> bool:
+        """Whether the global vector is an average of what experts made of the last one."""
+        return self.method in ("fedavg", "fedprox")

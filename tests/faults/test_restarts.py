@@ -17,8 +17,7 @@ from distributed import Client
 import daskgp
 from daskgp.errors import InputError, RunError
 from daskgp.fit.rounds import Rounds
-from daskgp.runtime import executor as clusters
-from daskgp.runtime import versions
+from daskgp.runtime import connect, versions
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
 
@@ -286,6 +285,6 @@ def test_an_address_that_never_answers_is_one_line(data, monkeypatch):
         ):
             pass
         assert time.monotonic() - began < 20
-        monkeypatch.setattr(clusters, "connect", partial(daskgp.connect, timeout=1))
+        monkeypatch.setattr(connect, "connect", partial(daskgp.connect, timeout=1))
         line = refused("plan", data, "--model", "sgpr", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in line

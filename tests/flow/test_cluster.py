@@ -15,10 +15,10 @@ import daskgp
 from daskgp.data import Rows, partition
 from daskgp.data.blocks import sampling
 from daskgp.errors import InputError
-from daskgp.runtime.executor import Executor, connect
-from daskgp.runtime.held import Held
+from daskgp.runtime.connect import connect
+from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_reduce
-from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.process import Held, single_blas_thread
 from tests.flow import toy
 
 

@@ -8,7 +8,8 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 import daskgp
 from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.runtime import gpus
-from daskgp.runtime.executor import Executor, connect
+from daskgp.runtime.connect import connect
+from daskgp.runtime.executor import Executor, chosen
 from daskgp.runtime.map_reduce import mapped
 from tests.flow import gpu
 
@@ -85,11 +86,11 @@ def test_tasks_run_where_the_device_is(mixed):
 
 def test_a_plan_says_where_tasks_would_compute(mixed):
     executor = Executor.current(False)
-    assert gpus.chosen(executor, "auto") == "gpu on 1 of 2 workers"
-    assert gpus.chosen(executor, "cpu") == "cpu"
+    assert chosen(executor, "auto") == "gpu on 1 of 2 workers"
+    assert chosen(executor, "cpu") == "cpu"
     here = Executor(None)
-    assert gpus.chosen(here, "auto") == "cpu: cupy is not installed"
-    assert gpus.chosen(here, "gpu") == "none: cupy is not installed"
+    assert chosen(here, "auto") == "cpu: cupy is not installed"
+    assert chosen(here, "gpu") == "none: cupy is not installed"
 
 
 def test_each_worker_takes_what_it_has(mixed):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from daskgp.arrays.backend import to_host
 from daskgp.errors import DeviceError, InputError, SettingError
 from daskgp.kernels import RBF, Constant, Linear, Matern32, Matern52, radial, weights
-from daskgp.models.variational import inducing_functions
+from daskgp.models.variational import multiscale
 from daskgp.models.variational.basis import KernelBasis, make
 from daskgp.models.variational.inducing_functions import Points, Through
 from daskgp.models.variational.multiscale import Multiscale
@@ -39,8 +39,8 @@ def small_patches(monkeypatch):
     """Tiles that few points and rows fill, so that small problems are cut."""
     monkeypatch.setattr(weights, "DENSE_PATCH", (3, 4))
     monkeypatch.setattr(weights, "DEVICE_PATCH", (5, 5))
-    monkeypatch.setattr(inducing_functions, "SQUARE", 3)
-    monkeypatch.setattr(inducing_functions, "DEVICE_SQUARE", 4)
+    monkeypatch.setattr(multiscale, "SQUARE", 3)
+    monkeypatch.setattr(multiscale, "DEVICE_SQUARE", 4)
     monkeypatch.setattr(radial, "_STRIP", 1)
 
 

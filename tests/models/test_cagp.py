@@ -13,7 +13,7 @@ from daskgp import kernels
 from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.errors import NumericalError
-from daskgp.fit import panels as actions_flow
+from daskgp.fit.panels import ActionRounds
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions.cagp import CaGP, Factored, Panel, PointSums, RowSums, functions
 from daskgp.models.actions.krylov import residual_directions
@@ -333,15 +333,13 @@ def test_mini_batches_are_unbiased():
 
 @pytest.mark.parametrize(("draws", "wide"), [(32, 20), (3, 4)], ids=["of all rows", "of some"])
 def test_mini_batches_that_rounds_draw_are_unbiased(monkeypatch, draws, wide):
-    monkeypatch.setattr(actions_flow, "DRAWS", draws)
-    monkeypatch.setattr(actions_flow, "DRAW_ROWS", wide)
+    monkeypatch.setattr("daskgp.fit.panels.DRAWS", draws)
+    monkeypatch.setattr("daskgp.fit.panels.DRAW_ROWS", wide)
     (X, y), of = problem(20), actions("by owner", 20, 3)
     X[4, 0] = np.nan  # drawn like any other row, and left out
     rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
     spans = Span(0, 6), Span(6, 12), Span(12, 20)
-    rounds = actions_flow.ActionRounds(
-        CaGP(), rows, spans, rows, 19, identity(2, 2), Executor(None, False)
-    )
+    rounds = ActionRounds(CaGP(), rows, spans, rows, 19, identity(2, 2), Executor(None, False))
     whole = rounds.value_and_gradient(THETA, of)
     found = [rounds.value_and_gradient(THETA, of, (8, seed)) for seed in range(80)]
     for name in ("value", "kernel", "noise", "weights"):

@@ -51,7 +51,8 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import ExpertsGP, data, kernels, plot
+from daskgp import ExpertsGP, data, kernels
+from daskgp.plot import curves
 from daskgp.runtime.process import single_blas_thread
 
 PARTS = ("ackley", "recovery", "uci", "speed")
@@ -148,7 +149,7 @@ def draw_recovery_figure(rows: Sequence[dict], count: int, path: Path) -> None:
         for key, label in labels.items()
     }
     truth = {label: TRUTH[key] for key, label in labels.items()}
-    plot.traces(panels, name="round", reference=truth, title=f"{count} experts", path=path)
+    curves.traces(panels, name="round", reference=truth, title=f"{count} experts", path=path)
 
 
 # -- speed -----------------------------------------------------------------------------------

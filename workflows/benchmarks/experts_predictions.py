@@ -15,7 +15,8 @@ import numpy as np
 from rich.table import Table
 
 import daskgp
-from daskgp import ExpertsGP, kernels, metrics, plot
+from daskgp import ExpertsGP, kernels, metrics
+from daskgp.plot import curves
 
 PAPERS: dict[str, Any] = {"weights": "paper", "ridge": 1e-12}
 """The paper's weights; a ridge of 0 refuses singular systems."""
@@ -213,7 +214,7 @@ def draw_ackley_figure(rows: Sequence[dict], path: Path) -> None:
     if FULL in rows[0]:
         means = {score: _over_runs(rows, counts[0], FULL, score)[0] for score in SCORES}
         reference = {SCORES[score][0]: value for score, value in means.items()}
-    plot.tradeoff(counts, panels, name="experts", reference=reference, path=path)
+    curves.tradeoff(counts, panels, name="experts", reference=reference, path=path)
 
 
 # -- UCI -------------------------------------------------------------------------------------

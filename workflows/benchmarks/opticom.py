@@ -29,11 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import kernels, metrics, plot
+from daskgp import kernels, metrics
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Theta
+from daskgp.plot import curves
 from daskgp.runtime.process import single_blas_thread
 
 SIZES = ((2, 4), (2, 6), (3, 4), (3, 5), (4, 4), (6, 3))
@@ -136,7 +137,7 @@ def draw_figure(results: list[dict[str, Any]], path: str) -> None:
             "CPU seconds": lambda row, name: row["sums_s"] + row[f"{name}_s"],
         }.items()
     }
-    plot.tradeoff([row["level"] for row in results], panels, name="level", path=path)
+    curves.tradeoff([row["level"] for row in results], panels, name="level", path=path)
 
 
 # -- more features ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The training rows that predictions at a place are conditioned on.
+"""Training rows that predictions at a place are conditioned on.
 
 Places are put into groups that share a factor.  The group of a place, and the rows that serve it,
 depend on the place alone and not on what else is asked.

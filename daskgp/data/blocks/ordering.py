@@ -1,4 +1,4 @@
-"""How rows are put in a line: so that neighbours in it are neighbours in space, or at random.
+"""Orders of rows in a line: neighbours in it are neighbours in space, or rows are at random.
 
 Every row has a key, an unsigned integer of 64 bits, and rows are sorted by it.  The geometry is
 that of inputs divided by their lengthscales.  A random key belongs to the number of a row.
@@ -383,6 +383,3 @@ def random_order(n: int, seed: int = 0) -> np.ndarray:
     array([0, 4, 3, 1, 2])
     """
     return np.argsort(random_keys(0, n, seed), kind="stable")
-
-
-# -- the Hilbert curve -----------------------------------------------------------------------

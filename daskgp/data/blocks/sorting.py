@@ -1,4 +1,4 @@
-"""The two passes of an external merge sort of rows by their keys.
+"""Two passes of an external merge sort of rows by their keys.
 
 Each span of rows becomes a sorted run on disk, with counts at many keys.  A task of the second
 pass reads from every run the slice that holds its ranks, and writes them.  Equal keys keep the

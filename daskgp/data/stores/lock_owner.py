@@ -1,4 +1,4 @@
-"""The process that has a lock, and whether it still lives."""
+"""Owner of a lock, a process, and whether it still lives."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ import psutil
 
 EVERY = 10.0
 """Seconds between two beats of a lock."""
-
-
 LONGEST = 600.0
 """Most seconds between beats that are believed of a lock."""
-
-
 NAMESPACE = "/proc/self/ns/pid"
-
-
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 

@@ -1,17 +1,20 @@
-"""Where the actions of a computation-aware GP come from."""
+"""Choice of the actions of a computation-aware GP."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from daskgp.fit.panels import ActionRounds
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions import krylov
 from daskgp.models.values import Theta
+
+if TYPE_CHECKING:
+    from daskgp.fit.panels import ActionRounds
 
 logger = logging.getLogger("daskgp")
 

@@ -1,4 +1,4 @@
-"""How predictions of many experts become one: committees, nested kriging and optimal weights.
+"""Aggregation of the predictions of many experts: committees, nested kriging, optimal weights.
 
 Letters ([OPT]): expert i predicts mean mu_i and variance sigma_i^2 at a place; beta_i its weight.
 Everything here works on small arrays over places and experts and knows no kernel.

@@ -53,7 +53,7 @@ class OptiCom(Collapsed):
     ----------
     level : int
         Level eta of the sparse grid; the inducing inputs are its points in the order of
-        ``sparsegrid.build``, under any affine map of the axes.
+        ``sparse_grid.build``, under any affine map of the axes.
     weights : {"projection", "paper", "combination"}
         Coefficients of the grids: of least penalised risk with the right side <f_l, f*>, the same
         with the paper's <f_l, f_l>, or those of the combination technique.
@@ -110,7 +110,7 @@ class OptiCom(Collapsed):
         if len(grid.points) != len(Z):
             raise InputError(
                 f"{len(Z)} inducing inputs are no sparse grid of level {self.level}: the "
-                f"{len(grid.points)} points of sparsegrid.build({d}, {self.level}) are needed"
+                f"{len(grid.points)} points of sparse_grid.build({d}, {self.level}) are needed"
             )
         return grid
 

@@ -1,6 +1,6 @@
 """Decoupled variational GPs and SVGP: the bound of a mini-batch and its gradient.
 
-[DGP] = Cheng & Boots 2017.  Letters as in variational.py; a (m, p) are the weights of the m
+[DGP] = Cheng & Boots 2017.  Letters as in posterior.py; a (m, p) are the weights of the m
 functions of the mean that the covariance does not have, C their covariances.  A step is one map
 over parts of a batch, each with some of the sampled columns of C, and a small solve::
 
@@ -367,9 +367,6 @@ class Decoupled:
             shared=shared,
             operations=10.0 * batch * b * b + 11.0 * b**3 + 60.0 * entries,
         )
-
-
-# -- small things ----------------------------------------------------------------------------
 
 
 def _with_mean(gradient: Parameters, found: Through) -> Parameters:

@@ -12,9 +12,6 @@ from daskgp.arrays.backend import namespace
 from daskgp.kernels import Kernel
 from daskgp.typing import Array
 
-SQUARE, DEVICE_SQUARE = 128, 4_096
-"""Points by which C[P, P] is cut: on the host a few such tiles fit the cache."""
-
 
 class Points(NamedTuple):
     """Where inducing functions lie, or a gradient by it.

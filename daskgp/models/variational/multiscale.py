@@ -30,14 +30,15 @@ from daskgp.kernels.checks import (
 from daskgp.kernels.radial import Scratch, Strip, Tiles, strips
 from daskgp.kernels.weights import Patch, Weights
 from daskgp.models.variational.inducing_functions import (
-    DEVICE_SQUARE,
-    SQUARE,
     Basis,
     Points,
     Pull,
     Through,
 )
 from daskgp.typing import Array
+
+SQUARE, DEVICE_SQUARE = 128, 4_096
+"""Points by which C[P, P] is cut: on the host a few such tiles fit the cache."""
 
 
 @dataclass(frozen=True)

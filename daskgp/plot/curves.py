@@ -1,0 +1,317 @@
+"""Lines: training, calibration, posteriors of one input, and what settings cost and bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp import metrics
+from daskgp.checks import shown
+from daskgp.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+from daskgp.plot.canvas import (
+    GREY,
+    INK,
+    LINES,
+    Path,
+    draw_reference,
+    finished,
+    finite_values,
+    new_figure,
+    tidy,
+)
+
+
+def history(
+    history: Sequence[Mapping[str, Any]],
+    *,
+    against: str = "evaluations",
+    value: str = "objective",
+    title: str = "",
+    path: Path | None = None,
+) -> Figure:
+    """Objective of a fit, or what else its history holds, over its rounds or its time.
+
+    Parameters
+    ----------
+    history : sequence of mappings
+        ``history_`` of an estimator: entries with the name `against`, some with `value`.
+    against : {"evaluations", "iteration", "seconds"}
+        What runs along the horizontal axis.
+    value : str, default "objective"
+        What is drawn, such as "validation", the score of held-out rows, or "noise_variance".
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If the history is empty or has no such entry, or matplotlib is missing.
+    """
+    if not len(history):
+        raise InputError("history is empty: it has entries after a fit with an optimizer")
+    if against not in history[0]:
+        there = ", ".join(map(str, history[0]))
+        raise InputError(f"history has no {shown(against)}: choose against= among {there}")
+    entries = [entry for entry in history if value in entry]
+    if not entries:
+        there = ", ".join(dict.fromkeys(key for entry in history for key in entry))
+        raise InputError(f"history has no {shown(value)}: choose value= among {there}")
+    along = np.array([float(entry[against]) for entry in entries])
+    drawn = np.array([float(entry[value]) for entry in entries])
+    fig, (ax,) = new_figure((6.0, 3.6))
+    ax.plot(along, drawn, color=INK, marker="o", markersize=3, linewidth=1.4)
+    ax.annotate(
+        f"{drawn[-1]:,.1f}" if value == "objective" else f"{drawn[-1]:.3g}",
+        (along[-1], drawn[-1]),
+        xytext=(-2, -6),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+    )
+    names = {"evaluations": "evaluations of the objective", "seconds": "time (s)"}
+    values = {
+        "objective": "objective (nats)",
+        "validation": "log predictive density of held-out rows (nats)",
+    }
+    ax.set_xlabel(names.get(against, against))
+    ax.set_ylabel(values.get(value, value))
+    tidy(ax)
+    return finished(fig, title, path)
+
+
+def calibration(
+    y_true: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *,
+    levels: np.ndarray | None = None,
+    title: str = "",
+    path: Path | None = None,
+) -> Figure:
+    """Share of observed values inside central predictive intervals against their level.
+
+    Below the diagonal predictions are too sure of themselves, above it too careful.
+
+    Parameters
+    ----------
+    y_true, mean, variance : arrays, shape (n,) or (n, p)
+        Observed values, predictive means and predictive variances, noise included.
+    levels : array, optional
+        Nominal levels between 0 and 1; by default 0.05 to 0.95 in steps of 0.05, and 0.99.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        As `daskgp.metrics.coverage` does, or if matplotlib is missing.
+    """
+    levels = np.append(np.linspace(0.05, 0.95, 19), 0.99) if levels is None else np.asarray(levels)
+    shares = np.array([metrics.coverage(y_true, mean, variance, float(q)) for q in levels])
+    fig, (ax,) = new_figure((4.4, 4.4))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
+    ax.fill_between(levels, levels, shares, color=INK, alpha=0.12, linewidth=0)
+    ax.plot(levels, shares, color=INK, marker="o", markersize=3.5, linewidth=1.4, label="observed")
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set_xlabel("nominal level of the interval")
+    ax.set_ylabel("share of values inside")
+    ax.legend(loc="upper left", frameon=False)
+    tidy(ax)
+    return finished(fig, title, path)
+
+
+def posterior_lines(
+    x: np.ndarray,
+    panels: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    points: tuple[np.ndarray, np.ndarray] | None = None,
+    reference: tuple[np.ndarray, np.ndarray] | None = None,
+    breaks: Sequence[float] = (),
+    columns: int | None = None,
+    names: tuple[str, str] = ("x", "y"),
+    title: str = "",
+    path: Path | None = None,
+) -> Figure:
+    """Posteriors along one input, side by side: the mean and two standard deviations around it.
+
+    Parameters
+    ----------
+    x : array, shape (n,)
+        Places in rising order.  A place that is there twice, with two values, shows a jump.
+    panels : mapping of str to (mean, std), each of shape (n,)
+        Predictive means and standard deviations by the title of their panel.
+    points : (places, values), optional
+        Observations to draw on every panel.
+    reference : (mean, std), each of shape (n,), optional
+        A posterior to draw on every panel as thin lines, dashed at two standard deviations.
+    breaks : sequence of float
+        Places of dotted vertical lines, such as the borders of blocks.
+    columns : int, optional
+        Panels a row; all in one row by default.
+    names : pair of str
+        What runs along the axes, with units.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+    """
+    x = np.asarray(x, np.float64)
+    if x.ndim != 1 or not len(panels):
+        raise InputError(f"x has shape {x.shape}, of {len(panels)} panels: give (n,) and one panel")
+    wide = min(columns or len(panels), len(panels))
+    rows = -(-len(panels) // wide)
+    size = (5.2 * wide, 3.6) if rows == 1 else (4.2 * wide, 2.6 * rows)
+    fig, axes = new_figure(size, wide, rows, sharex=True, sharey=True)
+    if rows > 1:
+        axes[0].locator_params(axis="x", nbins=5)
+    for ax in axes[len(panels) :]:
+        ax.set_visible(False)
+    known = [] if reference is None else [finite_values("reference", v, len(x)) for v in reference]
+    for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=False)):
+        mean, std = (finite_values(name, values, len(x)) for values in pair)
+        for place in breaks:
+            ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":")
+        if points is not None:
+            ax.plot(*points, linestyle="", marker=".", markersize=3, color="0.6")
+        ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=INK, alpha=0.18, linewidth=0)
+        ax.plot(x, mean, color=INK, linewidth=1.4)
+        if known:
+            draw_reference(ax, x, *known)
+        ax.set_title(name)
+        ax.set_xlabel(names[0] if i + wide >= len(panels) else "")
+        ax.set_ylabel(names[1] if i % wide == 0 else "")
+        tidy(ax)
+    return finished(fig, title, path)
+
+
+def tradeoff(
+    settings: Sequence[float],
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    name: str = "setting",
+    reference: Mapping[str, float] | None = None,
+    title: str = "",
+    path: Path | None = None,
+) -> Figure:
+    """What a setting does, such as to error and time: a panel each, with a logarithmic scale.
+
+    The scale is linear near 0 where a panel holds values that are not greater than 0.
+
+    Parameters
+    ----------
+    settings : sequence of k floats
+        Values of the setting, at equal distances along the horizontal axis.
+    panels : mapping of str to mapping of str to array, shape (k,)
+        By the label of a panel its lines, by their names.
+    name : str
+        What the setting is.
+    reference : mapping of str to float, optional
+        By the label of a panel a value to draw as a dashed line.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+    """
+    if not len(panels):
+        raise InputError("panels is empty: give at least one by its label")
+    along = np.arange(len(settings))
+    fig, axes = new_figure((4.6 * len(panels), 3.6), len(panels))
+    for ax, (label, rows) in zip(axes, panels.items(), strict=True):
+        _draw_lines(ax, along, rows, marker="o", markersize=4)
+        if reference and label in reference:
+            ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
+        ax.set_yscale(_scale_of(rows))
+        ax.set_xticks(along, [f"{value:g}" for value in settings])
+        ax.set_xlabel(name)
+        ax.set_ylabel(label)
+        tidy(ax)
+    axes[0].legend(frameon=False)
+    return finished(fig, title, path)
+
+
+def traces(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    name: str = "iteration",
+    reference: Mapping[str, float] | None = None,
+    title: str = "",
+    path: Path | None = None,
+) -> Figure:
+    """What becomes of values step by step, such as hyper-parameters in training: a panel each.
+
+    Parameters
+    ----------
+    panels : mapping of str to mapping of str to array, shape (k,)
+        By the label of a panel its lines, by their names; lines may differ in length.
+    name : str
+        What a step is.
+    reference : mapping of str to float, optional
+        By the label of a panel a value to draw as a dashed line.
+    title, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InputError
+        If nothing is there to draw, or matplotlib is missing.
+    """
+    if not len(panels):
+        raise InputError("panels is empty: give at least one by its label")
+    fig, axes = new_figure((3.6 * len(panels), 3.4), len(panels))
+    for ax, (label, rows) in zip(axes, panels.items(), strict=True):
+        _draw_lines(ax, None, rows)
+        if reference and label in reference:
+            ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
+        ax.set_yscale(_scale_of(rows))
+        ax.set_xlabel(name)
+        ax.set_ylabel(label)
+        tidy(ax)
+    axes[0].legend(frameon=False)
+    return finished(fig, title, path)
+
+
+def _draw_lines(
+    ax: Axes, along: np.ndarray | None, rows: Mapping[str, np.ndarray], **marks: Any
+) -> None:
+    """Lines by their names; dashed from the seventh on, as colours repeat."""
+    for i, (row, values) in enumerate(rows.items()):
+        steps = np.arange(1, len(values) + 1) if along is None else along
+        values, colour = finite_values(row, values, len(steps)), LINES[i % len(LINES)]
+        style = "-" if i < len(LINES) else "--"
+        ax.plot(steps, values, color=colour, linestyle=style, linewidth=1.4, label=row, **marks)
+
+
+def _scale_of(rows: Mapping[str, np.ndarray]) -> str:
+    return "log" if all((np.asarray(values) > 0).all() for values in rows.values()) else "symlog"
