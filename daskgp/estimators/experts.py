@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import dask
 import numpy as np
@@ -37,7 +37,7 @@ from daskgp.models.exact import Exact
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
-from daskgp.models.method import Model
+from daskgp.models.method import Ensemble, Model
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.models.values import Theta
 from daskgp.predict import members
@@ -509,16 +509,17 @@ random_state, progress
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
         model, experts, seed = self._fitted(stage), self._rounds(stage), self._seed()
+        ensemble: Ensemble = model
         found = experts.summaries(model, theta, seed)
         value = float(sum(summary.value for summary in found))
         with_inputs = 0 if theta.inputs is None else len(theta.inputs)
-        if isinstance(model, ExactExperts):
-            cross = None
-            if model.needs_cross:
-                cross = experts.cross(model, theta, [e.weights for e in found], seed)
-            return model.solve(theta, found, cross), value
+        cross = None
+        if model.needs_cross:
+            cross = experts.cross(
+                cast(ExactExperts, model), theta, [e.weights for e in found], seed
+            )
         with solve_threads(with_inputs):
-            return model.solve(model.prepare(theta), found), value
+            return ensemble.solve(ensemble.prepare(theta), found, cross), value
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Members | None:
         if not self._exact:

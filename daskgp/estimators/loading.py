@@ -27,7 +27,6 @@ from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
-from daskgp.models.actions import cggp
 from daskgp.models.values import Want
 from daskgp.predict import stored
 from daskgp.predict.members import Members
@@ -108,7 +107,7 @@ def _try_out(solved: Solved) -> None:
     if isinstance(solved.kept, Nearby):  # at a training row, which is near others
         place = solved.kept.rows.read(0, 1)[0]
     count = solved.n_targets + 2  # no shape is taken for another
-    want: Want = "mean" if isinstance(solved.model, cggp.CGGP) else "variance"
+    want: Want = "mean" if solved.model.why_no_variance() else "variance"
     try:
         with np.errstate(all="ignore"):
             here = dataclasses.replace(solved, device="cpu")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -235,8 +235,8 @@ def _summarise(
         there = device_memory.whole(
             partial(move, prepared, reader.on), reader.on, "what experts share"
         )
-        if isinstance(model, ExactExperts):
-            summarise = partial(model.summarise_many, there)
+        if not model.divisible:
+            summarise = partial(cast(ExactExperts, model).summarise_many, there)
             return _side_by_side(reader, experts, model.name, reader.blocks, summarise)
 
         def work(i: int, most: int) -> Any:
@@ -343,7 +343,7 @@ def _held(reader: _Reader, i: int, model: Model) -> Callable[[int], Callable[[],
 
     @lru_cache(1)
     def held(most: int) -> Callable[[], Iterator[Block]]:
-        return replace(reader, block_rows=most).held(i, not isinstance(model, Exact))
+        return replace(reader, block_rows=most).held(i, model.divisible)
 
     return held
 
@@ -358,9 +358,9 @@ def _evaluate_all(
 ) -> list[tuple[float, np.ndarray]]:
     """Objectives of the experts of a task and their gradients (k,), at one vector."""
     with single_blas_thread():
-        if isinstance(model, Exact):
+        if not model.divisible:
             at = theta.from_vector(vector)
-            return _evaluate_exact(reader, model, at, experts, reader.blocks)
+            return _evaluate_exact(reader, cast(Exact, model), at, experts, reader.blocks)
         of = partial(_evaluate_one, model, theta, with_inputs, reader)
         return [of(i, _held(reader, i, model), vector) for i in experts]
 
@@ -398,8 +398,10 @@ def _evaluate_one(
     Blocks are on the device; what is small is solved on the host.
     """
     device, at = reader.on, theta.from_vector(vector)
-    if isinstance(model, Exact):
-        return _evaluate_exact(reader, model, at, [i], lambda _: held(reader.block_rows)())[0]
+    if not model.divisible:
+        return _evaluate_exact(
+            reader, cast(Exact, model), at, [i], lambda _: held(reader.block_rows)()
+        )[0]
 
     def work(most: int) -> tuple[float, np.ndarray]:
         prepared = model.prepare(at)

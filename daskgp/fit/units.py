@@ -14,7 +14,6 @@ from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows, partition
 from daskgp.data.partition import Span, Window, parts
 from daskgp.models import scaling
-from daskgp.models.exact import Exact
 from daskgp.models.method import LocalModel, Model
 from daskgp.models.values import Block, Theta, ThetaBar, add_gradients, move
 from daskgp.runtime import device_memory
@@ -129,17 +128,12 @@ class BlockTask:
     ) -> T:
         """``work`` on as many rows, or blocks that cannot be cut, as the device has memory for."""
         largest = max(own.rows for own, _ in windows)
-        if not self._divides:
+        if not self.model.divisible:
             what = f"a block of {largest} rows ({self.model.name})"
             pieces = len(windows) if self.model.keeps_rows else 1
             return device_memory.together(work, pieces, device, self.model.name, what)
         rows = device_memory.rows_that_fit(self.model, self._sizes(prepared), largest, device)
         return device_memory.shrinking(work, rows, device, self.model.name)
-
-    @property
-    def _divides(self) -> bool:
-        """Whether a block may be summarised part by part: its summary is a sum over rows."""
-        return not (self.model.keeps_rows or isinstance(self.model, Exact))
 
     def _sizes(self, prepared: Any) -> device_memory.Sizes:
         theta = prepared if isinstance(prepared, Theta) else prepared.theta
@@ -158,7 +152,7 @@ class BlockTask:
 
         On a GPU one that divides comes in parts of ``most`` rows, ahead of their use.
         """
-        if self._divides and device != "cpu":
+        if self.model.divisible and device != "cpu":
             pieces = [piece for own, _ in windows for piece in self._pieces(own, most)]
             for block in device_memory.ahead(self._read_part(), pieces, device):
                 yield block, ()

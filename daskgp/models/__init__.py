@@ -22,23 +22,17 @@ REGISTRY: dict[str, Any] = {
     OptiCom.name: OptiCom,
     SGPR.name: SGPR,
     SparseSpectrum.name: SparseSpectrum,
+    ExactExperts.name: ExactExperts,
+    SparseExperts.name: SparseExperts,
+    CaGP.name: CaGP,
+    CGGP.name: CGGP,
+    Decoupled.name: Decoupled,
 }
-
-
-ENSEMBLES: dict[str, Any] = {ExactExperts.name: ExactExperts, SparseExperts.name: SparseExperts}
-"""Methods that combine experts."""
-
-PROJECTED: dict[str, Any] = {CaGP.name: CaGP, CGGP.name: CGGP}
-"""Methods of the kernel matrix of all rows, known by its products."""
-
-VARIATIONAL: dict[str, Any] = {Decoupled.name: Decoupled}
-"""Methods that learn from mini-batches."""
 
 
 def by_name(name: str) -> Any:
     """The method class registered under a name; SettingError lists the known names."""
-    every = REGISTRY | ENSEMBLES | PROJECTED | VARIATIONAL
-    if name not in every:
-        known = ", ".join(sorted(every))
+    if name not in REGISTRY:
+        known = ", ".join(sorted(REGISTRY))
         raise SettingError(f"unknown model {name!r}: choose one of {known}")
-    return every[name]
+    return REGISTRY[name]

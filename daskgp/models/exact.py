@@ -15,6 +15,7 @@ import numpy as np
 from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import is_numpy, namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
+from daskgp.models.method import Declared
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -45,12 +46,12 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Declared):
     """The exact GP; memory grows with n^2, so ``plan`` refuses what does not fit."""
 
     name: ClassVar[str] = "exact"
     state_type: ClassVar[Any] = State
-    keeps_rows: ClassVar[bool] = False
+    divisible: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Theta:
         """Nothing to prepare."""

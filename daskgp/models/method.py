@@ -29,20 +29,59 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from daskgp.models.values import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want
 from daskgp.typing import Array
 
+
+def one_place(setting: str, value: str, joint: str) -> str | None:
+    """Return why a setting has no joint covariance; None where it has its ``joint`` value."""
+    if value == joint:
+        return None
+    return (
+        f"{setting}={value!r} gives the variance of one place at a time: ask for return_std, or "
+        f"fit with {setting}={joint!r}"
+    )
+
+
 Prepared = TypeVar("Prepared")
 Stats = TypeVar("Stats", bound=tuple)
 State = TypeVar("State", bound=tuple)
 
 
-class Model(Protocol[Prepared, Stats, State]):
-    """What every method offers; see the module's docstring for the order of the calls."""
+class Declared(Protocol):
+    """Base of all methods: what a method says of itself, so that nothing else has to know it."""
 
     name: ClassVar[str]
-    """The name in the registry, in stores and on the command line."""
+    """Name in the registry, in stores and on the command line."""
     state_type: ClassVar[Any]
     """NamedTuple of the arrays that a model store keeps."""
-    keeps_rows: ClassVar[bool]
-    """Whether prediction reads training rows back, through ``condition``."""
+    keeps_rows: ClassVar[bool] = False
+    """Whether prediction reads training rows back."""
+    divisible: ClassVar[bool] = True
+    """Whether the rows of a unit may be summarised part by part: the summary is a sum over rows."""
+
+    @property
+    def likelihood_name(self) -> str:
+        """Name of the likelihood of y given f."""
+        return "gaussian"
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the variance is that of new observations alone."""
+        return False
+
+    def why_no_variance(self) -> str | None:
+        """Return why there is no variance at all, with a remedy; None where there is."""
+        return None
+
+    def why_no_joint(self) -> str | None:
+        """Return why there is no joint covariance, with a remedy; None where there is."""
+        return None
+
+    def steadier(self) -> str:
+        """Return what keeps a variance from being negative beyond rounding."""
+        return "dtype='float64' or a larger noise_variance"
+
+
+class Model(Declared, Protocol[Prepared, Stats, State]):
+    """What every method offers; see the module's docstring for the order of the calls."""
 
     def prepare(self, theta: Theta) -> Prepared:
         """What all blocks need and nobody wants to compute twice."""
@@ -130,7 +169,7 @@ class Experts(Protocol):
         """What ``condition`` made of the rows of one expert, or of several together."""
 
 
-class Ensemble(Protocol):
+class Ensemble(Declared, Protocol):
     """A method that combines experts, each of which has rows of its own.
 
     Summaries of experts are not added: they stand side by side, one for each expert::
@@ -144,13 +183,6 @@ class Ensemble(Protocol):
     Hyper-parameters are trained on the sum of the experts' own objectives, which is that of
     another method on each expert's rows.  A summary gives it as ``value``.
     """
-
-    name: ClassVar[str]
-    """The name in the registry and in stores."""
-    state_type: ClassVar[Any]
-    """NamedTuple of the arrays that a model store keeps."""
-    keeps_rows: ClassVar[bool]
-    """Whether prediction reads training rows back: ``near`` is then an ``Experts``."""
 
     @property
     def n_experts(self) -> int:

@@ -16,7 +16,6 @@ from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe, identity
 from daskgp.likelihoods import Likelihood, by_name
-from daskgp.models.actions import cggp
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.cggp import CGGP
 from daskgp.models.method import Ensemble, LocalModel, Model
@@ -33,14 +32,6 @@ DENSE_ROWS = 20_000
 """Most rows for which a joint covariance (n, n) is made."""
 ROUNDING = 1e-6
 """Variances below zero by less than this share of the prior's are rounding and clipped."""
-
-SOUND = {"prediction": "consistent", "variance": "linear"}
-"""Settings that as "paper" can make a variance negative, and as what they cannot."""
-JOINT = {
-    "sparse-experts": {"aggregation": "optimal"},
-    "exact-experts": {"aggregation": "optimal", "variance": "linear"},
-}
-"""Settings of methods, and as what they give a joint distribution."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +101,10 @@ class Solved:
 
     def refuse_spread(self, include_noise: bool) -> None:
         """Raise SettingError where the method has no such spread."""
-        if isinstance(self.model, CGGP):
-            raise SettingError(cggp.NO_VARIANCE)
-        if not include_noise and getattr(self.model, "noise_in_experts", False):
+        missing = self.model.why_no_variance()
+        if missing:
+            raise SettingError(missing)
+        if not include_noise and self.model.noisy:
             raise SettingError(
                 "experts with noise_in_experts=True give the spread of new observations alone: "
                 "ask for include_noise=True, or fit with noise_in_experts=False"
@@ -120,13 +112,9 @@ class Solved:
 
     def refuse_joint(self, include_noise: bool) -> None:
         """Raise SettingError where the method has no joint covariance of f, or of y with noise."""
-        for setting, sound in JOINT.get(self.model.name, {}).items():
-            found = getattr(self.model, setting)
-            if found != sound:
-                raise SettingError(
-                    f"{setting}={found!r} gives the variance of one place at a time: ask for "
-                    f"return_std, or fit with {setting}={sound!r}"
-                )
+        missing = self.model.why_no_joint()
+        if missing:
+            raise SettingError(missing)
         self._refuse_joint_noise(include_noise)
 
     def _refuse_joint_noise(self, include_noise: bool) -> None:
@@ -139,7 +127,7 @@ class Solved:
     @cached_property
     def likelihood(self) -> Likelihood | None:
         """What y is given f, where that is not f and Gaussian noise."""
-        name = getattr(self.model, "likelihood", "gaussian")
+        name = self.model.likelihood_name
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
 
     def usable(self, X: np.ndarray) -> np.ndarray:
@@ -290,13 +278,9 @@ class Solved:
         tolerance = ROUNDING * prior
         worst = float(np.min(variance, initial=0.0))
         if not worst >= -tolerance:  # or NaN
-            remedy = "dtype='float64' or a larger noise_variance"
-            for setting, sound in SOUND.items():
-                if getattr(self.model, setting, None) == "paper":
-                    remedy = f"{setting}={sound!r}"
             raise NumericalError(
                 f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
-                f"{prior:.3g}): fit again with {remedy}"
+                f"{prior:.3g}): fit again with {self.model.steadier()}"
             )
         return np.maximum(variance, 0.0)
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.kernels import Constant
+from daskgp.models.method import Declared
 from daskgp.models.values import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, add
 
 
@@ -32,12 +33,11 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Declared):
     """T = s X' y over chunks with s the noise variance; objective |T|^2 / 2."""
 
     name: ClassVar[str] = "toy-sum"
     state_type: ClassVar[type] = State
-    keeps_rows: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Theta:
         return theta

@@ -115,7 +115,9 @@ def on(device, model, kernel, dtype="float64"):
 
 
 def test_every_method_of_the_registry_is_here():
-    assert {type(model) for model in MODELS.values()} == set(REGISTRY.values())
+    assert {type(model) for model in MODELS.values()} == {
+        method for method in REGISTRY.values() if hasattr(method, "local_vjp")
+    }
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

@@ -20,6 +20,7 @@ from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
+from daskgp.models.method import Declared
 from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, add
 from daskgp.typing import Array
@@ -117,7 +118,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CaGP:
+class CaGP(Declared):
     """Settings of the computation-aware GP.
 
     Parameters

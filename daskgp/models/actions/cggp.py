@@ -12,6 +12,7 @@ import numpy as np
 
 from daskgp.arrays.backend import wide
 from daskgp.errors import SettingError
+from daskgp.models.method import Declared
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
 
 NO_VARIANCE = (
@@ -27,12 +28,16 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CGGP:
+class CGGP(Declared):
     """The mean of a GP whose linear system is solved by conjugate gradients."""
 
     name: ClassVar[str] = "cggp"
     state_type: ClassVar[Any] = State
     keeps_rows: ClassVar[bool] = True
+
+    def why_no_variance(self) -> str | None:
+        """Return what has a variance instead."""
+        return NO_VARIANCE
 
     def predict(
         self, theta: Theta, state: State, X: Any, near: Any = None, want: Want = "mean"

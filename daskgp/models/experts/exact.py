@@ -23,7 +23,7 @@ from daskgp.models import optimal_weights
 from daskgp.models.experts import aggregation, inner_products
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.inner_products import Cross, Together
-from daskgp.models.method import Experts
+from daskgp.models.method import Declared, Experts, one_place
 from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
@@ -63,7 +63,7 @@ class Conditioned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExactExperts:
+class ExactExperts(Declared):
     """Settings of combined exact experts.
 
     Parameters
@@ -95,7 +95,23 @@ class ExactExperts:
 
     name: ClassVar[str] = "exact-experts"
     state_type: ClassVar[Any] = State
+    divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the variance is that of new observations alone."""
+        return self.noise_in_experts
+
+    def why_no_joint(self) -> str | None:
+        """Return which setting gives one place at a time."""
+        return one_place("aggregation", self.aggregation, "optimal") or one_place(
+            "variance", self.variance, "linear"
+        )
+
+    def steadier(self) -> str:
+        """Return the setting that cannot make a variance negative."""
+        return "variance='linear'" if self.variance == "paper" else super().steadier()
 
     def prepare(self, theta: Theta) -> Theta:
         """Nothing to prepare."""

@@ -23,6 +23,7 @@ from daskgp.models.collapsed import Stats
 from daskgp.models.experts import aggregation
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.method import Declared, one_place
 from daskgp.models.optimal_weights import System
 from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add, move
 from daskgp.typing import Array
@@ -56,7 +57,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SparseExperts:
+class SparseExperts(Declared):
     """Settings of combined sparse experts.
 
     Parameters
@@ -95,8 +96,16 @@ class SparseExperts:
 
     name: ClassVar[str] = "sparse-experts"
     state_type: ClassVar[Any] = State
-    keeps_rows: ClassVar[bool] = False
     needs_cross: ClassVar[bool] = False
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the variance is that of new observations alone."""
+        return self.noise_in_experts
+
+    def why_no_joint(self) -> str | None:
+        """Return which setting gives one place at a time."""
+        return one_place("aggregation", self.aggregation, "optimal")
 
     def prepare(self, theta: Theta) -> Prepared:
         """Cholesky factor of K(Z, Z)."""

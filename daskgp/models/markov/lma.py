@@ -41,6 +41,7 @@ from daskgp.models.markov.windows import (
     window_gradient,
     window_of,
 )
+from daskgp.models.method import Declared
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -87,7 +88,7 @@ class Near(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LMA:
+class LMA(Declared):
     """Settings of the low-rank-cum-Markov approximation.
 
     Parameters
@@ -110,7 +111,12 @@ class LMA:
 
     name: ClassVar[str] = "lma"
     state_type: ClassVar[Any] = State
+    divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+
+    def steadier(self) -> str:
+        """Return the setting that cannot make a variance negative."""
+        return "prediction='consistent'" if self.prediction == "paper" else super().steadier()
 
     def prepare(self, theta: Theta) -> Prepared:
         """Cholesky factor of K(S, S)."""

@@ -77,7 +77,10 @@ class OptiCom(Collapsed):
 
     name: ClassVar[str] = "opticom"
     state_type: ClassVar[Any] = State
-    keeps_rows: ClassVar[bool] = False
+
+    def steadier(self) -> str:
+        """Return the setting that cannot make a variance negative."""
+        return "variance='linear'" if self.variance == "paper" else super().steadier()
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
         """Coefficients of the partial grids and their combination, [OPT] Algorithms 1 and 2."""

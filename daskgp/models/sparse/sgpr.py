@@ -44,7 +44,6 @@ class SGPR(Collapsed):
 
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State
-    keeps_rows: ClassVar[bool] = False
 
     def solve(self, prepared: Prepared, total: Stats) -> State:
         """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""

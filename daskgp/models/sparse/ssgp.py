@@ -19,6 +19,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
+from daskgp.models.method import Declared
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -122,7 +123,7 @@ def frequencies(theta: Theta) -> Array:
 
 
 @dataclass(frozen=True)
-class SparseSpectrum:
+class SparseSpectrum(Declared):
     """Settings of the sparse-spectrum GP.
 
     Parameters
@@ -135,7 +136,6 @@ class SparseSpectrum:
 
     name: ClassVar[str] = "ssgp"
     state_type: ClassVar[Any] = State
-    keeps_rows: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Prepared:
         """Frequencies and amplitude of the features."""

@@ -25,6 +25,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
+from daskgp.models.method import Declared
 from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
 from daskgp.models.variational import basis, posterior
 from daskgp.models.variational.inducing_functions import Points, Pull, Through
@@ -98,7 +99,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decoupled:
+class Decoupled(Declared):
     """Settings of the decoupled GP.
 
     Parameters
@@ -131,7 +132,11 @@ class Decoupled:
 
     name: ClassVar[str] = "decoupled"
     state_type: ClassVar[Any] = State
-    keeps_rows: ClassVar[bool] = False
+
+    @property
+    def likelihood_name(self) -> str:
+        """Name of the likelihood of y given f."""
+        return self.likelihood
 
     # -- a step ------------------------------------------------------------------------------
 
