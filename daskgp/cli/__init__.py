@@ -16,7 +16,6 @@ import click
 
 from daskgp.cli.options import cluster_options, device_option, estimator_options, lock_options
 from daskgp.cli.run import Main, Workers, result, verbose_option
-from daskgp.runtime.executor import chosen
 from daskgp.typing import Device
 
 __all__ = ["main"]
@@ -297,6 +296,7 @@ def plan(
     from daskgp.errors import PlanError
     from daskgp.fit.refusal import refuse
     from daskgp.runtime.connect import local_memory_limit
+    from daskgp.runtime.executor import chosen
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daskgp.errors import DaskgpError, InputError, SettingError
-from daskgp.runtime.executor import chosen
 
 if TYPE_CHECKING:
     from daskgp.runtime.executor import Executor
@@ -218,7 +217,7 @@ class Workers:
         None is started without ``start``: this process, then.
         """
         from daskgp.runtime.connect import connect
-        from daskgp.runtime.executor import Executor
+        from daskgp.runtime.executor import Executor, chosen
 
         if not (start or self.scheduler):
             yield Executor.current(device=device)

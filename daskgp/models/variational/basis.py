@@ -47,6 +47,8 @@ class KernelBasis(Basis):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from daskgp.kernels import RBF
     >>> at = Points(np.array([[0.0]]), np.empty((0, 1)))
     >>> KernelBasis(RBF(variance=2.0)).own(at)
     array([2.])
