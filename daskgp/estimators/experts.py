@@ -61,7 +61,7 @@ WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
 COMMITTEES = ("grbcm", "rbcm", "bcm", "gpoe", "poe")
 OPTIMAL, SPARSE = among("aggregation", "optimal"), among("expert", "sparse")
 SHARED = f"give store= {visibility.HERE}"
-TrainingName = Literal["fact", "admm", "pxadmm", "fedavg", "fedprox"]
+TrainingName = Literal["fact", "fedavg", "fedprox", "admm", "pxadmm"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
