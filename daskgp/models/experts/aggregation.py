@@ -16,10 +16,8 @@ from daskgp.typing import Array
 
 logger = logging.getLogger("daskgp")
 
-CommitteeKind: TypeAlias = Literal["poe", "gpoe", "bcm", "rbcm", "grbcm"]
-Aggregation: TypeAlias = (
-    CommitteeKind | Literal["optimal", "npae", "grbcm", "rbcm", "bcm", "gpoe", "poe"]
-)
+CommitteeKind: TypeAlias = Literal["grbcm", "rbcm", "bcm", "gpoe", "poe"]
+Aggregation: TypeAlias = Literal["optimal", "npae"] | CommitteeKind
 COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
 FLOOR = 1e-14
 """Least variance of an expert, as a share of the prior's: its precision must be finite."""
