@@ -12,8 +12,8 @@ DASKGP_DATA it is a generated network.
   whose mirror ascent is the natural gradient of ``SVGP``.
 - ``vsgpr``, ``gpr``: ``SGPR`` with 1,024 trained inducing inputs on 4,096 rows drawn at random, and
   ``ExactGP`` on 1,024, both in float64 by at most 100 iterations of L-BFGS.
-- ``gpytorch``: GPyTorch's SVGP with 1,024 learned inducing inputs that begin at random rows, by Adam
-  at 0.01, with all rows in memory.
+- ``gpytorch``: GPyTorch's SVGP with 1,024 learned inducing inputs that begin at random rows, by
+  Adam at 0.01, with all rows in memory.
 
 ``--curve`` scores those that make steps on their way as well.
 """

@@ -3,8 +3,8 @@
     python workflows/benchmarks/decoupled_growth.py [--functions 2048,4096] [--whole]
 
 128 functions of the covariance, 1,024 rows a step.  The mean has, and the median has not, the
-factors that are made anew every 50 steps.  ``--whole`` steps learn the kernel and move all functions
-too.
+factors that are made anew every 50 steps.  ``--whole`` steps learn the kernel and move all
+functions too.
 """
 
 from __future__ import annotations

@@ -2,19 +2,19 @@
 
     python workflows/benchmarks/experts.py [--data ackley] [--experts 2,20] [--figure ackley.png]
 
-After the experiments of the paper on optimal weights ([OPT], section 5).  "optimal" has weights from
-the projection with the default shrinkage of sparse experts, "g = 0" and "g = 0.1" others; "paper"
-the paper's weights with its variance, "paper linear" the same mean with the error variance of the
-weighted sum; "one GP" is SGPR with the same inducing inputs, "trivial" the mean of y.
+After the experiments of the paper on optimal weights ([OPT], section 5).  "optimal" has weights
+from the projection with the default shrinkage of sparse experts, "g = 0" and "g = 0.1" others;
+"paper" the paper's with its variance, "paper linear" with the error variance of the weighted sum;
+"one GP" is SGPR with the same inducing inputs, "trivial" the mean of y.
 
 ``ackley``: 10,000 rows drawn at random in [-1, 1]² with noise of the variance that the model has
 (``--noise 0`` for none), 2,500 places on a grid, RBF kernel with fixed hyper-parameters, mean zero;
 128 rows drawn at random as inducing inputs of all sparse experts.  RMSE and NLPD are against the
 function without noise, NLPD of predictions with noise; seconds are those of fit and prediction.
 
-Others, with DASKGP_DATA/uci: four fifths of the rows drawn at random to train on, 128 inducing
-inputs chosen greedily, RBF kernel with a lengthscale per column; hyper-parameters are those of one
-training by FACT with L-BFGS, or another with ``--training``, in the units of the files.
+Others, with DASKGP_DATA/uci: four fifths of the rows at random to train on, 128 inducing inputs
+chosen greedily, RBF with a lengthscale per column, hyper-parameters of one training by FACT with
+L-BFGS, or another with ``--training``; scores are in the units of the files.
 """
 
 from __future__ import annotations
@@ -46,18 +46,16 @@ SPARSE_ONLY = ("g = 0", "g = 0.1", "paper linear")
 """Not measured with exact experts, which have no shrinkage and a dear variance."""
 Problems = Iterator[tuple[datasets.Split, dict[str, Any]]]
 """Rows and settings that all methods share."""
-LENGTHSCALES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
-ACKLEY = (2, 4, 8, 10, 20, 40, 80, 100)
-UCI = {"pol": (4, 10, 20), "elevators": (4, 10, 20), "kin40k": (8, 16, 64)}
-UCI |= {"keggdirected": (8, 16, 64), "protein": (8, 16, 64)}
-SCORES = {"RMSE": ("rmse", ".3f"), "NLPD": ("nlpd", ".2f"), "seconds": ("seconds", ".2f")}
+LENGTHSCALES = [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0]
+COUNTS = {"ackley": (2, 4, 8, 10, 20, 40, 80, 100), "pol": (4, 10, 20), "elevators": (4, 10, 20)}
+COUNTS |= {name: (8, 16, 64) for name in ("kin40k", "keggdirected", "protein")}
+SCORES = {"rmse": ("RMSE", ".3f"), "nlpd": ("NLPD", ".2f"), "seconds": ("seconds", ".2f")}
 
 
 def keys(options: harness.Options) -> Iterator[dict]:
     for data in datasets.present(options.data):
-        counts = options.experts or (ACKLEY if data == "ackley" else UCI[data])
         for seed in range(1, options.seeds + 1):
-            for count in counts:
+            for count in options.experts or COUNTS[data]:
                 key = {"data": data, "expert": options.expert, "seed": seed, "experts": count}
                 yield {**key, "rows": options.rows}
 
@@ -80,7 +78,7 @@ def measure(key: dict, options: harness.Options) -> dict:
         for name, outcome in found.items():
             scores = outcome.scored(split.y_test, "rmse", "nlpd")
             scores["seconds"] = outcome.fit_s + outcome.predict_s
-            for _, (score, _) in SCORES.items():
+            for score in SCORES:
                 row.setdefault(name, {}).setdefault(score, []).append(scores.get(score))
     return row
 
@@ -98,15 +96,9 @@ def ackley(key: dict, options: harness.Options) -> Problems:
 def uci(key: dict, options: harness.Options) -> Problems:
     """Yield a split with the hyper-parameters of one training."""
     split = datasets.uci(key["data"]).again(0.8, key["seed"], key["rows"])
-    model = ExpertsGP(
-        kernels.RBF(ard=True),
-        n_experts=key["experts"],
-        n_inducing=options.inducing,
-        training=options.training,
-        max_iter=options.rounds,
-        random_state=key["seed"],
-        progress=False,
-    ).fit(split.X, split.y)
+    own = {"n_experts": key["experts"], "n_inducing": options.inducing, "progress": False}
+    own |= {"training": options.training, "max_iter": options.rounds, "random_state": key["seed"]}
+    model = ExpertsGP(kernels.RBF(ard=True), **own).fit(split.X, split.y)
     learned = {"kernel": model.kernel_, "noise_variance": model.noise_variance_, "optimizer": None}
     yield split, {**learned, "inducing": model.inducing_, "random_state": key["seed"]}
 
@@ -122,7 +114,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     """Return a table per score: mean ± standard deviation over lengthscales and draws."""
     names = [n for n in (*METHODS, "one GP", "trivial") if any(n in r for r in records)]
     groups, parts = harness.grouped(records, "data", "expert", "experts"), []
-    for title, (score, form) in SCORES.items():
+    for score, (title, form) in SCORES.items():
         lines = []
         for labels, runs in groups.items():
             found = [spread(runs, name, score) for name in names]
@@ -135,32 +127,25 @@ def table(records: list[dict], options: harness.Options) -> str:
 def figure(records: list[dict], path: Path) -> None:
     """Draw scores against the number of experts, without the paper's: they need other axes."""
     groups = harness.grouped(records, "experts")
-    names = [n for n in ("optimal", *RULES, "NPAE") if n in records[0]]
-    panels, reference = {}, {}
-    for title, (score, _) in SCORES.items():
-        panels[title] = {
-            n: np.array([spread(runs, n, score)[0] for runs in groups.values()]) for n in names
-        }
-        reference[title] = spread(records, "one GP", score)[0]
-    counts = [count for (count,) in groups]
+    names, counts = [*RULES, "NPAE", "optimal"], [count for (count,) in groups]
+
+    def middles(name: str, score: str) -> np.ndarray:
+        return np.array([spread(runs, name, score)[0] for runs in groups.values()])
+
+    panels = {
+        title: {name: middles(name, score) for name in names if name in records[0]}
+        for score, (title, _) in SCORES.items()
+    }
+    one = {title: spread(records, "one GP", score)[0] for score, (title, _) in SCORES.items()}
+    reference = one if "one GP" in records[0] else None
     plot.tradeoff(counts, panels, name="experts", reference=reference, path=str(path))
 
 
+SIZES = {"rows": (None, 600), "inducing": (128, 16), "seeds": 1, "experts": ([], [4])}
+OTHERS = {"lengthscales": (LENGTHSCALES, [0.4, 1.2]), "training": "fact", "rounds": (100, 3)}
 main = harness.command(
-    globals(),
-    data=("ackley", *UCI),
-    methods=METHODS,
-    expert="sparse",
-    experts=([], [4]),
-    lengthscales=(LENGTHSCALES, [0.4, 1.2]),
-    seeds=1,
-    rows=(None, 600),
-    inducing=(128, 16),
-    noise=0.025,
-    training="fact",
-    rounds=(100, 3),
+    globals(), data=COUNTS, methods=METHODS, expert="sparse", noise=0.025, **SIZES, **OTHERS
 )
-
 
 if __name__ == "__main__":
     main()

@@ -2,8 +2,8 @@
 
     python workflows/benchmarks/experts_training.py [--experts 20] [--figure training.png]
 
-10,000 targets drawn from a GP on [-1, 1]² with lengthscales 0.3 and 1.3, standard deviations 0.2 of f
-and 0.1 of noise; training starts at 2.0, 0.3, root of 1.5 and 1.0.  128 inducing inputs chosen
+10,000 targets drawn from a GP on [-1, 1]² with lengthscales 0.3 and 1.3, standard deviations 0.2 of
+f and 0.1 of noise; training starts at 2.0, 0.3, root of 1.5 and 1.0.  128 inducing inputs chosen
 greedily stay where they are.  Rates of Adam are 0.1, and 0.05 for FACT; half of the experts take
 part in a round of FedProx.  All make 200 rounds, ADMM a quarter of them: its rounds have four times
 the steps.  "one GP" is SGPR with the same inducing inputs by L-BFGS: what the rows say.

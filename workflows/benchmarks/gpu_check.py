@@ -9,7 +9,7 @@ by norms.  It ends with an error where one is beyond 1e-10 or 1e-4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -43,7 +43,7 @@ def reduced(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
     """Return value, gradient and predictions of a method that sums summaries of blocks."""
     at, own = machine.theta(D, inputs), blocks(machine, dtype)
     if isinstance(model, OptiCom):
-        at = at._replace(inputs=machine.xp.asarray(sparsegrid.build(D, model.level).points))
+        at = replace(at, inputs=machine.xp.asarray(sparsegrid.build(D, model.level).points))
     prepared, reach = model.prepare(at), getattr(model, "markov_order", 0)
     pairs = [(block, tuple(own[max(i - reach, 0) : i])) for i, block in enumerate(own)]
     total = reduce(model.combine, (model.local(prepared, *pair) for pair in pairs))
@@ -133,20 +133,12 @@ CHECKS: dict[str, arrays.Check] = {
 }
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    arrays.machine_of(options.array_module)
-    yield {"array_module": options.array_module}
-
-
 def measure(key: dict, options: harness.Options) -> dict:
     """Return the differences of all checks."""
     return arrays.checked(CHECKS, arrays.machine_of(key["array_module"]))
 
 
-def table(records: list[dict], options: harness.Options) -> str:
-    return harness.markdown(["", *arrays.TOLERANCES], arrays.differences(records))
-
-
+keys, table = arrays.keys, arrays.table
 main = harness.command(globals(), array_module="cupy")
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ and exact experts side by side; it ends with an error where a difference is beyo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -96,20 +96,12 @@ CHECKS: dict[str, arrays.Check] = {
 }
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    arrays.machine_of(options.array_module)
-    yield {"array_module": options.array_module}
-
-
 def measure(key: dict, options: harness.Options) -> dict:
     """Return the differences of all checks."""
     return arrays.checked(CHECKS, arrays.machine_of(key["array_module"]))
 
 
-def table(records: list[dict], options: harness.Options) -> str:
-    return harness.markdown(["", *arrays.TOLERANCES], arrays.differences(records))
-
-
+keys, table = arrays.keys, arrays.table
 main = harness.command(globals(), array_module="cupy")
 
 if __name__ == "__main__":

@@ -499,7 +499,7 @@ def report(records: Sequence[Mapping], labels: str, numbers: str) -> str:
     rows = [
         [
             *(str(r["key"].get(label, "")) for label in labels.split()),
-            *(number(r, name, form) for name, _, form in columns),
+            *((cell if "failed" in r else number)(r, name, form) for name, _, form in columns),
             *([reason] if any(why) else []),
         ]
         for r, reason in zip(records, why, strict=True)

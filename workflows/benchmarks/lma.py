@@ -2,7 +2,7 @@
 
     python workflows/benchmarks/lma.py [--blocks 128,256]
 
-The summary of one block given those near it, and its gradient, on one BLAS thread and in time of the
+The summary of one block given those near it, and its gradient, on one BLAS thread, in time of the
 processor.  Operations are those that the equations of the method ask for, kernels apart; rates are
 their number over the seconds, kernels included, beside those of a matrix product and of LAPACK's
 Cholesky factor of the window's order measured in the same run.  The floor is the time of these

@@ -27,16 +27,14 @@ def keys(options: harness.Options) -> Iterator[dict]:
 
 def measure(key: dict, options: harness.Options) -> dict:
     """Return the seconds and memory of the commands."""
-    rows, settings = (
-        key["rows"],
-        {
-            "kernel": "matern32(lengthscale=0.2)",
-            "optimizer": "none",
-            "n_support": min(key["support"], rows // 2),
-            "markov_order": options.markov_order,
-            "noise_variance": 0.1,
-        },
-    )
+    rows = key["rows"]
+    settings = {
+        "kernel": "matern32(lengthscale=0.2)",
+        "optimizer": "none",
+        "n_support": min(key["support"], rows // 2),
+        "markov_order": options.markov_order,
+        "noise_variance": 0.1,
+    }
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     cluster = ("--workers", str(options.threads), "--memory-limit", options.memory_limit)
     hilbert = ("--order", "hilbert", "--block-rows")

@@ -8,8 +8,8 @@ a station is drawn at random and left to be predicted.
 
 Features are longitude times cos 38°, latitude, elevation and the day, which the kernel acts on, and
 two waves of the year, which the linear mean sees besides.  Scores are in degrees Celsius, of
-predictions of y with its noise.  ``lma`` and ``sgpr`` are daskgp's commands on ``--threads`` workers,
-and ``climatology`` is the linear mean alone by least squares, chunk by chunk.
+predictions of y with its noise.  ``lma`` and ``sgpr`` are daskgp's commands on ``--threads``
+workers, ``climatology`` is the linear mean alone by least squares, chunk by chunk.
 """
 
 from __future__ import annotations

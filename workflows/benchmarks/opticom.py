@@ -5,11 +5,11 @@
 The experiment of Figure 1 in the paper on optimal weights ([OPT]): the Griewank function in two
 dimensions, a Matérn-3/2 kernel, 2,000 training and 1,000 test points, levels 1 to 7, ten
 lengthscales from 0.2 to 2.0, hyper-parameters fixed.  The paper leaves open, and here it is: the
-domain [-5, 5]², scaled to the unit square, whose units are those of the lengthscales; prior variance
-1, noise with a standard deviation of 0.1, known to the model; the function less its mean over the
-rows.  Errors are root mean squares at the test points against the function without noise, averaged
-over draws of the data.  Seconds are of the processor on one BLAS thread: the sums over rows, which
-all methods share, and then what each adds for the means at the test points, with what variances need.
+domain [-5, 5]², scaled to the unit square, whose units are those of the lengthscales; prior
+variance 1, noise with a standard deviation of 0.1, known to the model; the function less its mean
+over the rows.  Errors are root mean squares at the test points against the function without noise,
+averaged over draws of the data.  Seconds are of the processor on one BLAS thread: the sums over
+rows, which all methods share, and what each adds for means at the test points and variances.
 """
 
 from __future__ import annotations

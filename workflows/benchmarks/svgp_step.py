@@ -2,8 +2,8 @@
 
     python workflows/benchmarks/svgp_step.py [--methods daskgp] [--dtypes float32]
 
-"daskgp adam" leaves q to Adam too, as GPyTorch does, where daskgp's default takes natural gradients.
-The floor is the operations of a step, kernels left out, at the rate of a large matrix product of
+"daskgp adam" leaves q to Adam too, as GPyTorch does; daskgp's default takes natural gradients.  The
+floor is the operations of a step, kernels left out, at the rate of a large matrix product of
 the same type.
 """
 

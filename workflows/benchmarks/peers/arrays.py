@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 import datasets
+import harness
 import numpy as np
 
 from daskgp import backend, kernels
@@ -112,7 +113,14 @@ def distance(found: list, wanted: list) -> float:
     return worst
 
 
-def differences(records: list[dict]) -> list[list[str]]:
+def keys(options: harness.Options) -> Iterator[dict]:
+    """Yield the one run of all checks."""
+    machine_of(options.array_module)
+    yield {"array_module": options.array_module}
+
+
+def table(records: list[dict], options: harness.Options) -> str:
     """Return a line per check: its name and the differences in both types."""
-    runs = (record.get("differences", {}) for record in records)
-    return [[n, *(f"{row[t]:.1e}" for t in TOLERANCES)] for run in runs for n, row in run.items()]
+    found = (record.get("differences", {}) for record in records)
+    lines = ([n, *(f"{row[t]:.1e}" for t in TOLERANCES)] for run in found for n, row in run.items())
+    return harness.markdown(["", *TOLERANCES], lines)
