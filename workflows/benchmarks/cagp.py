@@ -57,7 +57,7 @@ table = harness.reporting(
     "data method size support",
     "n nlpd rmse coverage fit_s predict_s iterations evaluations peak_mib",
 )
-main = harness.command(
+harness.command(
     globals(),
     limit=None,
     data=harness.Some(datasets.UCI, ("bike", "protein", "keggdirected")),
@@ -70,7 +70,3 @@ main = harness.command(
     optimizer="l-bfgs",
     batch_rows=4_000,
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -55,7 +55,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(records, "rows actions support", "step_s ratio first_s other_s peak_mib")
 
 
-main = harness.command(
+harness.command(
     globals(),
     rows=([100_000, 1_000_000, 4_000_000], [500, 1_500]),
     actions=(512, 10),
@@ -63,7 +63,3 @@ main = harness.command(
     batch_rows=(20_000, 200),
     iterations=(5, 3),
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -116,10 +116,6 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(records, "method rows actions", numbers)
 
 
-main = harness.command(
+harness.command(
     globals(), methods=METHODS, rows=(36_000, 600), features=(8, 3), actions=(512, 12), repeats=2
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -127,7 +127,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return f"{scores}\n\n{harness.markdown(['data', 'method', 'steps', 's', 'nMSE'], curves)}"
 
 
-main = harness.command(
+harness.command(
     globals(),
     limit=None,
     data=("kin40k", "protein", "keggdirected", "ghcn"),
@@ -141,7 +141,3 @@ main = harness.command(
     curve=False,
     curve_every=(100, 20),
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -63,7 +63,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return "\n".join(lines)
 
 
-main = harness.command(
+harness.command(
     globals(),
     dtypes=("float64", "float32"),
     functions=([2_048, 4_096, 8_192, 16_384, 32_768], [200, 400]),
@@ -73,7 +73,3 @@ main = harness.command(
     steps=(50, 3),
     whole=False,
 )
-
-
-if __name__ == "__main__":
-    main()

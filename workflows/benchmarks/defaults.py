@@ -82,8 +82,4 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.tables(records, scores, {"method": METHODS}, set=SETS)
 
 
-main = harness.command(globals(), limit=20.0, sets=SETS, methods=METHODS, rows=(None, 400))
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), limit=20.0, sets=SETS, methods=METHODS, rows=(None, 400))

@@ -48,7 +48,7 @@ Problems = Iterator[tuple[datasets.Split, dict[str, Any]]]
 """Rows and settings that all methods share."""
 LENGTHSCALES = [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0]
 COUNTS = {"ackley": (2, 4, 8, 10, 20, 40, 80, 100), "pol": (4, 10, 20), "elevators": (4, 10, 20)}
-COUNTS |= {name: (8, 16, 64) for name in ("kin40k", "keggdirected", "protein")}
+COUNTS |= dict.fromkeys(("kin40k", "keggdirected", "protein"), (8, 16, 64))
 SCORES = {"rmse": ("RMSE", ".3f"), "nlpd": ("NLPD", ".2f"), "seconds": ("seconds", ".2f")}
 
 
@@ -143,9 +143,6 @@ def figure(records: list[dict], path: Path) -> None:
 
 SIZES = {"rows": (None, 600), "inducing": (128, 16), "seeds": 1, "experts": ([], [4])}
 OTHERS = {"lengthscales": (LENGTHSCALES, [0.4, 1.2]), "training": "fact", "rounds": (100, 3)}
-main = harness.command(
+harness.command(
     globals(), data=COUNTS, methods=METHODS, expert="sparse", noise=0.025, **SIZES, **OTHERS
 )
-
-if __name__ == "__main__":
-    main()

@@ -82,7 +82,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.markdown(["", "experts s", "SGPR s", "ratio", "floor s", "floor / time"], lines)
 
 
-main = harness.command(
+harness.command(
     globals(),
     rows=(1_000_000, 4_000),
     chunk=(10_000, 500),
@@ -90,7 +90,3 @@ main = harness.command(
     inducing=(128, 16),
     repeats=(3, 1),
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -112,7 +112,7 @@ def figure(records: list[dict], path: Path) -> None:
     plot.traces(panels, name="round", reference=truth, title=title, path=str(path))
 
 
-main = harness.command(
+harness.command(
     globals(),
     trainings=TRAININGS,
     experts=([2, 8, 20, 40, 100], [3]),
@@ -121,7 +121,3 @@ main = harness.command(
     rounds=(200, 3),
     seeds=1,
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -107,7 +107,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(records, "part array_module", "run_s tflops gb_per_s gemm_share ok")
 
 
-main = harness.command(
+harness.command(
     globals(),
     parts=PARTS,
     array_module="cupy",
@@ -119,6 +119,3 @@ main = harness.command(
     block=(131_072, 50),
     dtype="float64",
 )
-
-if __name__ == "__main__":
-    main()

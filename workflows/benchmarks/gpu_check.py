@@ -139,7 +139,4 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 
 keys, table = arrays.keys, arrays.table
-main = harness.command(globals(), array_module="cupy")
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), array_module="cupy")

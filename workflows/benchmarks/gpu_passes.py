@@ -94,7 +94,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(records, "part array_module", "run_s tflops pairs_per_s ok")
 
 
-main = harness.command(
+harness.command(
     globals(),
     parts=PARTS,
     array_module="cupy",
@@ -109,6 +109,3 @@ main = harness.command(
     cagp_features=7,
     cagp_dtype="float32",
 )
-
-if __name__ == "__main__":
-    main()

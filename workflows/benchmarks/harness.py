@@ -5,7 +5,7 @@ A script says what its runs are, how one is measured and how their table looks::
     def keys(options):               # one small dict per run
     def measure(key, options):       # in a process of its own; a dict of numbers
     def table(records, options):     # Markdown, as the documentation quotes it
-    main = harness.command(globals(), methods=METHODS, rows=(36_000, 500))  # of tiny runs
+    harness.command(globals(), methods=METHODS, rows=(36_000, 500))  # of tiny runs
 
 Each run is a line of JSON: its key, what ``measure`` returned, the seconds and processor seconds of
 its process, and the peaks of resident memory of the largest process and of all together, sampled
@@ -270,8 +270,8 @@ class Some(NamedTuple):
     default: Collection[str]
 
 
-def command(module: dict[str, Any], limit: float | None = 60.0, **own: Any) -> click.Command:
-    """Return the command line of a script, whose functions are ``module``.
+def command(module: dict[str, Any], limit: float | None = 60.0, **own: Any) -> None:
+    """Run the command line of a script, whose functions are ``module``, if the script is run.
 
     Options that all have come first, then its own: names, False for a flag, and a number or text
     with that of tiny runs, or a list of numbers with that of tiny runs.
@@ -310,7 +310,8 @@ def command(module: dict[str, Any], limit: float | None = 60.0, **own: Any) -> c
     ]
     for option in reversed(options):
         main = option(main)
-    return click.command(help=module["__doc__"])(main)
+    if module["__name__"] == "__main__":
+        click.command(help=module["__doc__"])(main)()
 
 
 def option_of(name: str, value: Any) -> Callable:

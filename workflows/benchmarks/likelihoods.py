@@ -80,7 +80,7 @@ def likened(split: datasets.Split, target: str) -> tuple[datasets.Split, np.ndar
 table = harness.reporting(
     "target method", "n places density truth fit_s step_s iterations peak_mib"
 )
-main = harness.command(
+harness.command(
     globals(),
     targets=("bernoulli", "poisson"),
     methods=(*METHODS, "glm"),
@@ -88,7 +88,3 @@ main = harness.command(
     steps=(2_000, 40),
     batch_rows=(1_024, 100),
 )
-
-
-if __name__ == "__main__":
-    main()

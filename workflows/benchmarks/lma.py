@@ -121,9 +121,6 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.markdown([*heads, "of the Cholesky factor", "floor / time"], lines)
 
 
-main = harness.command(
+harness.command(
     globals(), blocks=([128, 256, 512, 1_024], [48]), markov_order=2, support=(256, 16), repeats=5
 )
-
-if __name__ == "__main__":
-    main()

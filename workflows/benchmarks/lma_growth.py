@@ -65,7 +65,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return f"{shown}\n\nlog-log slopes of time: {', '.join(slopes)}"
 
 
-main = harness.command(
+harness.command(
     globals(),
     rows=([250_000, 1_000_000, 4_000_000], [1_000, 3_000]),
     block_rows=(256, 100),
@@ -73,6 +73,3 @@ main = harness.command(
     support=(256, 32),
     memory_limit="2GiB",
 )
-
-if __name__ == "__main__":
-    main()

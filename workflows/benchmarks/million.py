@@ -124,10 +124,6 @@ def climatology(folder: Path) -> harness.Outcome:
 table = harness.reporting(
     "method days", "n places mae rmse crps interval coverage fit_s predict_s peak_mib"
 )
-main = harness.command(
+harness.command(
     globals(), methods=METHODS, days=(1_096, 25), stations=(1_205, 30), block_rows=(150, 50)
 )
-
-
-if __name__ == "__main__":
-    main()

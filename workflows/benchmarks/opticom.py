@@ -112,10 +112,4 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.markdown(heads, lines)
 
 
-main = harness.command(
-    globals(), levels=([1, 2, 3, 4, 5, 6, 7], [2, 4]), rows=(2_000, 300), draws=(5, 1)
-)
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), levels=([1, 2, 3, 4, 5, 6, 7], [2, 4]), rows=(2_000, 300), draws=(5, 1))

@@ -46,8 +46,4 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 
 table = harness.reporting("features level", "points grids combination projection sgpr greedy")
-main = harness.command(globals(), rows=(4_000, 600))
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), rows=(4_000, 600))

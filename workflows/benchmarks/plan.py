@@ -134,7 +134,4 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.markdown(["", "rows", *(f"{part}, MB" for part in PARTS), "seconds"], lines)
 
 
-main = harness.command(globals(), cases=CASES, scale=(1.0, 0.05), time=False)
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), cases=CASES, scale=(1.0, 0.05), time=False)

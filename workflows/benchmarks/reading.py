@@ -64,7 +64,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(rows, "method where rows", "mean_s step_s share setup_s peak_mib runs")
 
 
-main = harness.command(
+harness.command(
     globals(),
     rows=(1_000_000, 400),
     features=(8, 3),
@@ -73,7 +73,3 @@ main = harness.command(
     steps=(640, 5),
     repeats=(2, 1),
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -46,8 +46,4 @@ def measure(key: dict, options: harness.Options) -> dict:
 table = harness.reporting(
     "data", "n rmse mae nlpd crps coverage interval rmse_std nlpd_std fit_s predict_s"
 )
-main = harness.command(globals(), data=SETTINGS, rows=(None, 500), inducing=(1_024, 20))
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), data=SETTINGS, rows=(None, 500), inducing=(1_024, 20))

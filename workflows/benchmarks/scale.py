@@ -96,12 +96,8 @@ def table(records: list[dict], options: harness.Options) -> str:
     return "\n".join(lines)
 
 
-main = harness.command(
+harness.command(
     globals(),
     rows=([100_000, 1_000_000, 10_000_000], [4_000, 12_000]),
     overhead_rows=(1_000_000, 12_000),
 )
-
-
-if __name__ == "__main__":
-    main()

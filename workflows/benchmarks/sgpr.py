@@ -62,10 +62,6 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(rows, "method rows inducing", numbers)
 
 
-main = harness.command(
+harness.command(
     globals(), methods=METHODS, rows=(36_000, 3_000), features=8, inducing=(1_024, 50), repeats=3
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -91,8 +91,4 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.tables(records, "rmse coverage nlpd seconds peak_mib", down, method=METHODS)
 
 
-main = harness.command(globals(), limit=None, cases=datasets.CASES, methods=METHODS)
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), limit=None, cases=datasets.CASES, methods=METHODS)

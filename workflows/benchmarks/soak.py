@@ -135,7 +135,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return f"{grown}\n\n{harness.markdown(['workers', 'seconds'], speed)}"
 
 
-main = harness.command(
+harness.command(
     globals(),
     limit=None,
     parts=("local", "apart", "workers"),
@@ -144,6 +144,3 @@ main = harness.command(
     scaling_rows=(200_000, 3_200),
     repeats=(3, 1),
 )
-
-if __name__ == "__main__":
-    main()

@@ -104,14 +104,10 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(harness.medians(records, "data", "method"), "data method", numbers)
 
 
-main = harness.command(
+harness.command(
     globals(),
     data=harness.Some(DATA, DATA[:2]),
     methods=harness.Some(METHODS, METHODS[:2]),
     repeats=(3, 1),
     rows=(None, 600),
 )
-
-
-if __name__ == "__main__":
-    main()

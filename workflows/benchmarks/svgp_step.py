@@ -83,7 +83,7 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.report(shown, "dtype method inducing batch_rows", numbers)
 
 
-main = harness.command(
+harness.command(
     globals(),
     methods=METHODS,
     dtypes=("float64", "float32"),
@@ -93,7 +93,3 @@ main = harness.command(
     steps=(60, 3),
     repeats=(2, 1),
 )
-
-
-if __name__ == "__main__":
-    main()

@@ -122,10 +122,4 @@ def table(records: list[dict], options: harness.Options) -> str:
     return harness.markdown([*heads, *(f"{name} s" for name in FACTORS)], lines)
 
 
-main = harness.command(
-    globals(), limit=None, cases=CASES, trainings=TRAININGS, tol=1e-8, max_iter=200
-)
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), limit=None, cases=CASES, trainings=TRAININGS, tol=1e-8, max_iter=200)
