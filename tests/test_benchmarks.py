@@ -188,8 +188,8 @@ def test_scale_grows_and_compares(tmp_path):
 @pytest.mark.slow
 def test_real_data_are_scored(tmp_path, data):
     (row,), printed = run(tmp_path, "real", "--data", "kin40k", "--threads", 1)
-    assert row["rmse"] < 0.3
-    assert row["rmse_std"] > row["rmse"]
+    assert row["rmse_std"] < 1
+    assert row["rmse"] < row["rmse_std"]  # in units of a target that varies by less than 1
     assert "| kin40k | " in printed
 
 

@@ -303,7 +303,9 @@ def command(module: dict[str, Any], limit: float | None = 60.0, **own: Any) -> N
         click.option("--table", "only_table", is_flag=True, help="Print what the file holds."),
         click.option("--figure", "drawn", type=Path, hidden=not figure, help="Draw a PNG."),
         click.option("--threads", default=2, show_default=True, help="Of a run, or its workers."),
-        click.option("--limit", default=limit, show_default=True, help="Minutes of a run."),
+        click.option(
+            "--limit", type=float, default=limit, show_default=True, help="Minutes of a run."
+        ),
         click.option("--tiny", is_flag=True, is_eager=True, help="Little work, for tests."),
         click.option("--here", hidden=True),
         *(option_of(f"--{name.replace('_', '-')}", value) for name, value in own.items()),
@@ -311,7 +313,7 @@ def command(module: dict[str, Any], limit: float | None = 60.0, **own: Any) -> N
     for option in reversed(options):
         main = option(main)
     if module["__name__"] == "__main__":
-        click.command(help=module["__doc__"])(main)()
+        click.command(help="\b\n" + module["__doc__"].replace("\n\n", "\n\n\b\n"))(main)()
 
 
 def option_of(name: str, value: Any) -> Callable:

@@ -33,6 +33,8 @@ def measure(key: dict, options: harness.Options) -> dict:
     """Return scores and seconds of one set."""
     split = datasets.table(key["data"], key["rows"])
     settings = {"n_inducing": key["inducing"], "train_inducing": "true", **SETTINGS[key["data"]]}
+    if options.tiny:
+        settings["max_iter"] = 10
     workers = ("--workers", str(options.threads))
     with tempfile.TemporaryDirectory() as folder:
         harness.convert(Path(folder), split, NAMES[key["data"]])
