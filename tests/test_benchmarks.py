@@ -4,9 +4,11 @@ import ast
 import importlib
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,6 +156,7 @@ def test_what_failed_is_an_error_and_is_tried_again(tmp_path):
     assert again["key"] == first["key"]
 
 
+@pytest.mark.slow
 def test_wrong_options_are_named(tmp_path, bare):
     for options, says in (
         (("--sets", "kin"), "'kin' is none of bike, "),
@@ -222,10 +225,19 @@ def test_training_compares_with_all_rows(tmp_path, bare):
     assert "lacks nats" in printed
 
 
-def test_lma_measures_blocks(tmp_path):
-    (row,), printed = run(tmp_path, "lma", "--repeats", 1)
+def test_lma_measures_blocks(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script, key = runpy.run_path(str(FOLDER / "lma.py")), {"block": 48, "order": 2, "support": 16}
+    row = script["measure"](key, SimpleNamespace(repeats=1))
     assert row["window_rows"] == 3 * 48
     assert row["gradient"]["operations"] > row["summary"]["operations"] > 144**3 / 3
+    assert "| 48 | 144 | gradient | " in script["table"]([{"key": key, **row}], None)
+
+
+@pytest.mark.slow
+def test_lma_is_run_as_a_script(tmp_path):
+    (row,), printed = run(tmp_path, "lma", "--repeats", 1)
+    assert row["key"] == {"block": 48, "order": 2, "support": 16}
     assert "| 48 | 144 | gradient | " in printed
 
 

@@ -68,10 +68,12 @@ def rows_of(key: dict, options: harness.Options) -> Split:
     if key["data"] != "ghcn":
         return datasets.table(key["data"], key["rows"]).standardised()
     network = datasets.stations(365 if options.tiny else 3_653, 15 if options.tiny else 1_205)
-    split, path = network.drawn(key["rows"] or 1_000_000), options.folder / "ghcn.zarr"
+    split = network.drawn(key["rows"] or 1_000_000)
+    path = options.folder / f"ghcn-{len(split.y)}-{options.chunk}.zarr"
     chunks = range(0, len(split.y), options.chunk)
     parts = ((split.X[i : i + options.chunk], split.y[i : i + options.chunk]) for i in chunks)
-    datasets.write(path, parts, len(split.y), options.chunk)
+    if not path.exists():
+        datasets.write(path, parts, len(split.y), options.chunk)
     X, y = daskgp.open_dataset(str(path))
     return split._replace(X=X, y=y)
 

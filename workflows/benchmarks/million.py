@@ -105,7 +105,8 @@ def climatology(folder: Path) -> harness.Outcome:
         X, y = daskgp.open_dataset(str(folder / f"{part}.zarr"))
         for start in range(0, len(y), STREAMED):
             own = slice(start, start + STREAMED)
-            yield np.column_stack([np.ones(len(y[own])), X[own]]), np.asarray(y[own])
+            rows, target = np.asarray(X[own]), np.asarray(y[own])
+            yield np.column_stack([np.ones(len(rows)), rows]), target
 
     began, rows, factor = time.perf_counter(), 0, None
     for X, y in chunks("train"):
