@@ -302,9 +302,11 @@ def command(module: dict[str, Any], limit: float | None = 60.0, **own: Any) -> N
         click.option("--out", type=Path, help="File of results, which is appended to."),
         click.option("--table", "only_table", is_flag=True, help="Print what the file holds."),
         click.option("--figure", "drawn", type=Path, hidden=not figure, help="Draw a PNG."),
-        click.option("--threads", default=2, show_default=True, help="Of a run, or its workers."),
         click.option(
-            "--limit", type=float, default=limit, show_default=True, help="Minutes of a run."
+            "--threads", default=2, show_default=True, help="Threads, or workers, of a run."
+        ),
+        click.option(
+            "--limit", type=float, default=limit, show_default=True, help="Most minutes of a run."
         ),
         click.option("--tiny", is_flag=True, is_eager=True, help="Little work, for tests."),
         click.option("--here", hidden=True),
