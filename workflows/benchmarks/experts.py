@@ -119,6 +119,7 @@ def table(records: list[dict], options: harness.Options) -> str:
         for labels, runs in groups.items():
             found = [spread(runs, name, score) for name in names]
             cells = (f"{m:{form}} ± {s:{form}}".replace("nan ± nan", "–") for m, s in found)
+            cells = (cell.replace("-", "−") for cell in cells)
             lines.append([*map(str, labels), *cells])
         parts.append(harness.markdown([title, "", "M", *names], lines))
     return "\n\n".join(parts)

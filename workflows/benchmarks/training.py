@@ -45,16 +45,16 @@ def measure(key: dict, options: harness.Options) -> dict:
     case, training, tiny = key["case"], key["training"], key["tiny"]
     X, y = daskgp.open_dataset(str(store(case, options.folder, tiny)))
     ending = options.folder / f"{case}{'-tiny' if tiny else ''}-default.npz"
-    settings = {**told(case), "progress": False}
+    settings, more = {**told(case), "progress": False}, {}
     if training != "default":
         with np.load(ending) as found:
             settings |= start(training, json.loads(str(found["ended"])))
             settings["support"] = found["support"]
-        settings |= {"train_blocks": None, "tol": options.tol, "max_iter": options.max_iter}
+        more = {"train_blocks": None, "tol": options.tol, "max_iter": options.max_iter}
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model = daskgp.LMA(**settings).fit(X, y)
+        model = daskgp.LMA(**settings, **more).fit(X, y)
         fitted = time.perf_counter()
         noise = float(np.ravel(model.noise_variance_)[0])
         settings |= {"kernel": model.kernel_, "noise_variance": noise, "optimizer": None}
