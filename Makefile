@@ -80,7 +80,7 @@ format: $(VENV)/.installed
 bench: $(VENV)/.installed-bench
 	$(BIN)/python workflows/benchmarks/sgpr.py
 	$(BIN)/python workflows/benchmarks/scale.py
-	$(BIN)/python workflows/benchmarks/lma.py --only blocks
+	$(BIN)/python workflows/benchmarks/lma.py
 
 docs: $(VENV)/.installed
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -1,98 +1,67 @@
-"""What ``plan`` says against what a fit then takes, for every estimator.
+"""Show what ``plan`` says beside what a fit then takes, for every estimator.
 
-    python workflows/benchmarks/plan.py [--cases "sgpr;lma, float32"] [--scale 0.2] [--time]
+    python workflows/benchmarks/plan.py [--cases sgpr,lma-float32] [--scale 0.2] [--time]
 
 Each case runs in processes of its own: a client that fits and predicts on a local cluster of one
 worker with one thread.  Memory is the largest resident size of each process as the operating
-system counts it (``VmHWM``: this needs Linux).  A line of JSON a case, then a table.  ``--time``
-adds the seconds of an iteration, which are of use on a quiet machine only.
+system counts it (``VmHWM``: this needs Linux).  ``--time`` adds the seconds of an iteration, which
+are of use on a quiet machine only.  ``--scale`` multiplies rows and inducing inputs.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-import numpy as np
-from rich.console import Console
-from rich.table import Table
+import datasets
+import harness
 
 import daskgp
-from daskgp import data
 
 FEATURES, CHUNK, PLACES = 4, 8_192, 4_096
-FEW = {"inducing": "random"}
+FEW, FLOAT32 = {"inducing": "random"}, {"dtype": "float32"}
+SGPR, LOCAL = {"n_inducing": 1_280, **FEW}, {"n_support": 256, "support": "random"}
+RBCM = {"aggregation": "rbcm"}
 CASES: dict[str, tuple[int, str, dict[str, Any]]] = {
     "exact": (3_072, "ExactGP", {}),
-    "sgpr": (4_096, "SGPR", {"n_inducing": 1_280, **FEW}),
-    "sgpr, float32": (4_096, "SGPR", {"n_inducing": 1_280, "dtype": "float32", **FEW}),
-    "sgpr, large blocks": (600_000, "SGPR", {"n_inducing": 32, "block_rows": 600_000}),
-    "lma": (4_096, "LMA", {"n_support": 256, "support": "random", "train_blocks": 4}),
-    "lma, float32": (
-        4_096,
-        "LMA",
-        {"n_support": 256, "support": "random", "train_blocks": 4, "dtype": "float32"},
-    ),
-    "pic": (
-        4_096,
-        "PIC",
-        {"block_rows": 2_048, "n_support": 256, "support": "random", "train_blocks": 1},
-    ),
-    "experts": (8_192, "ExpertsGP", {"n_inducing": 640, "n_experts": 4, **FEW}),
-    "experts, rbcm": (
-        8_192,
-        "ExpertsGP",
-        {"n_inducing": 640, "n_experts": 8, "aggregation": "rbcm", **FEW},
-    ),
-    "experts, exact": (
-        6_144,
-        "ExpertsGP",
-        {"expert": "exact", "aggregation": "rbcm", "n_experts": 3},
-    ),
+    "sgpr": (4_096, "SGPR", SGPR),
+    "sgpr-float32": (4_096, "SGPR", SGPR | FLOAT32),
+    "sgpr-large-blocks": (600_000, "SGPR", {"n_inducing": 32, "block_rows": 600_000}),
+    "lma": (4_096, "LMA", LOCAL | {"train_blocks": 4}),
+    "lma-float32": (4_096, "LMA", LOCAL | {"train_blocks": 4} | FLOAT32),
+    "pic": (4_096, "PIC", LOCAL | {"train_blocks": 1, "block_rows": 2_048}),
+    "experts": (8_192, "ExpertsGP", {"n_inducing": 640, "n_experts": 4} | FEW),
+    "experts-rbcm": (8_192, "ExpertsGP", {"n_inducing": 640, "n_experts": 8} | FEW | RBCM),
+    "experts-exact": (6_144, "ExpertsGP", {"expert": "exact", "n_experts": 3} | RBCM),
     "opticom": (4_096, "OptiComGP", {"level": 5}),
     "cagp": (6_144, "CaGP", {"n_actions": 768}),
-    "cagp, random": (6_144, "CaGP", {"n_actions": 384, "actions": "random"}),
-    "cagp, support": (12_288, "CaGP", {"n_actions": 768, "support": 2}),
+    "cagp-random": (6_144, "CaGP", {"n_actions": 384, "actions": "random"}),
+    "cagp-support": (12_288, "CaGP", {"n_actions": 768, "support": 2}),
     "cggp": (12_288, "CGGP", {"max_iter": 3}),
     "decoupled": (
         16_384,
         "DecoupledGP",
         {"n_mean": 2_048, "n_covariance": 768, "validation": None, "n_added": 512},
     ),
-    "svgp": (16_384, "SVGP", {"n_inducing": 1_280, **FEW}),
-    "svgp, float32": (16_384, "SVGP", {"n_inducing": 1_280, "dtype": "float32", **FEW}),
+    "svgp": (16_384, "SVGP", SGPR),
+    "svgp-float32": (16_384, "SVGP", SGPR | FLOAT32),
     "ssgp": (4_096, "SparseSpectrumGP", {"n_spectral": 768}),
 }
 """Rows, estimator and settings."""
-ITERATIONS = {"decoupled": 6, "svgp": 3, "svgp, float32": 3}
+ITERATIONS = {"decoupled": 6, "svgp": 3, "svgp-float32": 3}
 """Of training, for methods whose steps are short or whose bases grow; 2 for others."""
+PARTS = ("worker", "predicting", "client", "disk")
 
 
-def peak() -> int:
-    """Bytes of this process at most, since it started."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+def keys(options: harness.Options) -> Iterator[dict]:
+    for case in options.cases:
+        yield {"case": case, "scale": options.scale, "timed": options.time}
 
 
-def write(path: Path, rows: int) -> None:
-    """A seeded dataset."""
-    names = tuple(f"x{j}" for j in range(FEATURES))
-    with data.dataset_writer(str(path), names, ("y",), CHUNK) as writer:
-        for start in range(0, rows, CHUNK):
-            rng = np.random.default_rng(start)
-            X = rng.uniform(-2, 2, (min(CHUNK, rows - start), FEATURES))
-            writer.append(X, np.sin(2 * X).sum(axis=1) + 0.1 * rng.standard_normal(len(X)))
-
-
-def estimator_of(case: str, store: str, scale: float) -> daskgp.GaussianProcess:
-    """The estimator of a case, whose sizes are multiplied by ``scale``."""
+def estimator_of(case: str, store: str, scale: float) -> daskgp.estimators.GaussianProcess:
+    """Return the estimator of a case, whose sizes are multiplied by ``scale``."""
     _, name, settings = CASES[case]
     kind = getattr(daskgp, name)
     sized = {
@@ -105,107 +74,64 @@ def estimator_of(case: str, store: str, scale: float) -> daskgp.GaussianProcess:
     return kind("matern32" if name == "CGGP" else None, **sized, **more)
 
 
-def size_of(folder: str) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+def peak() -> int:
+    """Return the most bytes of this process since it started."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
-def seconds_of(estimator: daskgp.GaussianProcess, whole: float) -> float:
-    """Seconds of an evaluation, the first ones left out, or of a step of a fit without training."""
+def iteration_seconds(estimator: daskgp.estimators.GaussianProcess, whole: float) -> float:
+    """Return the seconds of an evaluation, or of a step of a fit without training."""
     if isinstance(estimator, daskgp.CGGP):
         return whole / (estimator.n_iter_ + 1)
-    first, last = estimator.history_[0], estimator.history_[-1]
-    return (last["seconds"] - first["seconds"]) / (last["evaluations"] - first["evaluations"])
+    return harness.evaluation_seconds(estimator)
 
 
-def predict(estimator: daskgp.GaussianProcess, folder: str) -> None:
-    """Predict the places of a store: means and variances where there are any."""
-    if isinstance(estimator, daskgp.CGGP):
-        estimator.predict(data.open_inputs(f"{folder}/test.zarr")).compute()
-        return
-    estimator.predict_store(f"{folder}/test.zarr", f"{folder}/predictions.zarr")
-
-
-def measure(case: str, folder: str, scale: float, timed: bool) -> dict[str, Any]:
-    """The plan of a case, and what it takes in this process and its worker."""
+def measure(key: dict, options: harness.Options) -> dict:
+    """Return bytes and seconds that are planned and that are taken, here and in the worker."""
+    case, scale, folder = key["case"], key["scale"], options.folder / f"plan-{key['case']}"
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = max(1_024, int(CASES[case][0] * scale))
+    for part, number in (("train", rows), ("test", min(rows, PLACES))):
+        datasets.write_drawn(folder / f"{part}.zarr", datasets.sines, number, FEATURES, CHUNK)
+    model, test = folder / "model.zarr", str(folder / "test.zarr")
     with daskgp.connect(n_workers=1, memory_limit="16GiB") as client:
-        X, y = daskgp.open_dataset(f"{folder}/train.zarr")
-        estimator = estimator_of(case, folder, scale)
+        X, y = daskgp.open_dataset(str(folder / "train.zarr"))
+        estimator = estimator_of(case, str(folder), scale)
         plan = estimator.plan(X, y)
-        began = time.perf_counter()
-        estimator.fit(X, y)
-        seconds = seconds_of(estimator, time.perf_counter() - began)
-        found = {"worker": max(client.run(peak).values()), "client": peak()}
-        predict(estimator, folder)
-        found["predicting"] = max(client.run(peak).values())
-        estimator.save(f"{folder}/model.zarr")
-        planned = estimator.plan(X, y, measure=True).seconds if timed else None
+        whole = harness.seconds_of(lambda: estimator.fit(X, y))
+        taken = {"worker": max(client.run(peak).values()), "client": peak()}
+        if case == "cggp":  # which predicts means alone
+            estimator.predict(daskgp.open_dataset(test)[0]).compute()
+        else:
+            estimator.predict_store(test, str(folder / "predictions.zarr"))
+        taken["predicting"] = max(client.run(peak).values())
+        estimator.save(str(model))
+        planned = {"time": estimator.plan(X, y, measure=True).seconds} if key["timed"] else {}
+    taken["disk"] = sum(path.stat().st_size for path in model.rglob("*") if path.is_file())
+    taken["time"] = iteration_seconds(estimator, whole)
     most = max(plan.bytes_per_worker, plan.bytes_predict)
-    return {
-        "case": case,
-        "rows": plan.rows,
-        "worker": (plan.bytes_per_worker, found["worker"]),
-        "predicting": (most, found["predicting"]),
-        "client": (plan.bytes_client, found["client"]),
-        "disk": (plan.bytes_on_disk, size_of(f"{folder}/model.zarr")),
-        "seconds": (planned, seconds),
-    }
+    planned |= {"worker": plan.bytes_per_worker, "predicting": most}
+    planned |= {"client": plan.bytes_client, "disk": plan.bytes_on_disk}
+    shutil.rmtree(folder)
+    return {"n": plan.rows, "planned": planned, "taken": taken}
 
 
-def apart(case: str, scale: float, timed: bool) -> dict[str, Any]:
-    """A case in processes of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = max(1_024, int(CASES[case][0] * scale))
-        write(Path(folder, "train.zarr"), rows)
-        write(Path(folder, "test.zarr"), min(rows, PLACES))
-        words = [sys.executable, __file__, "--here", folder, "--cases", case, "--scale", str(scale)]
-        words += ["--time"] if timed else []
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{case}: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+def table(records: list[dict], options: harness.Options) -> str:
+    """Return planned and measured, side by side, in MB and seconds."""
+
+    def pair(record: dict, name: str, unit: float) -> str:
+        if name not in record["planned"]:
+            return "–"
+        planned, taken = (record[part][name] / unit for part in ("planned", "taken"))
+        return f"{planned:,.3g} : {taken:,.3g} = {planned / taken:.2f}"
+
+    lines = [
+        [r["key"]["case"], f"{r['n']:,}", *(pair(r, p, 1e6) for p in PARTS), pair(r, "time", 1)]
+        for r in records
+        if "planned" in r
+    ]
+    return harness.markdown(["", "rows", *(f"{part}, MB" for part in PARTS), "seconds"], lines)
 
 
-def report(found: list[Mapping[str, Any]]) -> Table:
-    """Planned and measured, side by side."""
-    table = Table(title="planned : measured, MB")
-    for column in ("case", "rows", "worker", "predicting", "client", "disk", "seconds"):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    for row in found:
-        cells = [_pair(*row[what]) for what in ("worker", "predicting", "client", "disk")]
-        planned, seconds = row["seconds"]
-        cells.append("–" if planned is None else f"{planned:.3g} : {seconds:.3g}")
-        table.add_row(row["case"], f"{row['rows']:,}", *cells)
-    return table
-
-
-def _pair(planned: float, measured: float) -> str:
-    return f"{planned / 1e6:,.3g} : {measured / 1e6:,.3g} = {planned / measured:.2f}"
-
-
-def _cases(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
-    for name in text.split(";"):
-        if name not in CASES:
-            raise click.BadParameter(f"{name!r} is none of {'; '.join(CASES)}")
-    return text.split(";")
-
-
-@click.command()
-@click.option("--cases", default=";".join(CASES), callback=_cases, help="Names, with ; between.")
-@click.option("--scale", default=1.0, show_default=True, help="Of rows and inducing inputs.")
-@click.option("--time", "timed", is_flag=True, help="Also plan and measure seconds.")
-@click.option("--here", hidden=True)
-def main(cases: list[str], scale: float, timed: bool, here: str | None) -> None:
-    """Measure and print."""
-    if here:
-        print(json.dumps(measure(cases[0], here, scale, timed)))
-        return
-    found = []
-    for case in cases:
-        found.append(apart(case, scale, timed))
-        print(json.dumps(found[-1]), flush=True)
-    Console(width=150).print(report(found))
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), cases=CASES, scale=(1.0, 0.05), time=False)

@@ -3,10 +3,9 @@
     python workflows/benchmarks/shapes.py --out results.jsonl [--cases a,b] [--tiny]
     python workflows/benchmarks/shapes.py --out results.jsonl --table
 
-Rows and values are drawn from a known Gaussian process (see ``fields.py``): fields of 500 × 300
+Rows and values are drawn from a known Gaussian process (see ``datasets.py``): fields of 500 × 300
 cells with gaps, exponential and Matérn-3/2, the same five times longer than wide, a survey along
-lines, and small sets of uneven density.  Each method runs in a process of its own; results are
-appended to the file, and a script that was interrupted goes on where it was.
+lines, and small sets of uneven density.
 
 - ``default``: LMA without a setting; ``kernel``: LMA that is told the family of the kernel alone.
 - ``band``, ``pic``: LMA with ``neighbours="order"``, the paper's band, and PIC, told the family.
@@ -20,39 +19,37 @@ band, PIC and theirs with the true hyper-parameters take the first.
 
 from __future__ import annotations
 
-import json
-import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
-import click
-import common
-import dask
-import fields
+import datasets
+import harness
 import numpy as np
 
 import daskgp
 from daskgp import metrics
 
-METHODS = (
-    "default",
-    "kernel",
-    "band",
-    "pic",
-    "true",
-    "true-band",
-    "true-pic",
-    "exact-true",
-    "exact",
-)
 FIRST_SEED = ("band", "pic", "true-band", "true-pic")
+EXACT = ("exact-true", "exact")
+METHODS = ("default", "kernel", "band", "pic", "true", "true-band", "true-pic", *EXACT)
 EXACT_ROWS = 8_000
 LEAST_NOISE = 1e-6
 """Noise variance, in units of the kernel's, that methods are given where the truth has none."""
 
 
-def model(method: str, case: fields.Case) -> daskgp.estimators.GaussianProcess:
+def keys(options: harness.Options) -> Iterator[dict]:
+    """Yield the runs that make sense, the fields' first seeds first."""
+    for seed in range(max(case.seeds for case in datasets.CASES.values())):
+        for name in options.cases:
+            for method in options.methods:
+                if seed >= datasets.CASES[name].seeds or (seed and method in FIRST_SEED):
+                    continue
+                rows = len(datasets.stored(options.folder, name, seed, options.tiny).y)
+                if method not in EXACT or rows <= EXACT_ROWS:
+                    yield {"case": name, "seed": seed, "method": method, "tiny": options.tiny}
+
+
+def model(method: str, case: datasets.Case) -> daskgp.estimators.GaussianProcess:
     """Return the estimator with its settings."""
     if method == "default":
         return daskgp.LMA(**case.settings)
@@ -60,10 +57,8 @@ def model(method: str, case: fields.Case) -> daskgp.estimators.GaussianProcess:
     noise = max(case.truth.noise, LEAST_NOISE * case.truth.variance)
     known = {"kernel": case.truth.kernel, "noise_variance": noise}
     known |= {"mean": "zero", "standardize": False}
-    if method == "exact":
-        return daskgp.ExactGP(**known)
-    if method == "exact-true":
-        return daskgp.ExactGP(**known, optimizer=None)
+    if method in EXACT:
+        return daskgp.ExactGP(**known, **({} if method == "exact" else {"optimizer": None}))
     given = {**known, "optimizer": None} if method.startswith("true") else {"kernel": family}
     if kind == "pic":
         return daskgp.PIC(**given)
@@ -71,25 +66,18 @@ def model(method: str, case: fields.Case) -> daskgp.estimators.GaussianProcess:
     return daskgp.LMA(**given, **case.settings, **order)
 
 
-def measure(key: dict, threads: int, folder: Path) -> dict:
-    """Return scores and seconds of one method on one field, in this process."""
-    field = fields.stored(folder, key["case"], key["seed"], key["tiny"])
-    estimator = model(key["method"], fields.CASES[key["case"]]).set_params(progress=False)
-    began = time.perf_counter()
-    with dask.config.set(num_workers=threads), warnings.catch_warnings(record=True) as said:
+def measure(key: dict, options: harness.Options) -> dict:
+    """Return scores and seconds of one method on one field."""
+    field = datasets.stored(options.folder, key["case"], key["seed"], key["tiny"])
+    estimator = model(key["method"], datasets.CASES[key["case"]])
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        estimator.fit(field.X, field.y)
-        fitted = time.perf_counter()
-        mean, std = estimator.predict(field.X_test, return_std=True, include_noise=True)
-        done = time.perf_counter()
+        found = harness.fitted(estimator, field)
     return {
         "n": len(field.y),
-        "rmse": float(metrics.rmse(field.f_test, mean)),
-        "rmse_y": float(metrics.rmse(field.y_test, mean)),
-        "coverage": float(metrics.coverage(field.y_test, mean, std**2)),
-        "nlpd": float(metrics.nlpd(field.y_test, mean, std**2)),
-        "fit_s": fitted - began,
-        "predict_s": done - fitted,
+        **found.scored(field.y_test, "coverage", "nlpd"),
+        "rmse": float(metrics.rmse(field.f_test, found.mean)),
+        "rmse_y": float(metrics.rmse(field.y_test, found.mean)),
         "objective": float(estimator.objective_),
         "kernel": str(estimator.kernel_),
         "noise_variance": float(np.ravel(estimator.noise_variance_)[0]),
@@ -97,82 +85,10 @@ def measure(key: dict, threads: int, folder: Path) -> dict:
     }
 
 
-def keys(cases: list[str], methods: list[str], tiny: bool) -> Iterator[dict]:
-    """Yield the runs that make sense, the fields' first seeds first."""
-    for seed in range(max(case.seeds for case in fields.CASES.values())):
-        for name in cases:
-            for method in methods:
-                key = {"case": name, "seed": seed, "method": method, "tiny": tiny}
-                if seed < fields.CASES[name].seeds and not (seed and method in FIRST_SEED):
-                    yield key
-
-
-def possible(key: dict, folder: Path) -> bool:
-    """Tell if a method can be run on so many rows, and draw them."""
-    field = fields.stored(folder, key["case"], key["seed"], key["tiny"])
-    return not key["method"].startswith("exact") or len(field.y) <= EXACT_ROWS
-
-
-COLUMNS = {
-    "RMSE": ("rmse", ".4f"),
-    "coverage of 95 %": ("coverage", ".3f"),
-    "NLPD": ("nlpd", ".3f"),
-    "seconds of fit and prediction": ("seconds", ",.0f"),
-    "peak MiB": ("peak_mib", ",.0f"),
-}
-
-
-def tables(records: list[dict]) -> str:
+def table(records: list[dict], options: harness.Options) -> str:
     """Return a table per score, a row per field and a column per method."""
-    found = {
-        (record["key"]["case"], record["key"]["seed"], record["key"]["method"]): record
-        for record in records
-    }
-    rows = [(case, seed) for case in fields.CASES for seed in range(3)]
-    rows = [row for row in rows if any((*row, method) in found for method in METHODS)]
-    parts = []
-    for title, (column, form) in COLUMNS.items():
-        lines = (
-            [
-                f"{case} {seed}",
-                *(common.cell(found.get((case, seed, m)), column, form) for m in METHODS),
-            ]
-            for case, seed in rows
-        )
-        parts.append(common.markdown([title, *METHODS], lines))
-    return "\n\n".join(parts)
+    down = {"case": list(datasets.CASES), "seed": range(3)}
+    return harness.tables(records, "rmse coverage nlpd seconds peak_mib", down, method=METHODS)
 
 
-@click.command()
-@click.option("--out", type=Path, help="File of results, which is appended to; fields lie beside.")
-@click.option("--cases", default=",".join(fields.CASES), callback=common.among(fields.CASES))
-@click.option("--methods", default=",".join(METHODS), callback=common.among(METHODS))
-@click.option("--tiny", is_flag=True, help="A tenth of the rows, for tests.")
-@click.option("--threads", default=2, show_default=True)
-@click.option("--table", is_flag=True, help="Only print what the file holds.")
-@click.option("--here", "key", hidden=True)
-def main(
-    out: Path | None,
-    cases: list[str],
-    methods: list[str],
-    tiny: bool,
-    threads: int,
-    table: bool,
-    key: str | None,
-) -> None:
-    """Measure each method on each field in a process of its own and print tables."""
-    if out is None:
-        raise click.UsageError("give --out=FILE, where results are kept")
-    folder = out.parent / "fields"
-    if key:
-        print(json.dumps(measure(json.loads(key), threads, folder)))
-        return
-    ledger = common.Ledger(out)
-    if not table:
-        runs = (key for key in keys(cases, methods, tiny) if possible(key, folder))
-        ledger.measure(__file__, runs, threads, options=[f"--out={out}"])
-    print(tables(ledger.records()))
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), limit=None, cases=datasets.CASES, methods=METHODS)

@@ -3,108 +3,66 @@
     [DASKGP_DATA=folder] python workflows/benchmarks/training.py --out results.jsonl [--cases a,b]
     python workflows/benchmarks/training.py --out results.jsonl --table
 
-The rows of each case, the fields of ``fields.py`` (seed 0) and with DASKGP_DATA kin40k, protein and
-the land-surface temperatures, are prepared in blocks once.  LMA is then trained on them by default,
-and on all rows (``train_blocks=None``) to convergence from three starts: where the default ended,
-and with lengthscales a fifth and five times of those, variance 1 and noise variance 0.1.  At the
-hyper-parameters where each ended, the evidence of all rows is computed with the same blocks and the
-support inputs of the default, in nats of the standardised target.
-
-Fields are given the family of their kernel (the temperatures ``matern12()``), tables nothing.  Each
-training runs in a process of its own; results are appended to the file, and a script that was
-interrupted goes on where it was.
+The rows of each case, the fields of ``datasets.py`` (seed 0) and with DASKGP_DATA kin40k, protein
+and the land-surface temperatures, are prepared in blocks once.  LMA is then trained on them by
+default, and on all rows (``train_blocks=None``) to convergence from three starts: where the default
+ended, and with lengthscales a fifth and five times of those, variance 1 and noise variance 0.1.  At
+the hyper-parameters where each ended, the evidence of all rows is computed with the same blocks and
+the support inputs of the default, in nats of the standardised target.  Fields are given the family
+of their kernel (the temperatures ``matern12()``), tables nothing.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-import common
-import dask
-import defaults
-import fields
+import datasets
+import harness
 import numpy as np
-import spatial
 
 import daskgp
 
-TABLES = ("kin40k", "protein")
-CASES = (*fields.CASES, "satellite", *TABLES)
+FIELDS = tuple(datasets.CASES)
+CASES = (*FIELDS, "satellite", "kin40k", "protein")
 FACTORS = {"again": None, "short": 0.2, "long": 5.0}
 """Of the lengthscales; None to go on where the default ended."""
-
 TRAININGS = ("default", *FACTORS)
 
 
-def rows_of(case: str, folder: Path, tiny: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return X and y of a case."""
-    if case in fields.CASES:
-        field = fields.stored(folder, case, 0, tiny)
-        return field.X, field.y
-    if case in TABLES:
-        table = defaults.load(case, 2_000 if tiny else None)
-        return table.X, table.y
-    field = spatial.satellite(Path(os.environ["DASKGP_DATA"], "spatial", "satellite.npz"))
-    small = field.thinned(2_000 if tiny else len(field.y))
-    return small.X, small.y
+def keys(options: harness.Options) -> Iterator[dict]:
+    for case in datasets.present(options.cases):
+        for training in options.trainings:
+            yield {"case": case, "training": training, "tiny": options.tiny}
 
 
-def store_of(case: str, folder: Path, tiny: bool) -> Path:
-    """Return the rows of a case in blocks, prepared once."""
-    path = folder / f"{case}{'-tiny' if tiny else ''}.zarr"
-    if not path.exists():
-        daskgp.prepare(rows_of(case, folder, tiny), str(path), progress=False)
-    return path
-
-
-def settings_of(case: str) -> dict[str, Any]:
-    """Return what the estimator is told: a field's family and the settings of its question."""
-    if case in fields.CASES:
-        found = fields.CASES[case]
-        return {"kernel": f"{found.truth.family}()", **found.settings}
-    return {"kernel": "matern12()"} if case == "satellite" else {}
-
-
-def start(training: str, ended: dict) -> dict[str, Any]:
-    """Return the kernel and the noise variance that a training on all rows starts from."""
-    kernel, factor = daskgp.kernels.from_dict(ended["kernel"]), FACTORS[training]
-    if factor is None:
-        return {"kernel": kernel, "noise_variance": ended["noise_variance"]}
-    logs = np.array(kernel.log_parameters)
-    for i, name in enumerate(kernel.parameter_names):
-        logs[i] = logs[i] + np.log(factor) if "lengthscale" in name else 0.0
-    return {"kernel": kernel.with_log_parameters(logs), "noise_variance": 0.1}
-
-
-def measure(key: dict, threads: int, folder: Path, tol: float, max_iter: int) -> dict:
-    """Train once and return the evidence of all rows where that ended, in this process."""
+def measure(key: dict, options: harness.Options) -> dict:
+    """Train once and return the evidence of all rows where that ended."""
     case, training, tiny = key["case"], key["training"], key["tiny"]
-    X, y = daskgp.open_dataset(str(store_of(case, folder, tiny)))
-    ending = folder / f"{case}{'-tiny' if tiny else ''}-default.npz"
-    settings = {**settings_of(case), "progress": False}
+    X, y = daskgp.open_dataset(str(store(case, options.folder, tiny)))
+    ending = options.folder / f"{case}{'-tiny' if tiny else ''}-default.npz"
+    settings, more = {**told(case), "progress": False}, {}
     if training != "default":
         with np.load(ending) as found:
             settings |= start(training, json.loads(str(found["ended"])))
             settings["support"] = found["support"]
-        settings |= {"train_blocks": None, "tol": tol, "max_iter": max_iter}
+        more = {"train_blocks": None, "tol": options.tol, "max_iter": options.max_iter}
     began = time.perf_counter()
-    with dask.config.set(num_workers=threads), warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model = daskgp.LMA(**settings).fit(X, y)
+        model = daskgp.LMA(**settings, **more).fit(X, y)
         fitted = time.perf_counter()
         noise = float(np.ravel(model.noise_variance_)[0])
-        ended = {"kernel": model.kernel_.to_dict(), "noise_variance": noise}
-        settings |= {"kernel": model.kernel_, "noise_variance": noise}
-        settings["support"] = model.support_ if training == "default" else settings["support"]
-        whole = daskgp.LMA(**settings | {"optimizer": None}).fit(X, y)
-    if training == "default":
-        np.savez(ending, ended=json.dumps(ended), support=model.support_)
+        settings |= {"kernel": model.kernel_, "noise_variance": noise, "optimizer": None}
+        if training == "default":
+            settings["support"] = model.support_
+            ended = json.dumps({"kernel": model.kernel_.to_dict(), "noise_variance": noise})
+            np.savez(ending, ended=ended, support=model.support_)
+        whole = daskgp.LMA(**settings).fit(X, y)
     last = model.history_[-1] if model.history_ else {}
     return {
         "n": int(X.shape[0]),
@@ -118,7 +76,36 @@ def measure(key: dict, threads: int, folder: Path, tol: float, max_iter: int) ->
     }
 
 
-def table(records: list[dict]) -> str:
+def store(case: str, folder: Path, tiny: bool) -> Path:
+    """Return the rows of a case in blocks, prepared once."""
+    path = folder / f"{case}{'-tiny' if tiny else ''}.zarr"
+    if not path.exists():
+        few = 2_000 if tiny else None
+        field = case in FIELDS
+        split = datasets.stored(folder, case, 0, tiny) if field else datasets.table(case, few)
+        daskgp.prepare((split.X, split.y), str(path), progress=False)
+    return path
+
+
+def told(case: str) -> dict[str, Any]:
+    """Return what the estimator is told: a field's family and the settings of its question."""
+    if case in FIELDS:
+        found = datasets.CASES[case]
+        return {"kernel": f"{found.truth.family}()", **found.settings}
+    return {"kernel": "matern12()"} if case == "satellite" else {}
+
+
+def start(training: str, ended: dict) -> dict[str, Any]:
+    """Return the kernel and the noise variance that a training on all rows starts from."""
+    kernel, factor = daskgp.kernels.from_dict(ended["kernel"]), FACTORS[training]
+    if factor is None:
+        return {"kernel": kernel, "noise_variance": ended["noise_variance"]}
+    scales = np.array(["lengthscale" in name for name in kernel.parameter_names])
+    logs = np.where(scales, np.array(kernel.log_parameters) + np.log(factor), 0.0)
+    return {"kernel": kernel.with_log_parameters(logs), "noise_variance": 0.1}
+
+
+def table(records: list[dict], options: harness.Options) -> str:
     """Return a row per case: how much evidence the default lacks, and the seconds."""
     found = {(record["key"]["case"], record["key"]["training"]): record for record in records}
     heads = ["", "rows", "default's evidence", "best", "lacks nats", "default s"]
@@ -130,48 +117,9 @@ def table(records: list[dict]) -> str:
             best = max(values, key=lambda name: values[name])
             lacks = values[best] - values["default"]
             cells = [f"{values['default']:,.1f}", f"{values[best]:,.1f} ({best})", f"{lacks:.1f}"]
-            seconds = [common.cell(runs[name], "fit_s", ",.0f") for name in TRAININGS]
+            seconds = [harness.cell(runs[name], "fit_s", ",.0f") for name in TRAININGS]
             lines.append([case, f"{runs['default']['n']:,}", *cells, *seconds])
-    return common.markdown([*heads, *(f"{name} s" for name in FACTORS)], lines)
+    return harness.markdown([*heads, *(f"{name} s" for name in FACTORS)], lines)
 
 
-@click.command()
-@click.option("--out", type=Path, help="File of results, which is appended to; rows lie beside.")
-@click.option("--cases", default=",".join(CASES), callback=common.among(CASES))
-@click.option("--trainings", default=",".join(TRAININGS), callback=common.among(TRAININGS))
-@click.option("--tiny", is_flag=True, help="A tenth of the rows, for tests.")
-@click.option("--tol", default=1e-8, show_default=True, help="tol of the trainings on all rows.")
-@click.option("--max-iter", default=200, show_default=True, help="Their iterations.")
-@click.option("--threads", default=2, show_default=True)
-@click.option("--table", "only_table", is_flag=True, help="Only print what the file holds.")
-@click.option("--here", "key", hidden=True)
-def main(
-    out: Path | None,
-    cases: list[str],
-    trainings: list[str],
-    tiny: bool,
-    tol: float,
-    max_iter: int,
-    threads: int,
-    only_table: bool,
-    key: str | None,
-) -> None:
-    """Train each case in processes of their own and print a table."""
-    if out is None:
-        raise click.UsageError("give --out=FILE, where results are kept")
-    folder = out.parent / "fields"
-    if key:
-        print(json.dumps(measure(json.loads(key), threads, folder, tol, max_iter)))
-        return
-    ledger = common.Ledger(out)
-    if not only_table:
-        data = os.environ.get("DASKGP_DATA")
-        present = [case for case in cases if case in fields.CASES or data]
-        runs = ({"case": c, "training": t, "tiny": tiny} for c in present for t in trainings)
-        options = [f"--out={out}", f"--tol={tol}", f"--max-iter={max_iter}"]
-        ledger.measure(__file__, runs, threads, options=options)
-    print(table(ledger.records()))
-
-
-if __name__ == "__main__":
-    main()
+harness.command(globals(), limit=None, cases=CASES, trainings=TRAININGS, tol=1e-8, max_iter=200)

@@ -1,0 +1,371 @@
+"""The benchmarks measure, go on where they were, stop at their limits and print their tables."""
+
+import ast
+import importlib
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "workflows" / "benchmarks"
+SHARED = ("harness", "datasets")
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
+
+
+def run(folder, script, *options, fails=False, timeout=500):
+    """Records and all output of a script in a tiny run; it must succeed unless it is to fail."""
+    words = [sys.executable, str(FOLDER / f"{script}.py"), "--tiny", *map(str, options)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=timeout)
+    assert bool(done.returncode) == fails, done.stderr
+    lines = done.stdout.splitlines()
+    return [json.loads(s) for s in lines if s.startswith("{")], done.stdout + done.stderr
+
+
+@pytest.fixture
+def datasets(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("datasets")
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """No data but what is generated."""
+    monkeypatch.delenv("DASKGP_DATA", raising=False)
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder of data with a small table."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (500, 9))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
+    (tmp_path / "uci").mkdir()
+    stored = {"X": X, "y": y, "test_mask": rng.uniform(size=(500, 1)) < 0.1}
+    np.savez(tmp_path / "uci" / "kin40k.npz", **stored)
+    monkeypatch.setenv("DASKGP_DATA", str(tmp_path))
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def imported(path):
+    """Names of the modules that a file imports anywhere, as they are written."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def test_scripts_are_short_and_do_not_import_one_another():
+    assert len(SCRIPTS) > 20
+    for name in SCRIPTS:
+        path = FOLDER / f"{name}.py"
+        assert len(path.read_text().splitlines()) <= 150, f"{name}.py is long: split its question"
+        others = {module.split(".")[0] for module in imported(path)} & set(SCRIPTS)
+        assert not others, f"{name}.py imports {others}: share by harness, datasets or peers"
+
+
+def test_what_the_scripts_share_imports_no_script_and_no_peer_at_once():
+    for path in [FOLDER / f"{name}.py" for name in SHARED] + [*(FOLDER / "peers").glob("*.py")]:
+        assert not {module.split(".")[0] for module in imported(path)} & set(SCRIPTS)
+        top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import)]
+        named = {alias.name for node in top for alias in node.names}
+        assert not named & {"dask", "gpboost", "gpflow", "gpytorch", "torch", "zarr"}
+
+
+def test_every_script_that_is_named_exists():
+    texts = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
+    found = [name for path in texts for name in named(path)]
+    assert len(found) > 15
+    assert set(found) <= set(SCRIPTS)
+    for name in SCRIPTS:
+        assert name in named(FOLDER / f"{name}.py"), f"{name}.py does not say how it is run"
+
+
+def named(path):
+    return re.findall(r"workflows/benchmarks/(\w+)\.py", path.read_text())
+
+
+# -- data --------------------------------------------------------------------------------------
+
+
+def test_fields_have_the_covariance_of_their_process(datasets):
+    truth = datasets.Truth("matern32", 2.0, 3.0, 0.0)
+    rng = np.random.default_rng(0)
+    drawn = np.array([datasets.torus(rng, (8, 12), truth) for _ in range(4_000)])
+    places = np.stack(np.meshgrid(range(8), range(12), indexing="ij"), -1).reshape(-1, 2)
+    expected = truth.kernel(places.astype(float), np.array([[2.0, 3.0]]))
+    seen = np.einsum("sij,s->ij", drawn, drawn[:, 2, 3]).ravel() / len(drawn)
+    np.testing.assert_allclose(seen, expected.ravel(), atol=0.25)  # 3.5 standard errors
+
+
+@pytest.mark.parametrize("case", ["exponential", "survey", "lines", "cluster", "bursts"])
+def test_fields_are_drawn_alike_for_a_seed(case, datasets, tmp_path):
+    drawn, again = (datasets.stored(tmp_path / name, case, 0, True) for name in "ab")
+    for part, other in zip(drawn, again, strict=True):
+        np.testing.assert_array_equal(part, other)
+    noise = drawn.y_test - drawn.f_test
+    assert noise.var() == pytest.approx(datasets.CASES[case].truth.noise, rel=0.3)
+    rows = {tuple(row) for row in drawn.X}
+    assert not rows & {tuple(place) for place in drawn.X_test}
+
+
+# -- harness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_shapes_go_on_where_they_were(tmp_path):
+    sizes = ("--out", "found.jsonl", "--cases", "log-normal", "--threads", 1)
+    run(tmp_path, "shapes", *sizes, "--methods", "true")
+    new, _ = run(tmp_path, "shapes", *sizes, "--methods", "true,exact-true")
+    true, exact = map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())
+    assert new == [exact]  # alone
+    assert exact["rmse"] <= 1.02 * true["rmse"]
+    assert true["coverage"] == pytest.approx(0.95, abs=0.05)
+    new, table = run(tmp_path, "shapes", "--out", "found.jsonl", "--table")
+    assert new == []
+    assert f"| log-normal 0 | {true['rmse']:.4f} | {exact['rmse']:.4f} |" in table
+
+
+@pytest.mark.slow
+def test_defaults_stop_at_their_limit(tmp_path, bare):
+    sizes = ("--out", "found.jsonl", "--sets", "friedman", "--threads", 1)
+    run(tmp_path, "defaults", *sizes, "--methods", "trees")
+    _, printed = run(tmp_path, "defaults", *sizes, "--methods", "lma", "--limit", 0.005)
+    trees, ended = map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())
+    assert 0.2 < trees["rmse"] < 0.8
+    assert ended["ended_after_s"] == pytest.approx(0.3)
+    assert "| lma | > 0 min |" in printed
+
+
+@pytest.mark.slow
+def test_what_failed_is_an_error_and_is_tried_again(tmp_path):
+    rows = ("--out", "found.jsonl", "--rows", 100, "--functions", 200, "--dtypes", "float64")
+    (first,), printed = run(tmp_path, "decoupled_growth", *rows, fails=True)
+    assert "Error: failed: " in printed
+    assert first["failed"] in printed
+    (again,), _ = run(tmp_path, "decoupled_growth", *rows, fails=True)
+    assert again["key"] == first["key"]
+
+
+@pytest.mark.slow
+def test_wrong_options_are_named(tmp_path, bare):
+    for options, says in (
+        (("--sets", "kin"), "'kin' is none of bike, "),
+        (("--rows", "few"), "invalid literal for int()"),
+        (("--table",), "give --out=FILE, where results are kept"),
+    ):
+        _, printed = run(tmp_path, "defaults", *options, fails=True)
+        assert says in printed
+    _, printed = run(tmp_path, "cagp", fails=True)
+    assert "set DASKGP_DATA to the folder with the files of bike" in printed
+
+
+# -- scripts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_sgpr_has_a_floor(tmp_path):
+    (ours, product), printed = run(tmp_path, "sgpr", "--methods", "daskgp")
+    assert ours["value_s"] > 0
+    assert product["rate"] > 1e8
+    assert "times the floor" in printed
+
+
+@pytest.mark.slow
+def test_scale_grows_and_compares(tmp_path):
+    records, printed = run(tmp_path, "scale", "--threads", 1)
+    assert [r["key"]["part"] for r in records] == ["1 workers", "1 workers", "1 worker", "loop"]
+    assert "log-log slope of time" in printed
+    assert "loop without Dask: ratio" in printed
+
+
+@pytest.mark.slow
+def test_real_data_are_scored(tmp_path, data):
+    (row,), printed = run(tmp_path, "real", "--data", "kin40k", "--threads", 1)
+    assert row["rmse_std"] < 1
+    assert row["rmse"] < row["rmse_std"]  # in units of a target that varies by less than 1
+    assert "| kin40k | " in printed
+
+
+@pytest.mark.slow
+def test_spatial_has_medians_of_scores_and_memory(tmp_path, bare):
+    options = ("--data", "survey", "--methods", "lma-defaults,local,gpboost", "--threads", 1)
+    (lma, local, *_), printed = run(tmp_path, "spatial", *options)
+    assert 50 < lma["largest_mib"] < lma["peak_mib"]
+    assert max(lma["rmse"], local["rmse"]) < 12  # the field's standard deviation is 7.7
+    assert lma["seconds"] > 0.99 * (lma["fit_s"] + lma["predict_s"])
+    assert "| survey | lma-defaults | " in printed
+
+
+@pytest.mark.slow
+def test_million_is_better_than_the_mean(tmp_path, bare):
+    options = ("--methods", "climatology,lma", "--threads", 1)
+    (converted, mean, lma), printed = run(tmp_path, "million", *options)
+    assert converted["n"] > 400
+    assert lma["rmse"] < 0.9 * mean["rmse"]
+    assert "| climatology | " in printed
+
+
+@pytest.mark.slow
+def test_training_compares_with_all_rows(tmp_path, bare):
+    sizes = ("--out", "found.jsonl", "--cases", "bursts", "--threads", 1)
+    runs, printed = run(tmp_path, "training", *sizes)
+    default, *others = (found["evidence"] for found in runs)
+    assert max(others) - min(others) < 0.1  # one optimum from three starts
+    assert default < max(others) + 1e-6
+    assert "lacks nats" in printed
+
+
+def test_lma_measures_blocks(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    script, key = runpy.run_path(str(FOLDER / "lma.py")), {"block": 48, "order": 2, "support": 16}
+    row = script["measure"](key, SimpleNamespace(repeats=1))
+    assert row["window_rows"] == 3 * 48
+    assert row["gradient"]["operations"] > row["summary"]["operations"] > 144**3 / 3
+    assert "| 48 | 144 | gradient | " in script["table"]([{"key": key, **row}], None)
+
+
+@pytest.mark.slow
+def test_lma_is_run_as_a_script(tmp_path):
+    (row,), printed = run(tmp_path, "lma", "--repeats", 1)
+    assert row["key"] == {"block": 48, "order": 2, "support": 16}
+    assert "| 48 | 144 | gradient | " in printed
+
+
+@pytest.mark.slow
+def test_lma_growth_measures_whole_runs(tmp_path):
+    records, printed = run(tmp_path, "lma_growth", "--threads", 1)
+    assert [record["key"]["rows"] for record in records] == [1_000, 3_000]
+    assert records[1]["fit_s"] > 0
+    assert "log-log slopes" in printed
+
+
+@pytest.mark.slow
+def test_optimal_coefficients_are_better(tmp_path):
+    (_, row), printed = run(tmp_path, "opticom")
+    assert row["points"] == 49
+    assert row["projection"] < row["combination"]
+    assert row["right_sides"] < 1e-6
+    assert f"{row['sgpr']:.3f} ± " in printed
+    (wide,), _ = run(tmp_path, "opticom_features")
+    assert wide["projection"] < wide["combination"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expert", ["sparse", "exact"])
+def test_experts_predict(expert, tmp_path, bare):
+    options = ("--data", "ackley", "--expert", expert, "--experts", "2,6", "--figure", "drawn.png")
+    (row, _), printed = run(tmp_path, "experts", *options)
+    means = {name: np.mean(row[name]["rmse"]) for name in row if name in ("PoE", "trivial")}
+    assert means["PoE"] < means["trivial"]
+    assert ("one GP" in row) == (expert == "sparse")
+    assert f"| ackley | {expert} | 6 | " in printed
+    assert (tmp_path / "drawn.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_experts_share_one_training(tmp_path, data):
+    (row,), _ = run(tmp_path, "experts", "--data", "kin40k")
+    assert row["optimal"]["rmse"] < row["trivial"]["rmse"]
+    assert row["paper"]["rmse"] == row["paper linear"]["rmse"]
+
+
+@pytest.mark.slow
+def test_experts_training_has_paths(tmp_path):
+    records, printed = run(tmp_path, "experts_training", "--figure", "drawn.png")
+    assert [len(r["path"]["variance"]) for r in records[1:]] == [3, 1, 3, 3, 3]  # ADMM a quarter
+    assert "| truth |  | 0.300 | 1.300 | 0.200 | 0.100 |" in printed
+    assert (tmp_path / "drawn.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_experts_cost_has_a_floor(tmp_path):
+    records, printed = run(tmp_path, "experts_cost", "--threads", 1)
+    assert [record["key"]["model"] for record in records] == ["experts", "SGPR"]
+    assert "floor / time" in printed
+
+
+@pytest.mark.slow
+def test_cagp_scores_bounded_supports(tmp_path, data):
+    options = ("--data", "kin40k", "--supports", "4,0", "--iterations", 8)
+    (few, every, sgpr), printed = run(tmp_path, "cagp", *options)
+    assert max(few["rmse"], every["rmse"], sgpr["rmse"]) < 0.9
+    assert every["evaluations"] >= 8
+    assert "| kin40k | cagp | 12 | 4 | " in printed
+
+
+@pytest.mark.slow
+def test_cagp_speed_and_growth_are_measured(tmp_path):
+    (floor, ours), printed = run(tmp_path, "cagp_speed", "--methods", "daskgp")
+    assert floor["value_s"] == pytest.approx(2 * 600**2 / floor["rate"])
+    assert ours["value_s"] > 0
+    assert "times the floor" in printed
+    records, printed = run(tmp_path, "cagp_growth")
+    assert [record["key"]["rows"] for record in records] == [500, 1_500]
+    assert "× first" in printed
+
+
+@pytest.mark.slow
+def test_decoupled_has_curves(tmp_path, bare):
+    options = ("--data", "ghcn", "--methods", "decoupled,gpr", "--curve")
+    (ours, exact), printed = run(tmp_path, "decoupled", *options)
+    assert max(ours["nmse"], exact["nmse"]) < 0.5
+    assert [point[0] for point in ours["curve"]] == [20, 40]
+    assert ours["curve"][-1][2] == ours["nmse"]
+    assert "| ghcn | decoupled | 20 | " in printed
+
+
+@pytest.mark.slow
+def test_steps_are_measured(tmp_path):
+    options = ("--methods", "daskgp", "--dtypes", "float32")
+    (product, ours), printed = run(tmp_path, "svgp_step", *options)
+    assert product["rate"] > 1e8
+    assert f"| float32 | daskgp | 60 | 100 | {ours['step_s']:.4f} | 1.00 | " in printed
+    records, printed = run(tmp_path, "decoupled_growth", "--dtypes", "float32")
+    assert [record["key"]["functions"] for record in records] == [200, 400]
+    assert "float32: log-log slope of the median" in printed
+
+
+@pytest.mark.slow
+def test_reading_changes_no_number(tmp_path):
+    records, printed = run(tmp_path, "reading")
+    objectives = [record["objective"] for record in records]
+    assert objectives[0] == objectives[1]  # from memory and from the store
+    assert objectives[2] == objectives[3]
+    assert "share of reading" in printed
+
+
+@pytest.mark.slow
+def test_likelihoods_beat_linear_models(tmp_path, bare):
+    options = ("--targets", "poisson", "--methods", "decoupled,glm")
+    (ours, linear), printed = run(tmp_path, "likelihoods", *options)
+    assert linear["density"] < ours["density"] < ours["truth"]
+    assert "| poisson | decoupled | " in printed
+
+
+@pytest.mark.slow
+def test_plans_are_beside_what_is_taken(tmp_path):
+    (row,), printed = run(tmp_path, "plan", "--cases", "sgpr", "--time")
+    for part in ("worker", "client", "disk", "time"):
+        assert row["planned"][part] > 0
+        assert row["taken"][part] > 0
+    assert "| sgpr | 1,024 | " in printed
+
+
+@pytest.mark.slow
+def test_soak_looks_at_every_process(tmp_path):
+    records, printed = run(tmp_path, "soak", "--threads", 1)
+    local, apart, *workers = records
+    assert set(local["mib"]["3"]) == {"client", "worker 0"}
+    assert set(apart["mib"]["3"]) == {"client", "scheduler", "worker 0"}
+    assert [record["key"]["workers"] for record in workers] == [1, 2, 4]
+    assert "| apart | scheduler | " in printed

@@ -1,0 +1,105 @@
+"""Numbers of combined experts on a GPU against NumPy's in float64.
+
+    python workflows/benchmarks/gpu_check_experts.py
+
+As ``gpu_check.py`` for the other methods: values of experts, weights and predictions by every rule,
+and exact experts side by side; it ends with an error where a difference is beyond tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import harness
+from peers import arrays
+from peers.arrays import Machine
+
+from daskgp.models.exact import Exact, Rows
+from daskgp.models.experts import inner_products
+from daskgp.models.experts.exact import ExactExperts
+from daskgp.models.experts.sparse import SparseExperts
+from daskgp.models.values import Block, Theta, move
+
+ROWS, PLACES, INDUCING, EXPERTS, D = 240, 40, 24, 4, 3
+RULES = ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")
+
+
+def blocks(machine: Machine, dtype: str) -> list[Block]:
+    return list(machine.blocks(ROWS, ROWS // EXPERTS, D, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class ReadBack:
+    """Experts' rows, as predictions of a method that reads them back want them."""
+
+    model: Any
+    theta: Theta
+    state: Any
+    blocks: Sequence[Block]
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def rows(self, i: int) -> Block:
+        """Return the rows of expert i."""
+        return self.blocks[i]
+
+    def conditioned(self, *experts: int) -> Any:
+        """Return what the method makes of the rows of some experts together."""
+        return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
+
+
+def combined(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
+    """Return values of experts and predictions of a method that combines experts."""
+    at, own, cross = machine.theta(D, inputs), blocks(machine, dtype), None
+    prepared = model.prepare(at)
+    each = [move(model.summarise(prepared, [block]), "cpu") for block in own]
+    if model.needs_cross:
+        weights = [machine.xp.asarray(expert.weights) for expert in each]
+        functions = list(zip([block.X for block in own], weights, strict=True))
+        sums = [
+            inner_products.cross_sums(at.kernel, block, alpha, i, functions, len(own))
+            for i, (block, (_, alpha)) in enumerate(zip(own, functions, strict=True))
+        ]
+        cross = reduce(inner_products.combine, sums)
+    state = move(model.solve(move(prepared, "cpu"), each, cross), machine.device)
+    read = ReadBack(model, at, state, own) if model.keeps_rows else None
+    X = machine.rows(PLACES, D, dtype, first=5_000).X
+    moments = model.predict(at, state, X, read, "variance")
+    return [*(expert.value for expert in each), moments.mean, moments.variance]
+
+
+def together(machine: Machine, dtype: str) -> list:
+    """Return objectives, gradients and weights of exact experts side by side."""
+    at, own = machine.theta(D), blocks(machine, dtype)
+    own.append(Block(own[0].X[1:], own[0].y[1:]))  # of another size
+    objectives = Exact().objective_many(at, [Rows(*block) for block in own])
+    each = ExactExperts(len(own)).summarise_many(at, [[block] for block in own])
+    gradients = [found.gradient.to_vector(False) for found in objectives]
+    return [*(f.value for f in objectives), *gradients, *(part for one in each for part in one)]
+
+
+def sparse(rule: str) -> SparseExperts:
+    return SparseExperts(EXPERTS, rule, jitter=1e-6)
+
+
+CHECKS: dict[str, arrays.Check] = {
+    "exact experts, side by side": together,
+    **{
+        f"exact experts, {rule}": partial(combined, ExactExperts(EXPERTS, rule), 0)
+        for rule in RULES
+    },
+    **{f"sparse experts, {rule}": partial(combined, sparse(rule), INDUCING) for rule in RULES},
+}
+
+
+def measure(key: dict, options: harness.Options) -> dict:
+    """Return the differences of all checks."""
+    return arrays.checked(CHECKS, arrays.machine_of(key["array_module"]))
+
+
+keys, table = arrays.keys, arrays.table
+harness.command(globals(), array_module="cupy")

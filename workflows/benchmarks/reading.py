@@ -1,0 +1,75 @@
+"""Cost of reading the rows of a step from a store: the same fits with rows in memory, in turn.
+
+    python workflows/benchmarks/reading.py [--rows 1000000]
+
+``SVGP`` with 1,024 inducing inputs and ``DecoupledGP`` with 4,096 and 128 functions, float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import datasets
+import harness
+import numpy as np
+
+import daskgp
+
+METHODS = {
+    "svgp": (daskgp.SVGP, {"n_inducing": 1_024}),
+    "decoupled": (daskgp.DecoupledGP, {"n_mean": 4_096, "n_covariance": 128}),
+}
+
+
+def keys(options: harness.Options) -> Iterator[dict]:
+    for method in METHODS:
+        for run in range(options.repeats):
+            for place in ("memory", "store"):
+                yield {"method": method, "where": place, "run": run, "rows": options.rows}
+
+
+def measure(key: dict, options: harness.Options) -> dict:
+    """Return the seconds of the steps of a fit, and those before the first."""
+    path = options.folder / f"reading-{key['rows']}-{options.chunk}.zarr"
+    if not path.exists():
+        datasets.write_drawn(path, datasets.smooth, key["rows"], options.features, options.chunk)
+    X, y = daskgp.open_dataset(str(path))
+    if key["where"] == "memory":
+        X, y = np.asarray(X), np.asarray(y)
+    kind, settings = METHODS[key["method"]]
+    model = kind(
+        "matern32(ard=true)",
+        **{name: min(value, key["rows"] // 2) for name, value in settings.items()},
+        batch_rows=options.batch_rows,
+        block_rows=options.chunk,
+        max_iter=10 + options.steps,
+        dtype="float32",
+        progress=False,
+    )
+    seconds, marks = harness.seconds_of(lambda: model.fit(X, y)), harness.marks(model)
+    steps = harness.step_seconds(marks)
+    times = {"mean_s": float(np.mean(steps)), "step_s": float(np.median(steps))}
+    return {**times, "setup_s": seconds - marks[-1], "objective": model.objective_}
+
+
+def table(records: list[dict], options: harness.Options) -> str:
+    """Return medians over the runs, and the share of a step from a store that reading costs."""
+    rows = harness.medians(records, "method", "where", "rows")
+    for row in rows:
+        held = next((r for r in rows if r["key"] == {**row["key"], "where": "memory"}), {})
+        if row["key"]["where"] == "store" and "mean_s" in row and "mean_s" in held:
+            row["share"] = 1 - held["mean_s"] / row["mean_s"]
+            if held["objective"] != row["objective"]:
+                row["remark"] = "other numbers than from memory"
+    return harness.report(rows, "method where rows", "mean_s step_s share setup_s peak_mib runs")
+
+
+harness.command(
+    globals(),
+    rows=(1_000_000, 400),
+    features=(8, 3),
+    chunk=(20_000, 200),
+    batch_rows=(1_024, 100),
+    steps=(640, 5),
+    repeats=(2, 1),
+)
