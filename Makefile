@@ -6,9 +6,9 @@ VENV ?= .venv
 ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Three test processes on two cores, as tests wait for clusters; BLAS threads would only contend.
+# Two test processes on two cores: BLAS threads beside them would only contend.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
-PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 3 --dist loadfile
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 LOWEST := .venv-lowest
 # Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.

@@ -389,6 +389,7 @@ def test_a_killed_conversion_is_no_dataset(tmp_path):
     assert "exists already" in refused("convert", table, out, "--target", "y")
 
 
+@pytest.mark.slow
 def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler, monkeypatch):
     killed, whole = tmp_path / "failed.zarr", tmp_path / "whole.zarr"
     options = (*FIT, "--scheduler", scheduler)

@@ -496,7 +496,12 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize(
     ("expert", "training"),
-    [*(("sparse", training) for training in TRAINING), ("exact", "fact"), ("exact", "admm")],
+    [
+        ("sparse", "fact"),
+        *(pytest.param("sparse", t, marks=pytest.mark.slow) for t in TRAINING if t != "fact"),
+        pytest.param("exact", "fact", marks=pytest.mark.slow),
+        ("exact", "admm"),
+    ],
 )
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     expert, training, table, T, tmp_path, calls

@@ -85,6 +85,7 @@ def test_the_command_of_the_page_reads_the_model(page):
     assert "cosine matern32" in out
 
 
+@pytest.mark.slow
 def test_workers_get_the_class_by_its_module(page):
     code = (
         "import cosine, daskgp, numpy as np\n"

@@ -240,6 +240,7 @@ def grows_after_kills(points, model, stored, folder):
     return None
 
 
+@pytest.mark.slow
 def test_a_growth_that_is_killed_is_taken_up_again(model, stored, tmp_path):
     assert grows_after_kills((3, 6), model, stored, tmp_path) is None
 
@@ -473,6 +474,7 @@ def test_the_lock_of_a_killed_run_is_explained_and_taken_over(stored, tmp_path, 
     assert not lock.exists()
 
 
+@pytest.mark.slow
 def test_a_run_whose_lock_is_cleared_by_hand_stops(stored, tmp_path, scheduler):
     process, command, ready = long_run(tmp_path, stored, scheduler)
     wait_until(ready)
@@ -486,6 +488,7 @@ def test_a_run_whose_lock_is_cleared_by_hand_stops(stored, tmp_path, scheduler):
     assert succeed(*command)["rows"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_whose_lock_another_took_leaves_its_record_alone(stored, tmp_path, scheduler):
     process, _, ready = long_run(tmp_path, stored, scheduler)
     wait_until(ready)

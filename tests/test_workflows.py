@@ -179,6 +179,7 @@ def test_fit_then_evaluate(stores, here, scheduler):
     assert rows[0]["rmse"] == pytest.approx(float(daskgp.metrics.rmse(y, model.predict(X))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["blocks", pytest.param("random", marks=pytest.mark.slow)])
 def test_cross_validate_tests_every_row_once(split, stores, here, scheduler):
     changes = {
@@ -193,6 +194,7 @@ def test_cross_validate_tests_every_row_once(split, stores, here, scheduler):
     assert json.loads((stores / "folds.json").read_text()) == rows
 
 
+@pytest.mark.slow
 def test_compare_models_has_a_line_for_each(stores, here, scheduler):
     changes = {
         "n_support = 128": "n_support = 20",
@@ -237,6 +239,7 @@ def test_workflows_refuse_before_any_work(script, config, says, stores, here):
     assert sorted(path.name for path in stores.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_fit_predict_names_a_wrong_key(tmp_path):
     (tmp_path / "run.toml").write_text('train = "a"\nmodle = "sgpr"\n')
     command = [sys.executable, str(WORKFLOWS / "fit_predict.py"), "--config", "run.toml"]

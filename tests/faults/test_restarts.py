@@ -89,6 +89,7 @@ def test_a_scheduler_that_comes_back_is_given_the_round_again(data, cluster, dis
     assert "the cluster lost work, which is done again" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_cluster_that_stays_without_workers_is_one_line(data, cluster, disturbed):
     cluster.start(1).wait()
     with (

@@ -141,6 +141,7 @@ def fill(folder, free):
         file.write(bytes(size.f_bavail * size.f_frsize - free))
 
 
+@pytest.mark.slow
 def test_a_fit_whose_disk_fills_up_goes_on_where_there_is_space_again(
     data, small_disk, tmp_path, scheduler
 ):

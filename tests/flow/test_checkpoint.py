@@ -62,7 +62,7 @@ def outcome(fitted):
 @pytest.mark.parametrize(
     "settings", [{}, {"optimizer": "adam"}, {"train_inducing": True}, {"train_blocks": 2}]
 )
-@pytest.mark.parametrize("stop", [1, 5])
+@pytest.mark.parametrize("stop", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, evaluations, settings, stop):
     whole = model(**settings).fit(X, Y)
     wanted = evaluations["made"]

@@ -42,6 +42,7 @@ def address_of(client, declares):
     return next(a for a, worker in workers.items() if gpus.declares(worker) is declares)
 
 
+@pytest.mark.slow
 def test_a_worker_that_only_declares_a_gpu_is_named_before_any_work(mixed):
     assert mixed.refused == (
         f"device='gpu' cannot be had on 1 of 1 workers, {address_of(mixed, True)}: cupy is not "
