@@ -324,3 +324,22 @@ def test_a_ridge_is_an_axis_of_the_coordinates():
         T = of(1.0).coordinates()
         along = np.array([power * 0.3, 0.3])  # log v and log l on v / l^(2 nu) constant
         np.testing.assert_allclose(T @ along, [0.0, 0.3])
+
+
+def test_blocks_decide_between_kernels_that_the_subset_hardly_tells_apart(monkeypatch):
+    search = starting.search
+
+    def misled(*arguments):
+        found = search(*arguments)
+        every = (found.theta, *found.rivals)
+        (smooth,) = (theta for theta in every if isinstance(theta.kernel, kernels.Matern52))
+        return found._replace(theta=smooth, rivals=tuple(t for t in every if t is not smooth))
+
+    monkeypatch.setattr(starting, "RIVAL", 1e6)
+    monkeypatch.setattr(starting, "search", misled)
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0, 10, (900, 1)), axis=0)
+    rough = kernels.Matern12(1.0)(X, X) + 0.01 * np.eye(len(X))
+    y = np.linalg.cholesky(rough) @ rng.standard_normal(len(X))
+    model = daskgp.LMA(n_support=32, block_rows=60, progress=False).fit(X, y)
+    assert isinstance(model.kernel_, kernels.Matern12)

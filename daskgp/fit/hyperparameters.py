@@ -184,6 +184,9 @@ def train_theta(
     unknown = np.full(len(theta.to_vector(False)), np.nan)
     if estimator.optimizer is None:
         return Learned(theta, [], unknown)
+    if begun.rivals and estimator.knows_enough_blocks:
+        begun = _best_of_rivals(estimator, stage, begun, sums)
+        theta = begun.theta
     run = plan_run(estimator, stage, begun, sums, checkpoint)
     trained = estimator._train(stage, theta, run)
     errors = unknown
@@ -212,6 +215,26 @@ def plan_run(
         subset.with_noise(theta.kernel.coordinates(varies)),
         curvature,
     )
+
+
+def _best_of_rivals(
+    estimator: Method, stage: rounds.Rounds, begun: starting.Start, sums: scaling.Sums
+) -> starting.Start:
+    """Return the start whose kernel has the largest evidence on the first blocks.
+
+    Each kernel is trained on them; the subset alone can hardly tell one from the other.
+    """
+    line = np.random.default_rng(estimator.random_state).permutation(len(stage.windows))
+    some = tuple(stage.windows[j] for j in np.sort(line[:FIRST]))
+    found: list[tuple[float, starting.Start]] = []
+    for rival in (begun.theta, *begun.rivals):
+        theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
+        run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)
+        more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, estimator._tol())}
+        trained = _on(estimator, stage, theta, run, some, **more)
+        value, _ = _objective(estimator, stage, theta, some)(trained.vector)
+        found.append((value, begun._replace(theta=theta.from_vector(trained.vector))))
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:

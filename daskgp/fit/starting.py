@@ -30,6 +30,8 @@ SHRINK = (1.0, 0.25, 0.0625)
 QUIET = 0.01
 """Noise variance that is tried beside the one that is given, of targets of variance 1."""
 ITERATIONS = 30
+RIVAL = 15.0
+"""Nats of the evidence of the subset within which more rows decide between kernels."""
 SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
 """Kernels of which ``kernel=None`` takes the one of largest evidence."""
 
@@ -37,11 +39,15 @@ Bounds = Callable[[Theta], np.ndarray]
 
 
 class Start(NamedTuple):
-    """Hyper-parameters to start from, and the curvature of the evidence of ``rows`` there."""
+    """Hyper-parameters to start from, and the curvature of the evidence of ``rows`` there.
+
+    ``rivals`` are other kernels whose evidence is hardly less.
+    """
 
     theta: Theta
     curvature: newton.Curvature | None = None
     rows: int = 0
+    rivals: tuple[Theta, ...] = ()
 
 
 def smooth_and_rough() -> list[Kernel]:
@@ -139,8 +145,10 @@ def search(
         theta = replace(begun, kernel=_like(kernel, begun.kernel))
         found = whole.best(theta, curvature)
         arrived.append(_at(theta, found.vector))
-    theta = max(arrived, key=whole.value)
-    return at(whole, theta)
+    values = [whole.value(theta) for theta in arrived]
+    best = int(np.argmax(values))
+    near = [i for i, value in enumerate(values) if i != best and value > values[best] - RIVAL]
+    return at(whole, arrived[best])._replace(rivals=tuple(arrived[i] for i in near))
 
 
 def at(evidence: Evidence, theta: Theta) -> Start:
