@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from itertools import combinations
 from typing import Any, cast
 from unittest import mock
@@ -21,10 +20,12 @@ import numpy as np
 from distributed import Client
 
 from daskgp.errors import InputError
+from daskgp.fit.task import TaskRounds
 from daskgp.kernels import Kernel, KernelGradient
 from daskgp.kernels.weights import Weights
-from daskgp.models.experts import inner_products
-from daskgp.models.method import Ensemble, LocalModel, Model
+from daskgp.models.additive import Additive
+from daskgp.models.experts.ensemble import Ensemble
+from daskgp.models.method import Conditioned
 from daskgp.models.values import Block, Moments, Theta, Want
 
 STEP = 1e-5
@@ -162,7 +163,12 @@ def _check_ties(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> None:
         )
 
 
-def check_model(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
+def rows_of(*units: Sequence[Block]) -> TaskRounds:
+    """Return rows in memory as a method takes them, each unit some blocks of scaled rows."""
+    return TaskRounds.of(units)
+
+
+def check_model(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
     """Check a method's laws on rows X (n, d), y (n, p) in scaled units.
 
     Summaries combine to the summary of all rows and in any grouping; the gradient is that of
@@ -174,7 +180,7 @@ def check_model(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> Non
         check_exact_limit(model, theta, X, y)
 
 
-def check_additive(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
+def check_additive(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
     """``local(A ++ B) == combine(local(A), local(B))``, also for empty and one-row parts.
 
     B is given A as what is near it: additive methods pay no heed, and the summaries of others
@@ -196,20 +202,15 @@ def check_additive(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> 
 
 
 def value_and_gradient(
-    model: Model, theta: Theta, X: np.ndarray, y: np.ndarray
+    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Objective and gradient (k,) of one block, without any Dask."""
-    prepared, block = model.prepare(theta), Block(X, y)
-    objective = model.objective(prepared, model.local(prepared, block))
-    gradient = objective.gradient.to_vector(with_inputs=True)
-    if objective.cotangent is not None:
-        through = model.local_vjp(prepared, block, objective.cotangent)
-        gradient = gradient + through.to_vector(with_inputs=True)
-    return objective.value, gradient
+    found = model.evaluate(theta, rows_of([Block(X, y)]))
+    return found.value, found.gradient.to_vector(with_inputs=True)
 
 
 def check_gradient(
-    model: Model, theta: Theta, X: np.ndarray, y: np.ndarray, rtol: float = 1e-5
+    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, rtol: float = 1e-5
 ) -> None:
     """The gradient of the objective is that of central differences."""
     _, gradient = value_and_gradient(model, theta, X, y)
@@ -220,7 +221,7 @@ def check_gradient(
     np.testing.assert_allclose(gradient, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
 
 
-def check_exact_limit(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
+def check_exact_limit(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
     """At its exact limit a method gives the exact GP's evidence, mean and variance.
 
     Raises
@@ -236,14 +237,12 @@ def check_exact_limit(model: Model, theta: Theta, X: np.ndarray, y: np.ndarray) 
         )
     limit, at = found_limit
     test = X[:: max(1, len(X) // 7)] + 0.01
-    prepared = limit.prepare(at)
-    total = limit.local(prepared, Block(X, y))
-    state = limit.solve(prepared, total)
+    state, value = limit.solve(at, rows_of([Block(X, y)]))
     near = None
     if limit.keeps_rows:
-        near = cast(LocalModel[Any, Any, Any], limit).condition(at, state, [Block(X, y)])
+        near = cast(Conditioned, limit).condition(at, state, [Block(X, y)])
     moments = limit.predict(at, state, test, near, "variance")
-    found = limit.objective(prepared, total).value, moments.mean, moments.variance
+    found = value, moments.mean, moments.variance
     for a, b in zip(found, _dense(theta, X, y, test), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
@@ -284,7 +283,7 @@ def check_ensemble(
     limit = model.exact_limit(theta, X)
     if limit is None:
         return
-    value, one = combine_experts(*limit, [[Block(X, y)]], test)
+    value, one = combine_experts(cast(Ensemble, limit[0]), limit[1], [[Block(X, y)]], test)
     evidence, mean, variance = _dense(theta, X, y, test)
     variance = variance + (theta.noise_variance if one.noisy else 0.0)
     for a, b in ((value, evidence), (one.mean, mean), (one.variance, variance)):
@@ -313,21 +312,11 @@ def combine_experts(
 
     Each expert is a sequence of blocks of rows; sums over rows are over all rows.
     """
-    prepared = model.prepare(theta)
-    each = [model.summarise(prepared, blocks) for blocks in experts]
+    state, value = model.solve(theta, rows_of(*experts))
     joined = [Block(*map(np.concatenate, zip(*blocks, strict=True))) for blocks in experts]
-    cross = None
-    if model.needs_cross:
-        functions = [(rows.X, s.weights) for rows, s in zip(joined, each, strict=True)]
-        parts = (
-            inner_products.cross_sums(theta.kernel, rows, s.weights, i, functions, len(joined))
-            for i, (rows, s) in enumerate(zip(joined, each, strict=True))
-        )
-        cross = reduce(inner_products.combine, parts)
-    state = model.solve(prepared, each, cross)
     assert isinstance(state, model.state_type)
     near = HeldExperts(model, theta, state, joined) if model.keeps_rows else None
-    return sum(s.value for s in each), model.predict(theta, state, X, near, want)
+    return value, model.predict(theta, state, X, near, want)
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ def test_a_fit_is_the_method_for_any_chunks(chunks, p):
     block = Block(*(scale.block(X, np.reshape(y, (len(y), -1)))))
     prepared = method.prepare(theta)
     total = method.local(prepared, block)
-    state = method.solve(prepared, total)
+    state = method.posterior(prepared, total)
     wanted = scale.moments(
         method.predict(theta, state, scale.inputs(T), None, "variance"), scale.inputs(T)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ READ_ROWS = 8_192
 """Rows that are read at a time beside the work on others, at least."""
 
 MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
-TASK_ROWS, MIN_TASKS = 2_048, 64
+TASK_ROWS = 2_048
 
 
 class Span(NamedTuple):
@@ -29,26 +29,48 @@ class Span(NamedTuple):
         return self.stop - self.start
 
 
-class Window(NamedTuple):
-    """A block and the blocks that it is conditioned on."""
+class Draw(Protocol):
+    """Choice of some rows of a unit, which does not depend on how they are cut."""
+
+    def most(self, rows: int) -> int:
+        """Return how many rows of ``rows`` are drawn at most."""
+
+    def among(self, own: Span, part: Span) -> np.ndarray:
+        """Return which rows (r,) of a part of a unit are drawn; by their places alone."""
+
+
+class Unit(NamedTuple):
+    """Rows that are worked on together: a block, a window, an expert, a part of a mini-batch.
+
+    ``near`` are the blocks that they are conditioned on, ``weight`` how often each row counts,
+    None where it does not, and ``draw`` chooses some of them.
+    """
 
     own: Span
     near: tuple[Span, ...] = ()
+    weight: float | None = 1.0
+    draw: Draw | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are read to work on, those near them included."""
+        own = self.own.rows if self.draw is None else self.draw.most(self.own.rows)
+        return own + sum(span.rows for span in self.near)
 
 
-def alone(spans: Sequence[Span]) -> tuple[Window, ...]:
+def alone(spans: Sequence[Span]) -> tuple[Unit, ...]:
     """Each block by itself."""
-    return tuple(Window(span) for span in spans)
+    return tuple(Unit(span) for span in spans)
 
 
-def following(spans: Sequence[Span], reach: int) -> tuple[Window, ...]:
+def following(spans: Sequence[Span], reach: int) -> tuple[Unit, ...]:
     """Each block with the ``reach`` blocks after it, fewer at the end: D_m^B of [LMA]."""
-    return tuple(Window(span, tuple(spans[i + 1 : i + 1 + reach])) for i, span in enumerate(spans))
+    return tuple(Unit(span, tuple(spans[i + 1 : i + 1 + reach])) for i, span in enumerate(spans))
 
 
-def per_task(count: int, block_rows: int) -> int:
-    """Blocks of a task: thin ones are put together as long as there are many tasks."""
-    return max(1, min(TASK_ROWS // block_rows, count // MIN_TASKS))
+def per_task(count: int, rows: int, least: int) -> int:
+    """Units of a task: ``count`` thin ones share tasks as long as there are ``least`` tasks."""
+    return max(1, min(TASK_ROWS // max(rows, 1), count // least))
 
 
 def default_block_rows(n: int) -> int:
@@ -101,12 +123,12 @@ def even(start: int, stop: int, number: int) -> list[Span]:
     return [Span(*edge) for edge in itertools.pairwise(edges)]
 
 
-def sample(windows: Sequence[Window], number: int, rng: np.random.Generator) -> tuple[Window, ...]:
+def sample(units: Sequence[Unit], number: int, rng: np.random.Generator) -> tuple[Unit, ...]:
     """``number`` blocks at random, in their order; all of them where there are no more."""
-    if number >= len(windows):
-        return tuple(windows)
-    chosen = np.sort(rng.choice(len(windows), number, replace=False))
-    return tuple(windows[i] for i in chosen)
+    if number >= len(units):
+        return tuple(units)
+    chosen = np.sort(rng.choice(len(units), number, replace=False))
+    return tuple(units[i] for i in chosen)
 
 
 def whole_chunks(span: Span, chunks: tuple[int, ...] | None) -> list[Span]:

@@ -16,10 +16,11 @@ from daskgp import data, likelihoods
 from daskgp.checks import shown
 from daskgp.data import partition
 from daskgp.data.blocks import sampling
+from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators.batched import AVERAGE_FROM, BATCH_ROWS, POWERS, Batched
 from daskgp.fit import hyperparameters, rounds, subset
-from daskgp.fit.minibatches import LANE_ROWS, HeldOut, Piece
+from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps
 from daskgp.fit.svi import Bases, Learning
 from daskgp.likelihoods import Likelihood
@@ -84,7 +85,7 @@ class Ascending(Batched):
         return Fit(stage, theta, found, offset, sums.rows, seed)
 
     def _with_hyperparameters(
-        self, fit: Fit, sums: scaling.Sums, held: HeldOut | None, n_held: int
+        self, fit: Fit, sums: scaling.Sums, held: AllBut | None, n_held: int
     ) -> Fit:
         """Hyper-parameters from the exact evidence of a random subset of rows that are trained on.
 
@@ -187,7 +188,7 @@ class Ascending(Batched):
 
         return describe
 
-    def _held_out(self, fit: Fit) -> tuple[HeldOut | None, Block]:
+    def _held_out(self, fit: Fit) -> tuple[AllBut | None, Block]:
         """Rows that are never trained on."""
         stage = fit.stage
         if self.validation is None:
@@ -195,7 +196,7 @@ class Ascending(Batched):
         number = self._n_validation(int(fit.rows))
         seed = fit.seed, 11
         drawn = sampling.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
-        return HeldOut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
+        return AllBut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
 
     def _here(self, executor: Executor) -> Executor:
         """Where gradients are computed."""
@@ -203,7 +204,7 @@ class Ascending(Batched):
             return dataclasses.replace(executor, client=None, here=True)
         return executor
 
-    def _pieces(self, fit: Fit) -> list[list[Piece]]:
+    def _pieces(self, fit: Fit) -> list[list[Share]]:
         """One pass over the rows of a call, in batches."""
         stage = fit.stage
         block = stage.scaling.block(*stage.rows.read(0, len(stage.rows)), stage.dtype)
@@ -212,7 +213,7 @@ class Ascending(Batched):
         found = []
         for span in partition.parts(0, n, batch):
             lanes = partition.parts(*span, LANE_ROWS)
-            found.append([Piece((node,), (slice(*lane),)) for lane in lanes])
+            found.append([Share((node,), (slice(*lane),)) for lane in lanes])
         return found
 
     def _resumed(self, stage: rounds.Rounds) -> tuple[Fit, Run]:
@@ -261,8 +262,7 @@ class Ascending(Batched):
         # as if those held out were trained on too
         self.objective_ = float(np.mean(bounds)) * rows / fit.rows if bounds else None
         self._run, self.n_rows_ = run, int(rows)
-        stage = dataclasses.replace(fit.stage, model=model)
-        self._remember(stage, theta, model.solve(prepared), None)
+        self._remember(fit.stage, theta, model.posterior(prepared), None)
 
 
 def _retold(history: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:

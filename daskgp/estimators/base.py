@@ -133,7 +133,7 @@ class GaussianProcess(Planned, Predicting):
         for array in (rows.X, rows.y):
             remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
             visibility.check(executor, array, "the training data", remedy)
-        model, spans = self._unit(), self._spans(rows)
+        spans = self._spans(rows)
         sums = sampling.describe(rows, spans, executor)
         self._check_columns(sums, rows)
         self._refuse_few_rows(int(sums.rows))
@@ -142,8 +142,8 @@ class GaussianProcess(Planned, Predicting):
             scaling.warn_of_discrete(sums, rows.target_names)
         scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
-        windows = partition.alone(spans)
-        stage = rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device)
+        units = partition.alone(spans)
+        stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
         begun = hyperparameters.start(self, stage, sums)
         stage = self._arranged(stage, begun.theta, sums, keep or "")
         self._learn(stage, begun, sums, checkpoint, keep or "")

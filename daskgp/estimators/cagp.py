@@ -24,17 +24,18 @@ from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess, TrainedGP
-from daskgp.fit import effects, hyperparameters, panels, rounds, timing
+from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
-from daskgp.fit.panels import ActionRounds
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.starting import Start
+from daskgp.fit.task import HELD_POINTS
 from daskgp.kernels.weights import Weights
 from daskgp.models import scaling
+from daskgp.models.actions.cagp import TILE_ROWS, LossName
 from daskgp.models.actions.cagp import CaGP as ComputationAware
-from daskgp.models.actions.cagp import LossName
 from daskgp.models.actions.choice import Dense, normalised
+from daskgp.models.actions.passes import PANEL_ROWS, Passes
 from daskgp.models.values import Block, Theta
 from daskgp.predict import computational, supports
 from daskgp.predict import lazy as prediction
@@ -234,11 +235,9 @@ progress
         scaled = solved.scaling.inputs(np.asarray(inputs, np.float64))
         usable = np.flatnonzero(scaling.usable_rows(scaled))
         executor = Executor.current(self.progress, solved.device)
-        spans = tuple(self._spans(kept.rows))
-        model, scale, device = ComputationAware(self.loss), solved.scaling, solved.device
-        acts = ActionRounds(
-            model, kept.rows, spans, kept.rows, self.n_rows_, scale, executor, device=device
-        )
+        units, scale = partition.alone(self._spans(kept.rows)), solved.scaling
+        stage = rounds.Rounds(kept.rows, units, scale, executor, device=solved.device)
+        acts = self._passes(stage, kept.rows, self.n_rows_, kept.count)
         found = np.full(len(scaled), np.nan)
         step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
         for few in np.split(usable, range(step, len(usable), step)):
@@ -411,7 +410,7 @@ progress
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
         points = self._n_points(n)
-        held = points if points <= panels.HELD_POINTS else panels.PANEL_ROWS
+        held = points if points <= HELD_POINTS else PANEL_ROWS
         return max(block_rows, held), held, 1
 
     # -- stages ------------------------------------------------------------------------------
@@ -449,7 +448,7 @@ progress
         if isinstance(rows.X, np.ndarray):
             found = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
         spans = tuple(self._spans(found))
-        return dataclasses.replace(stage, rows=found, windows=partition.alone(spans))
+        return dataclasses.replace(stage, rows=found, units=partition.alone(spans))
 
     def _learn(
         self,
@@ -467,21 +466,12 @@ progress
             )
         seed = self._seed()
         points, edges = self._points(stage, theta, sums, seed)
-        acts = ActionRounds(
-            ComputationAware(self.loss),
-            stage.rows,
-            stage.spans,
-            points,
-            int(sums.rows),
-            stage.scaling,
-            stage.executor,
-            stage.dtype,
-            stage.device,
-        )
+        t = self._n_inputs_of(len(stage.rows))
+        acts = self._passes(stage.quiet, points, int(sums.rows), t)
         run = hyperparameters.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
-        theta, weights, self.history_ = learn(acts, theta, run, edges, seed)
-        complete = acts.on_points().complete()
+        theta, weights, self.history_ = learn(acts, points, theta, run, edges, seed)
+        complete = acts.complete()
         batch = None if self.batch_rows is None else (self.batch_rows, seed)
         state, objective = acts.solve(theta, weights, int(complete.sum()), batch)
         self.objective_ = objective.value
@@ -495,6 +485,17 @@ progress
         values = np.where(complete[:, None], values, np.nan)
         kept = supports.keep(points, values, edges, stage.executor, keep)
         self._remember(stage, theta, state, kept)
+
+    def _passes(self, stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Passes:
+        """The passes over rows and the points that actions are on."""
+        over = stage
+        if points is not stage.rows:
+            # as many tasks however large the blocks of rows are
+            wide = max(1, min(stage.spans[0].rows, TILE_ROWS))
+            units = partition.alone(partition.parts(0, len(points), wide))
+            over = dataclasses.replace(stage, rows=points, units=units)
+        p = stage.rows.n_targets
+        return Passes(ComputationAware(self.loss), stage, over, count, p, t)
 
     def _points(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
@@ -535,7 +536,8 @@ progress
 
     def _learn_sparse(
         self,
-        acts: ActionRounds,
+        acts: Passes,
+        points: data.Rows,
         theta: Theta,
         run: hyperparameters.Run,
         edges: np.ndarray | None,
@@ -545,17 +547,16 @@ progress
         assert edges is not None
         owner, k = np.repeat(np.arange(len(edges) - 1), np.diff(edges)), len(run.start)
         count = len(edges) - 1
-        start = self._started(acts, owner, seed)
+        start = self._started(acts.complete(), points, seed)
         if self.optimizer is None:
             return theta, normalised(start, owner, count)[0], []
-        quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
             weights, norms = normalised(PACE * vector[k:], owner, count)
             batch = None
             if self.batch_rows is not None:  # so that a run that is resumed draws the same
                 batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
-            found = quiet.value_and_gradient(theta.from_vector(vector[:k]), weights, batch)
+            found = acts.evaluate(theta.from_vector(vector[:k]), weights, batch)
             assert found.weights is not None
             along = np.bincount(owner, weights.values * found.weights, count)
             by_weights = (found.weights - weights.values * along[owner]) / norms[owner]
@@ -572,13 +573,13 @@ progress
         return theta.from_vector(best[:k]), weights, history
 
     def _maximise(
-        self, evaluate: Evaluate, run: hyperparameters.Run, acts: ActionRounds
+        self, evaluate: Evaluate, run: hyperparameters.Run, acts: Passes
     ) -> train.Trained:
         return hyperparameters.maximise(
             self,
             evaluate,
             run,
-            acts.count * acts.rows.n_targets,
+            acts.count * acts.n_targets,
             self._tol(),
             patience=PATIENCE,
             decay=DECAY,
@@ -586,9 +587,9 @@ progress
             corrections=CORRECTIONS,
         )
 
-    def _started(self, acts: ActionRounds, owner: np.ndarray, seed: int) -> np.ndarray:
+    def _started(self, complete: np.ndarray, points: data.Rows, seed: int) -> np.ndarray:
         """First weights (a,): nearly local means, or random ones of rows in no order."""
-        complete, layout = acts.on_points().complete(), read_layout(acts.points.X)
+        layout = read_layout(points.X)
         shuffled = layout is not None and layout.order.kind == ordering.RANDOM
         lone = shuffled or self.order in (None, ordering.RANDOM)
         noise = np.random.default_rng([seed, 7]).standard_normal(len(complete))
@@ -597,23 +598,23 @@ progress
 
     def _learn_dense(
         self,
-        acts: ActionRounds,
+        acts: Passes,
+        points: data.Rows,
         theta: Theta,
         run: hyperparameters.Run,
         edges: np.ndarray | None,
         seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
         """Hyper-parameters with actions held, which are then chosen anew; [CAGP] section 4."""
-        quiet = dataclasses.replace(acts, executor=dataclasses.replace(acts.executor, show=False))
         history: list[dict[str, Any]] = []
         kind = "given" if self._given is not None else str(self.actions)
         t = self._n_inputs_of(acts.count)
         choose = Dense(kind, t, self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
-            held = quiet.hold(choose(acts, theta))
+            held = acts.hold(choose(acts, theta))
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-                found = quiet.value_and_gradient(theta.from_vector(vector), held)  # noqa: B023
+                found = acts.evaluate(theta.from_vector(vector), held)  # noqa: B023
                 return found.value, np.append(found.kernel, found.noise)
 
             start = run.start if i == 0 else theta.to_vector(False)

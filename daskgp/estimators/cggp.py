@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,15 +14,16 @@ from daskgp.checks import positive
 from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
-from daskgp.fit import panels, rounds
 from daskgp.fit import plan as planning
+from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
-from daskgp.fit.panels import ActionRounds
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.starting import Start
+from daskgp.fit.task import HELD_POINTS
 from daskgp.models import scaling
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
+from daskgp.models.actions.passes import Passes
 from daskgp.models.values import Theta
 from daskgp.predict import supports
 from daskgp.runtime.executor import Executor
@@ -98,7 +98,7 @@ class CGGP(GaussianProcess):
         return super()._plan(rows)
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        return max(block_rows, min(n, panels.HELD_POINTS)), n, 1
+        return max(block_rows, min(n, HELD_POINTS)), n, 1
 
     def _fit_rows(
         self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
@@ -116,10 +116,8 @@ class CGGP(GaussianProcess):
         keep: str,
     ) -> None:
         theta = begun.theta
-        rows, quiet = stage.rows, dataclasses.replace(stage.executor, show=False)
-        model, count = ComputationAware(), int(sums.rows)
-        rest = stage.scaling, quiet, stage.dtype, stage.device
-        acts = ActionRounds(model, rows, stage.spans, rows, count, *rest)
+        rows, quiet = stage.rows, stage.quiet
+        acts = Passes(ComputationAware(), quiet, quiet, int(sums.rows), rows.n_targets, 0)
         y, complete = acts.targets(), acts.complete()
         v = self._solve_system(acts, theta, y)
         kept = supports.keep(
@@ -129,7 +127,7 @@ class CGGP(GaussianProcess):
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
         self._remember(stage, theta, state, kept)
 
-    def _solve_system(self, acts: ActionRounds, theta: Theta, y: np.ndarray) -> np.ndarray:
+    def _solve_system(self, acts: Passes, theta: Theta, y: np.ndarray) -> np.ndarray:
         """Representer weights (n, p), target by target."""
         product, (n, p), found = acts.covariance(theta), y.shape, np.zeros(y.shape)
         operator = LinearOperator(

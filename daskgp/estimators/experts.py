@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import dask
 import numpy as np
@@ -28,23 +28,19 @@ from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
-from daskgp.fit.experts import ExpertRounds, Objectives, per_task
+from daskgp.fit.experts import Objectives
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.scratch import kept_rows, scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
-from daskgp.models.exact import Exact
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
-from daskgp.models.method import Ensemble, Model
-from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.models.values import Theta
 from daskgp.predict import members
 from daskgp.predict.members import Members
 from daskgp.predict.posterior import in_users_units
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.process import solve_threads
 from daskgp.train import federated
 from daskgp.typing import OptimizerName
 
@@ -276,10 +272,7 @@ random_state, progress
         return SparseExperts(**settings, jitter=JITTER[self.dtype])
 
     def _fitted(self, stage: rounds.Rounds) -> SparseExperts | ExactExperts:
-        return self._model(len(stage.windows))
-
-    def _unit(self) -> Model:
-        return Exact() if self._exact else CollapsedSparse(jitter=JITTER[self.dtype])
+        return self._model(stage.n_units)
 
     @property
     def _chosen(self) -> ChosenInputs:
@@ -364,7 +357,7 @@ random_state, progress
             self._n_inputs(),
             np.dtype(self.dtype).itemsize,
             largest,
-            per_task=per_task(-(-len(rows) // count), count),
+            per_task=partition.per_task(count, -(-len(rows) // count), rounds.EXPERT_TASKS),
             bytes_written=self._written_bytes(rows),
         )
 
@@ -407,8 +400,15 @@ random_state, progress
                 "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
             )
         rows = self._placed(stage, sums, keep)
-        windows = partition.alone(partition.even(0, len(rows), self._number(int(sums.rows))))
-        return dataclasses.replace(stage, rows=rows, windows=windows)
+        units = partition.alone(partition.even(0, len(rows), self._number(int(sums.rows))))
+        return dataclasses.replace(
+            stage,
+            rows=rows,
+            units=units,
+            read_rows=None if self._exact else self._part_rows(len(rows), len(units)),
+            least_tasks=rounds.EXPERT_TASKS,
+            seed=self._seed(),
+        )
 
     def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> data.Rows:
         """Rows in the order in which experts take them."""
@@ -463,21 +463,8 @@ random_state, progress
 
     # -- stages ------------------------------------------------------------------------------
 
-    def _rounds(self, stage: rounds.Rounds) -> ExpertRounds:
-        wide = self._part_rows(len(stage.rows), len(stage.windows))
-        return ExpertRounds(
-            stage.rows,
-            stage.spans,
-            wide,
-            stage.scaling,
-            stage.executor,
-            stage.dtype,
-            stage.device,
-        )
-
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        quiet = dataclasses.replace(stage, executor=dataclasses.replace(stage.executor, show=False))
-        experts = Objectives(self._rounds(quiet), stage.model, theta, self._trains_inputs())
+        experts = Objectives(self._fitted(stage), stage.quiet, theta, self._trains_inputs())
         if self.training == "fact":
             values = int(experts.counts.sum())
             return hyperparameters.maximise(
@@ -508,18 +495,7 @@ random_state, progress
         )
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
-        model, experts, seed = self._fitted(stage), self._rounds(stage), self._seed()
-        ensemble: Ensemble = model
-        found = experts.summaries(model, theta, seed)
-        value = float(sum(summary.value for summary in found))
-        with_inputs = 0 if theta.inputs is None else len(theta.inputs)
-        cross = None
-        if model.needs_cross:
-            cross = experts.cross(
-                cast(ExactExperts, model), theta, [e.weights for e in found], seed
-            )
-        with solve_threads(with_inputs):
-            return ensemble.solve(ensemble.prepare(theta), found, cross), value
+        return self._fitted(stage).solve(theta, stage)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Members | None:
         if not self._exact:

@@ -19,7 +19,7 @@ from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, Ne
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.data.blocks.neighbours import Nearby, earlier, held, made_from, mark, open_blocks
 from daskgp.data.blocks.prepare import arrange
-from daskgp.data.partition import Span, Window
+from daskgp.data.partition import Span, Unit
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess, TrainedGP
@@ -241,7 +241,7 @@ class LMA(TrainedGP):
         window = min(n, block_rows * (1 + self._reach()))
         around = self._blocks_around()
         near = self._rows_around(n, count) if around is None else min(n, block_rows * (1 + around))
-        return window, near, partition.per_task(count, max(block_rows, 1))
+        return window, near, partition.per_task(count, block_rows, rounds.WINDOW_TASKS)
 
     def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
         """Factors that wait for the gradient, and those of predictions that were made last."""
@@ -298,7 +298,9 @@ class LMA(TrainedGP):
         else:
             rows = held(rows)
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
-        found = dataclasses.replace(stage, rows=rows, layout=layout)
+        found = dataclasses.replace(
+            stage, rows=rows, layout=layout, least_tasks=rounds.WINDOW_TASKS
+        )
         if self._neighbours() == "nearest":
             marks = sampling.landmarks(rows, layout.spans, LANDMARKS, stage.executor)
             found = dataclasses.replace(found, landmarks=marks)
@@ -344,12 +346,12 @@ class LMA(TrainedGP):
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
         """Windows for the hyper-parameters: distances are in units of the lengthscales."""
         layout, reach = _layout(stage), self._reach()
-        windows: tuple[Window, ...]
+        units: tuple[Unit, ...]
         if self._neighbours() == "order":
-            windows = partition.following(layout.spans, reach)
+            units = partition.following(layout.spans, reach)
         else:
-            windows = earlier(layout, _places(stage, theta), reach)
-        return dataclasses.replace(stage, windows=windows)
+            units = earlier(layout, _places(stage, theta), reach)
+        return dataclasses.replace(stage, units=units)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
         return Nearby(stage.rows, _layout(stage), self._around(stage, theta))

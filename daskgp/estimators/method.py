@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -19,7 +19,7 @@ from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
-from daskgp.models.method import Ensemble, Model
+from daskgp.models.method import Method as Contract
 from daskgp.models.values import Theta
 from daskgp.predict.members import Members
 from daskgp.runtime.progress import ShowProgress
@@ -74,16 +74,12 @@ class Method(RegressorMixin, NestedKernel):
     """Whether training starts from the best of several starts."""
     inputs_label: ClassVar[str] = "inducing inputs"
 
-    def _model(self) -> Model | Ensemble:
+    def _model(self) -> Contract:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
 
-    def _unit(self) -> Model:
-        """The method that works on blocks of rows: of an ensemble, what each expert is."""
-        return cast(Model[Any, Any, Any], self._model())
-
-    def _fitted(self, stage: rounds.Rounds) -> Model | Ensemble:
+    def _fitted(self, stage: rounds.Rounds) -> Contract:
         """The method that predicts."""
-        return stage.model
+        return self._model()
 
     def _n_inputs(self) -> int:
         """Number of inducing inputs, 0 for a method without."""
@@ -137,7 +133,7 @@ class Method(RegressorMixin, NestedKernel):
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
         """What prediction needs, and the value of the objective."""
-        return stage.solve(theta)
+        return self._model().solve(theta, stage)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby | Members | None:
         """Training rows that prediction reads back, of a method that wants them."""

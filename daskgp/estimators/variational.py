@@ -17,6 +17,7 @@ from daskgp import data, likelihoods, metrics
 from daskgp.arrays.backend import resolve_device
 from daskgp.data import grids, partition, reading, visibility
 from daskgp.data.blocks import sampling
+from daskgp.data.blocks.draws import AllBut
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import InputError, SettingError
@@ -24,7 +25,7 @@ from daskgp.estimators.ascending import Ascending, Fit, no_rows
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.settings import check_settings
 from daskgp.fit import hyperparameters, rounds
-from daskgp.fit.minibatches import HeldOut, Stream
+from daskgp.fit.minibatches import Stream
 from daskgp.fit.starting import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -174,7 +175,7 @@ class VariationalGP(Ascending):
         return Snapshots(checkpoint.url, identity, checkpoint.claim)
 
     def _stream(
-        self, fit: Fit, held: HeldOut | None, where: np.ndarray | None, fetch: bool
+        self, fit: Fit, held: AllBut | None, where: np.ndarray | None, fetch: bool
     ) -> Stream:
         """Batches of the rows that are trained on, from the beginning or ``where`` it was."""
         stage = fit.stage
@@ -234,8 +235,8 @@ class VariationalGP(Ascending):
             scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         scaling.warn_of_missing(sums.dropped)
-        windows, model = partition.alone(spans), self._model()
-        return rounds.Rounds(model, rows, windows, scale, executor, self.dtype, self.device), sums
+        units = partition.alone(spans)
+        return rounds.Rounds(rows, units, scale, executor, self.dtype, self.device), sums
 
     def _warn_of_left_out(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Say once of columns without a scale that they vary in rows of later calls."""

@@ -85,15 +85,15 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
     starts = [begun, starting.Start(plain)]
     # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
-    if begun.theta == plain or not estimator._n_inputs() or stage.model.keeps_rows:
+    if begun.theta == plain or not estimator._n_inputs() or estimator._model().keeps_rows:
         starts = [begun]
     placed = estimator._placed_inputs(stage, sums)
     found = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
     chosen = found[0]
     if len(found) > 1:
-        some = partition.sample(stage.windows, FIRST, np.random.default_rng(0))
-        part = dataclasses.replace(stage, windows=some)
-        chosen = max(found, key=lambda one: part.solve(one.theta)[1])
+        some = partition.sample(stage.units, FIRST, np.random.default_rng(0))
+        part, model = dataclasses.replace(stage, units=some), estimator._model()
+        chosen = max(found, key=lambda one: model.solve(one.theta, part)[1])
     if placed is None:
         estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
     return chosen
@@ -145,14 +145,12 @@ def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarra
     return found if np.isfinite(found).any() else None
 
 
-def train_windows(
-    estimator: Method, windows: tuple[partition.Window, ...]
-) -> tuple[partition.Window, ...]:
+def train_units(estimator: Method, units: tuple[partition.Unit, ...]) -> tuple[partition.Unit, ...]:
     """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
-    number = _most_blocks(estimator, len(windows), SECOND)
-    if number == len(windows):
-        return windows
-    return partition.sample(windows, number, np.random.default_rng(estimator.random_state))
+    number = _most_blocks(estimator, len(units), SECOND)
+    if number == len(units):
+        return units
+    return partition.sample(units, number, np.random.default_rng(estimator.random_state))
 
 
 def _most_blocks(estimator: Method, total: int, auto: int) -> int:
@@ -224,8 +222,8 @@ def _best_of_rivals(
 
     Each kernel is trained on them; the subset alone can hardly tell one from the other.
     """
-    line = np.random.default_rng(estimator.random_state).permutation(len(stage.windows))
-    some = tuple(stage.windows[j] for j in np.sort(line[:FIRST]))
+    line = np.random.default_rng(estimator.random_state).permutation(len(stage.units))
+    some = tuple(stage.units[j] for j in np.sort(line[:FIRST]))
     found: list[tuple[float, starting.Start]] = []
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
@@ -246,11 +244,11 @@ def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -
         logger.info(
             "hyper-parameters trained on %d of %d blocks; what is lost to training on all "
             "(train_blocks=None) is not known beside optimizer=%r or trained inputs",
-            min(SECOND, len(stage.windows)),
-            len(stage.windows),
+            min(SECOND, len(stage.units)),
+            len(stage.units),
             estimator.optimizer,
         )
-    return _on(estimator, stage, theta, run, train_windows(estimator, stage.windows))
+    return _on(estimator, stage, theta, run, train_units(estimator, stage.units))
 
 
 def on_growing_blocks(
@@ -263,15 +261,15 @@ def on_growing_blocks(
     Each stage conditions its blocks on those nearest by the hyper-parameters so far, and takes
     curvature from the first SECOND of them.
     """
-    total, enough = len(stage.windows), estimator.train_blocks == "auto"
+    total, enough = len(stage.units), estimator.train_blocks == "auto"
     most, number = _most_blocks(estimator, total, total), FIRST
     line = np.random.default_rng(estimator.random_state).permutation(total)
     found, lost, needed = train.Trained(run.start, []), np.nan, most
     tol = estimator._tol()
     while True:
         number = most if most < LEAP * number else number
-        windows, few, several = (
-            tuple(stage.windows[j] for j in np.sort(line[:count]))
+        units, few, several = (
+            tuple(stage.units[j] for j in np.sort(line[:count]))
             for count in (number, SECOND, min(number, SEVERAL))
         )
         last = number >= needed  # as it seems
@@ -279,16 +277,16 @@ def on_growing_blocks(
         more["verify"] = last or number == SECOND
         more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
         staged = run._replace(tape=run.tape and run.tape.stage(number if found.history else 0))
-        trained = _on(estimator, stage, theta, staged, windows, **more)
+        trained = _on(estimator, stage, theta, staged, units, **more)
         found = trained._replace(history=continued(found.history, trained.history))
         if number == most:
             break
-        curvature = _per_value(trained, windows, stage)
+        curvature = _per_value(trained, units, stage)
         if number < SECOND:  # so few blocks do not tell the curvature of all
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
         if enough and number >= SECOND:
-            spread = _spread(stage, theta, trained, windows, several, run.bounds)
+            spread = _spread(estimator._model(), stage, theta, trained, units, several, run.bounds)
             lost = 0.5 * (total / number - 1.0) * spread
             if lost <= TOLERATED and (last or number == SECOND):
                 break
@@ -300,7 +298,9 @@ def on_growing_blocks(
         lost = 0.0
     elif not enough and number > 1:
         lost = (
-            (total / number - 1.0) / 2 * _spread(stage, theta, found, windows, several, run.bounds)
+            (total / number - 1.0)
+            / 2
+            * _spread(estimator._model(), stage, theta, found, units, several, run.bounds)
         )
     _say_lost(found, number, total, lost)
     return found
@@ -322,17 +322,18 @@ def _say_lost(found: train.Trained, number: int, total: int, lost: float) -> Non
 
 
 def _per_value(
-    trained: train.Trained, windows: Sequence[partition.Window], stage: rounds.Rounds
+    trained: train.Trained, units: Sequence[partition.Unit], stage: rounds.Rounds
 ) -> newton.Curvature | None:
-    return trained.curvature and trained.curvature.scaled(1.0 / _values(windows, stage))
+    return trained.curvature and trained.curvature.scaled(1.0 / _values(units, stage))
 
 
 def _spread(
+    model: Any,
     stage: rounds.Rounds,
     theta: Theta,
     trained: train.Trained,
-    windows: Sequence[partition.Window],
-    several: tuple[partition.Window, ...],
+    units: Sequence[partition.Unit],
+    several: tuple[partition.Unit, ...],
     limits: np.ndarray,
 ) -> float:
     """tr(F^-1 V) of hyper-parameters that are at no bound.
@@ -340,15 +341,15 @@ def _spread(
     F is the curvature of a block, of those trained on; V is seen on ``several`` of them.
     """
     assert trained.curvature is not None
-    part = dataclasses.replace(stage, windows=several)
-    each = part.block_gradients(theta.from_vector(trained.vector))
+    part = dataclasses.replace(stage, units=several)
+    each = model.block_gradients(theta.from_vector(trained.vector), part)
     free = (trained.vector > limits[:, 0] + newton.ATOP) & (
         trained.vector < limits[:, 1] - newton.ATOP
     )
     if not free.any():
         return 0.0
     values, vectors = np.linalg.eigh(trained.curvature.matrix[np.ix_(free, free)])
-    values = np.maximum(values, newton.FLOOR * len(windows)) / len(windows)
+    values = np.maximum(values, newton.FLOOR * len(units)) / len(units)
     along = (each[:, free] - each[:, free].mean(axis=0)) @ vectors
     return float((along.var(axis=0, ddof=1) / values).sum())
 
@@ -358,8 +359,8 @@ def _on(
     stage: rounds.Rounds,
     theta: Theta,
     run: Run,
-    windows: tuple[partition.Window, ...],
-    few: tuple[partition.Window, ...] = (),
+    units: tuple[partition.Unit, ...],
+    few: tuple[partition.Unit, ...] = (),
     tol: float | None = None,
     **more: Any,
 ) -> train.Trained:
@@ -367,11 +368,11 @@ def _on(
 
     Curvature is that of a ``few`` of them, if given.
     """
-    values = _values(windows, stage)
+    values = _values(units, stage)
     if few:
         sampled = _objective(estimator, stage, theta, few, values / _values(few, stage))
         more["sampled"] = sampled
-    evaluate = _objective(estimator, stage, theta, windows)
+    evaluate = _objective(estimator, stage, theta, units)
     tol = estimator._tol() if tol is None else tol
     return maximise(estimator, evaluate, run, values, tol, **more)
 
@@ -380,23 +381,22 @@ def _objective(
     estimator: Method,
     stage: rounds.Rounds,
     theta: Theta,
-    windows: tuple[partition.Window, ...],
+    units: tuple[partition.Unit, ...],
     factor: float = 1.0,
 ) -> train.Evaluate:
     """The objective of some blocks times a factor, and its gradient, at a vector."""
     with_inputs = estimator._trains_inputs()
-    quiet = dataclasses.replace(stage.executor, show=False)
-    part = dataclasses.replace(stage, windows=windows, executor=quiet)
+    part, model = dataclasses.replace(stage.quiet, units=units), estimator._model()
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        found = part.value_and_gradient(theta.from_vector(vector))
+        found = model.evaluate(theta.from_vector(vector), part)
         return factor * found.value, factor * found.gradient.to_vector(with_inputs)
 
     return evaluate
 
 
-def _values(windows: Sequence[partition.Window], stage: rounds.Rounds) -> int:
-    return sum(window.own.rows for window in windows) * stage.rows.n_targets
+def _values(units: Sequence[partition.Unit], stage: rounds.Rounds) -> int:
+    return sum(unit.own.rows for unit in units) * stage.rows.n_targets
 
 
 def maximise(

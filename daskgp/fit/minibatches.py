@@ -11,22 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask import delayed
 from dask.delayed import Delayed
 
+from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows
-from daskgp.data.blocks.sampling import row_keys
-from daskgp.data.partition import Span, parts
+from daskgp.data.blocks.draws import AllBut
+from daskgp.data.partition import Span, Unit, parts
 from daskgp.errors import RunError
+from daskgp.fit.task import Stored, TaskRounds
 from daskgp.models import scaling
+from daskgp.models.method import Pass
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import mapped
+from daskgp.runtime.map_reduce import mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 
 LANE_ROWS = 512
@@ -41,13 +44,13 @@ LEAST_BLOCKS = 4
 """Blocks of a lane in an epoch: fewer are cut."""
 
 
-class Piece(NamedTuple):
+class Share(NamedTuple):
     """Rows of a batch that one task works on: parts of pools, which are nodes of a graph.
 
     ``epochs`` are those that the parts belong to.
     """
 
-    pools: tuple[Delayed, ...]
+    pools: tuple[Delayed | Block, ...]
     rows: tuple[slice, ...]
     epochs: tuple[int, ...] = ()
 
@@ -57,11 +60,36 @@ class Piece(NamedTuple):
         return sum(few.stop - few.start for few in self.rows)
 
 
-class HeldOut(NamedTuple):
-    """Rows that are never trained on: those whose keys from a seed are at most ``highest``."""
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rounds over one mini-batch, a unit per share."""
 
-    seed: tuple[int, ...]
-    highest: int
+    shares: tuple[Share, ...]
+    executor: Executor
+    device: str = "cpu"
+
+    def sum(self, over: Pass, *shared: Any, own: Sequence[Any] | None = None) -> Any:
+        """Return the sum over the shares; ``own`` are first arguments of each one's function."""
+        nodes = [node("shared", value) for value in shared]
+        more = [()] * len(self.shares) if own is None else [(one,) for one in own]
+        task = partial(_of_batch, over, self.device, len(nodes))
+        arguments = [
+            (share.rows, few, *nodes, *share.pools)
+            for share, few in zip(self.shares, more, strict=True)
+        ]
+        tasks = mapped(task, arguments, over.name)
+        return tree_sum(tasks, over.combine, self.executor, over.name, over.in_place)
+
+
+def _of_batch(
+    over: Pass, device: str, count: int, rows: Sequence[slice], own: tuple[Any, ...], *values: Any
+) -> Any:
+    """On the worker: a pass over one share, with ``count`` shared values before its pools."""
+    with single_blas_thread():
+        parts = [(p.X[few], p.y[few]) for few, p in zip(rows, values[count:], strict=True)]
+        block = Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        over = replace(over, function=partial(over.function, *own))
+        return TaskRounds.of([[block]], resolve_device(device)).sum(over, *values[:count])
 
 
 class _Pool(NamedTuple):
@@ -85,7 +113,7 @@ class Stream:
         Rows of a batch.
     seed : int
         Of the order of blocks and rows.
-    held_out : HeldOut, optional
+    held_out : AllBut, optional
         Rows to leave out.
     fetch : bool
         Whether rows that workers read come to this process, which trains.
@@ -100,7 +128,7 @@ class Stream:
     dtype: str
     batch_rows: int
     seed: int
-    held_out: HeldOut | None = None
+    held_out: AllBut | None = None
     places: np.ndarray | None = None
     fetch: bool = False
 
@@ -116,8 +144,8 @@ class Stream:
             for i, (size, place) in enumerate(zip(sizes, places, strict=True))
         ]
 
-    def take(self) -> list[Piece]:
-        """The next batch, a piece a lane."""
+    def take(self) -> list[Share]:
+        """The next batch, a share per lane."""
         return [lane.take() for lane in self._lanes]
 
     def where(self) -> np.ndarray:
@@ -140,7 +168,7 @@ class Stream:
         return self._reader.submit(self._read, epoch, lane, lanes, pool, size)
 
     def _read(self, epoch: int, lane: int, lanes: int, pool: int, size: int) -> _Pool:
-        source = _Source(self.rows, self.scaling, self.dtype, self.held_out)
+        source = _Source(Stored(self.rows, self.scaling, self.dtype), self.held_out)
         wide, begun = self._pool_blocks(size), epoch
         while epoch < begun + EPOCHS:
             order = np.random.default_rng([self.seed, 8, epoch]).permutation(len(self._blocks))
@@ -196,7 +224,7 @@ class _Lane:
         """Epoch, pool and its row from which the next piece comes."""
         return self._epoch, self._pool, self._offset
 
-    def take(self) -> Piece:
+    def take(self) -> Share:
         """The next rows, from as many pools as they take: every batch has as many."""
         pools, rows, epochs, left = [], [], [], self._size
         while left:
@@ -208,7 +236,7 @@ class _Lane:
             left, self._offset = left - (few.stop - few.start), few.stop
             if few.stop == pool.size:
                 self._current, self._pool, self._offset = None, self._pool + 1, 0
-        return Piece(tuple(pools), tuple(rows), tuple(epochs))
+        return Share(tuple(pools), tuple(rows), tuple(epochs))
 
     def _pool_to_take_from(self) -> _Pool:
         if self._current is None:
@@ -225,21 +253,12 @@ class _Lane:
 class _Source:
     """What a reading task does: read blocks, clean, scale, shuffle."""
 
-    rows: Rows
-    scaling: scaling.Scaling
-    dtype: str
-    held_out: HeldOut | None
+    source: Stored
+    draw: AllBut | None
 
     def pool(self, spans: tuple[Span, ...], seed: tuple[int, ...]) -> Block:
         with single_blas_thread():
-            blocks = [self._block(span) for span in spans]
+            blocks = [self.source.block(span, Unit(span, draw=self.draw)) for span in spans]
             X, y = (np.concatenate(part) for part in zip(*blocks, strict=True))
             order = np.random.default_rng(seed).permutation(len(X))
             return Block(X[order], y[order])
-
-    def _block(self, span: Span) -> Block:
-        X, y = self.rows.read(*span)
-        if self.held_out is not None:
-            keys = row_keys(self.held_out.seed, span.start, span.rows)
-            X, y = X[keys > self.held_out.highest], y[keys > self.held_out.highest]
-        return self.scaling.block(X, y, self.dtype)

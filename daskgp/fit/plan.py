@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.kernels import Kernel
-from daskgp.models.method import Ensemble, Model
+from daskgp.models.method import Method
 from daskgp.models.sparse import selection
 from daskgp.models.values import Shape
 from daskgp.runtime.map_reduce import FAN_IN
@@ -77,7 +77,7 @@ class Plan:
 
 
 def make_plan(
-    model: Model | Ensemble,
+    model: Method,
     kernel: Kernel,
     rows: Rows,
     spans: Sequence[Span],

@@ -1,158 +1,264 @@
-"""Rounds of a method over its blocks: a map, and a sum in a fixed order.
+"""The engine: passes of a method over its units as small Dask graphs.
 
-Every round is a small fresh graph.  A map task reads its own rows, drops those with missing
-values, scales them and summarises them; what is common to all tasks is one node.  The tree sum
-has the same shape whatever the workers, so the result has the same bits.
+Every pass is a small fresh graph: a map whose tasks read their own rows, and a sum in a fixed order
+that has the same shape whatever the workers, so the result has the same bits.  What tasks share is
+one node of it.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from dask import delayed
 from dask.delayed import Delayed
 
+from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows
+from daskgp.data.blocks.draws import Central
 from daskgp.data.blocks.layout import Layout
-from daskgp.data.partition import Span, Window, per_task
-from daskgp.fit.units import BlockTask
+from daskgp.data.partition import Draw, Span, Unit, per_task
+from daskgp.fit.task import Kept, Points, Source, Stored, TaskRounds, batch, panels
 from daskgp.models import scaling
-from daskgp.models.method import LocalModel, Model
-from daskgp.models.values import Objective, Theta, add_gradients
+from daskgp.models.method import Pass
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_all, mapped, node, tree_sum
-from daskgp.runtime.process import solve_threads
+from daskgp.runtime.map_reduce import mapped, node, tree_sum
+from daskgp.runtime.process import single_blas_thread, solve_threads
 from daskgp.typing import Device
 
 KEEP_SHARE, KEEP_BYTES = 0.15, 128 * 2**20
-"""Share of the workers' memory for factors that wait for the gradient, and most bytes of them a
+"""Share of the workers' memory for residuals that wait for a later pass, and most bytes of them a
 process: a fit is not to take much memory only because it is there."""
+WINDOW_TASKS, EXPERT_TASKS = 64, 16
+"""Tasks that thin windows, and experts of few rows, are left at least when they share some."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """The rounds of one method over one set of rows.
+    """Rows of training data in units, wherever they and the workers are.
 
-    ``windows`` are the blocks and what each is conditioned on; ``layout`` says more of them where
-    the method wants rows in an order.
+    Parameters
+    ----------
+    rows : Rows
+    units : tuple of Unit
+        Blocks, windows or experts.
+    scaling : Scaling
+    executor : Executor
+    dtype : str
+    device : {"cpu", "gpu", "auto"}
+    layout : Layout, optional
+        What is known of blocks of rows in an order.
+    landmarks : ndarray (M, r, d), optional
+        Some rows of each block of the layout, where near blocks are looked for.
+    read_rows : int, optional
+        Most rows of a unit that a task holds at a time.
+    least_tasks : int, optional
+        Tasks that are left when thin units share some; default a task per unit.
+    seed : int
+        Of rows that are drawn.
     """
 
-    model: Model
     rows: Rows
-    windows: tuple[Window, ...]
+    units: tuple[Unit, ...]
     scaling: scaling.Scaling
     executor: Executor
     dtype: str = "float64"
     device: Device = "cpu"
     layout: Layout | None = None
     landmarks: np.ndarray | None = None
-    """Some rows (M, r, d) of each block of the layout, where the method looks for near blocks."""
+    read_rows: int | None = None
+    least_tasks: int | None = None
+    seed: int = 0
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The rows that are summarised, without those near them."""
-        return tuple(window.own for window in self.windows)
+        """Rows of each unit, without those near them."""
+        return tuple(unit.own for unit in self.units)
 
-    def total(self, theta: Theta) -> Any:
-        """The reduced summary of all blocks."""
-        return self._round("local", node("prepared", self._prepare(theta)))
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return len(self.units)
 
-    def value_and_gradient(self, theta: Theta) -> Objective:
-        """The objective on all rows with its whole gradient: two rounds."""
-        prepared = self._prepare(theta)
-        common, kept = node("prepared", prepared), None
-        fitting = self._fitting_pieces(theta)
-        if fitting:
-            kept = self._keep(common, fitting)
-            first = delayed(operator.itemgetter(0), pure=False)
-            label = f"{self.model.name}-local"
-            total = tree_sum([first(k) for k in kept], self.model.combine, self.executor, label)
-        else:
-            total = self._round("local", common)
-        with self._solving(theta):
-            objective = self.model.objective(prepared, total)
-        if objective.cotangent is None:
-            return objective
-        cotangent = node("cotangent", objective.cotangent)
-        through = self._round("gradient", common, cotangent, each=kept)
-        gradient = add_gradients(objective.gradient, through)
-        return objective._replace(gradient=gradient, cotangent=None)
+    @property
+    def quiet(self) -> Rounds:
+        """The same rounds without progress bars."""
+        return replace(self, executor=replace(self.executor, show=False))
 
-    def block_gradients(self, theta: Theta) -> np.ndarray:
-        """Gradient (blocks, k) by the hyper-parameters through each block's summary: two rounds.
+    # -- what a method asks for --------------------------------------------------------------
 
-        They sum up to the whole gradient of a method whose objective depends on them through the
-        blocks alone.
+    def sum(self, over: Pass, *shared: Any, kept: Sequence[Delayed] | None = None) -> Any:
+        """Return the sum over all units of what a pass makes of them.
+
+        Parameters
+        ----------
+        over : Pass
+        shared
+            Values that all tasks are given, each sent once; nodes that ``hold`` made as they are.
+        kept : sequence of Delayed, optional
+            What ``forward`` kept.
         """
-        prepared = self._prepare(theta)
-        common = node("prepared", prepared)
-        total = self._round("local", common)
-        with self._solving(theta):
-            cotangent = node("cotangent", self.model.objective(prepared, total).cotangent)
-        label = f"{self.model.name}-gradients"
-        return np.array(
-            map_all(self._task().each, self._pieces(), self.executor, label, (common, cotangent))
+        more = None if kept is None else [(one,) for one in kept]
+        nodes = self._mapped(partial(_sum, over), over.name, shared, more)
+        return tree_sum(nodes, over.combine, self.executor, over.name, over.in_place)
+
+    def forward(self, over: Pass, *shared: Any) -> tuple[Any, list[Delayed] | None]:
+        """Return ``sum`` and the residuals that fit memory, which stay where they were made."""
+        fitting = self._tasks_that_keep(over)
+        if not fitting:
+            return self.sum(over, *shared), None
+        flags = [(i < fitting,) for i in range(len(self._tasks(self.units)))]
+        kept = self.executor.persist(
+            self._mapped(partial(_forward, over), over.name, shared, flags)
         )
+        first = delayed(operator.itemgetter(0), pure=False)
+        nodes = [first(one) for one in kept]
+        total = tree_sum(nodes, over.combine, self.executor, over.name, over.in_place)
+        return total, kept
 
-    def solve(self, theta: Theta) -> tuple[Any, float]:
-        """What prediction needs, and the value of the objective: one round."""
-        prepared = self._prepare(theta)
-        total = self._round("local", node("prepared", prepared))
-        with self._solving(theta):
-            return self.model.solve(prepared, total), self.model.objective(prepared, total).value
+    def gather(self, over: Pass, *shared: Any) -> list[Any]:
+        """Return what a pass makes of each unit."""
+        nodes = self._mapped(partial(_gather, over), over.name, shared)
+        return list(itertools.chain.from_iterable(self.executor.compute_all(nodes, over.name)))
 
-    def _prepare(self, theta: Theta) -> Any:
-        """What all blocks share, computed once and here, so that no machine has another jitter."""
-        with self._solving(theta):
-            return self.model.prepare(theta)
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        which: Sequence[int] | None = None,
+        arguments: Sequence[Any] | None = None,
+        label: str = "experts",
+    ) -> list[Any]:
+        """Return ``function(rows, *shared, argument)`` of each unit, whose rows are Rounds too."""
+        units = self.units if which is None else tuple(self.units[i] for i in which)
+        more: list[tuple[Any, ...]] | None = None
+        if arguments is not None:
+            coming = iter(arguments)
+            more = [(list(itertools.islice(coming, len(few))),) for few in self._tasks(units)]
+        part = replace(self, units=units)
+        nodes = part._mapped(partial(_map, function), label, shared, more)
+        return list(itertools.chain.from_iterable(self.executor.compute_all(nodes, label)))
 
-    def _solving(self, theta: Theta) -> AbstractContextManager[None]:
-        order = sum(s.rows for s in self.spans) if theta.inputs is None else len(theta.inputs)
-        return solve_threads(order)
+    def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
+        """Return values (n, width) of a located pass row by row, 0 where a row is incomplete."""
+        nodes = self._mapped(partial(_values, over, width), over.name, shared)
+        return np.concatenate(self.executor.compute_all(nodes, over.name))
 
-    def _round(self, what: str, *shared: Delayed, each: Sequence[Delayed] | None = None) -> Any:
-        """One map with its sum; ``each`` gives every task one more argument of its own."""
-        block = self._task()
-        task = block.local if what == "local" else block.gradient
-        combine = self.model.combine if what == "local" else add_gradients
-        pieces, label = self._pieces(), f"{self.model.name}-{what}"
-        own = [()] * len(pieces) if each is None else [(one,) for one in each]
-        arguments = [(piece, *shared, *more) for piece, more in zip(pieces, own, strict=True)]
-        return tree_sum(mapped(task, arguments, label), combine, self.executor, label)
+    def draw(self, share: float | None) -> Central:
+        """Return the choice of a share of all rows, or of one row per unit."""
+        return Central(share, self.seed)
 
-    def _task(self) -> BlockTask:
-        return BlockTask(self.model, self.rows, self.scaling, self.dtype, self.device)
+    def drawn(self, draw: Draw | None) -> Rounds:
+        """Return the same units with the rows that are drawn of each."""
+        return replace(self, units=tuple(unit._replace(draw=draw) for unit in self.units))
 
-    def _pieces(self) -> list[tuple[Window, ...]]:
-        count = len(self.windows)
-        step = 1 if self.layout is None else per_task(count, self.layout.block_rows)
-        return [self.windows[i : i + step] for i in range(0, len(self.windows), step)]
+    def batch(self, number: int, seed: int) -> Rounds:
+        """Return about so many rows, weighted by the inverse of their chance to be drawn."""
+        return replace(self, units=batch(self.spans, number, seed))
 
-    def _keep(self, prepared: Delayed, fitting: int) -> list[Delayed]:
-        """Summaries, the first with their factors, which stay with the workers that made them."""
-        arguments = [(piece, prepared, i < fitting) for i, piece in enumerate(self._pieces())]
-        label = f"{self.model.name}-factor"
-        return self.executor.persist(mapped(self._task().keep, arguments, label))
+    def points(self, panel_rows: int | None = None) -> Points:
+        """Return all rows again, unit by unit or in panels."""
+        return panels(self._source(), self.units, panel_rows)
 
-    def _fitting_pieces(self, theta: Theta) -> int:
-        """Pieces of work, from the first on, whose factors fit the memory that they may have."""
+    def hold(self, value: Any) -> Delayed:
+        """Return a value as a node that stays with the workers over many passes."""
+        return self.executor.persist([node("held", value)])[0]
+
+    def solving(self, order: int | None) -> AbstractContextManager[None]:
+        """Return a context with as many BLAS threads as a solve of an order wants."""
+        return solve_threads(sum(s.rows for s in self.spans) if order is None else order)
+
+    # -- graphs ------------------------------------------------------------------------------
+
+    def _source(self) -> Source:
+        return Stored(self.rows, self.scaling, self.dtype, self.read_rows)
+
+    def _tasks(self, units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
+        """Units of each task."""
+        step = 1
+        if self.least_tasks is not None:
+            most = max((unit.own.rows for unit in units), default=1)
+            step = per_task(len(units), most, self.least_tasks)
+        return [tuple(units[i : i + step]) for i in range(0, len(units), step)]
+
+    def _mapped(
+        self,
+        task: Callable[..., Any],
+        label: str,
+        shared: Sequence[Any],
+        more: Sequence[tuple[Any, ...]] | None = None,
+    ) -> list[Delayed]:
+        """Return a node per task, each with what is shared and more of its own."""
+        nodes = [v if isinstance(v, Delayed) else node("shared", v) for v in shared]
+        tasks = self._tasks(self.units)
+        own = [()] * len(tasks) if more is None else more
+        begin = partial(_begin, self._source(), self.device, self.seed, task)
+        arguments = [(units, few, *nodes) for units, few in zip(tasks, own, strict=True)]
+        # nodes among a task's own arguments are seen only as arguments
+        flat = [(units, *few, *rest) for units, few, *rest in arguments]
+        return mapped(partial(begin, len(own[0]) if own else 0), flat, label)
+
+    def _tasks_that_keep(self, over: Pass) -> int:
+        """Return how many tasks, from the first on, may keep their residuals."""
         stays = self.executor.client is not None or self.executor.shares_memory
-        if not (self.model.keeps_rows and stays) or theta.inputs is None:
+        if over.kept_bytes is None or not stays:
             return 0
-        model, p = cast(LocalModel[Any, Any, Any], self.model), self.rows.n_targets
-        m = len(theta.inputs)
+        memory = KEEP_SHARE * self.executor.memory() if over.generous else kept_bytes(self.executor)
+        p, size = self.rows.n_targets, np.dtype(self.dtype).itemsize
         needed = [
-            sum(model.window_bytes(own.rows + sum(s.rows for s in near), m, p) for own, near in few)
-            for few in self._pieces()
+            sum(over.kept_bytes(rows=unit.rows, targets=p, itemsize=size) for unit in few)
+            for few in self._tasks(self.units)
         ]
-        return int(np.searchsorted(np.cumsum(needed), kept_bytes(self.executor), side="right"))
+        return int(np.searchsorted(np.cumsum(needed), memory, side="right"))
 
 
 def kept_bytes(executor: Executor) -> float:
-    """Most bytes of factors that wait for the gradient in all workers together."""
+    """Most bytes of residuals that wait for a later pass in all workers together."""
     return min(KEEP_SHARE * executor.memory(), KEEP_BYTES * executor.processes())
+
+
+def _begin(
+    source: Source,
+    device: str,
+    seed: int,
+    task: Callable[..., Any],
+    count: int,
+    units: tuple[Unit, ...],
+    *values: Any,
+) -> Any:
+    """On the worker: a task on its units, with ``count`` values of its own before the shared."""
+    with single_blas_thread():
+        rounds = TaskRounds(source, units, resolve_device(device), seed)
+        return task(rounds, *values[count:], own=values[:count])
+
+
+def _sum(over: Pass, rounds: TaskRounds, *shared: Any, own: tuple[Any, ...]) -> Any:
+    kept: Kept | None = own[0][1] if own else None
+    return rounds.sum(over, *shared, kept=kept)
+
+
+def _forward(over: Pass, rounds: TaskRounds, *shared: Any, own: tuple[Any, ...]) -> Any:
+    (keep,) = own
+    return rounds.forward(over, *shared) if keep else (rounds.sum(over, *shared), None)
+
+
+def _gather(over: Pass, rounds: TaskRounds, *shared: Any, own: tuple[Any, ...]) -> list[Any]:
+    return rounds.gather(over, *shared)
+
+
+def _map(
+    function: Callable[..., Any], rounds: TaskRounds, *shared: Any, own: tuple[Any, ...]
+) -> list[Any]:
+    return rounds.map(function, *shared, arguments=own[0] if own else None)
+
+
+def _values(
+    over: Pass, width: int, rounds: TaskRounds, *shared: Any, own: tuple[Any, ...]
+) -> np.ndarray:
+    return rounds.values(over, width, *shared)

@@ -1,23 +1,22 @@
-"""Rounds of stochastic training: one mini-batch a round, a part of it in each task."""
+"""Passes of stochastic training: one mini-batch a step, a part of it in each task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from daskgp.arrays.backend import resolve_device, to_device
-from daskgp.fit.minibatches import Piece
-from daskgp.models.values import Block, Moments, Theta, move
+from daskgp.fit.minibatches import Batch, Share
+from daskgp.models.method import Pass
+from daskgp.models.values import Block, Piece, Theta, add_lists, move
 from daskgp.models.variational.decoupled import Decoupled, Draw, Prepared, Sums
 from daskgp.models.variational.parameters import Parameters
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_reduce, mapped, node, tree_sum
-from daskgp.runtime.process import single_blas_thread
 
 REMEDY = f"choose fewer functions or a smaller batch_rows, {device_memory.ANOTHER}"
 VALIDATION_ROWS = 2_048
@@ -25,7 +24,7 @@ VALIDATION_ROWS = 2_048
 
 
 def diverging() -> AbstractContextManager[Any]:
-    """For tasks: a step of numbers that are not finite is an error, and needs no warnings."""
+    """Silence NumPy: a step of numbers that are not finite is an error that is raised."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
@@ -53,39 +52,46 @@ class Steps:
     dtype: str
     device: str
 
-    def sums(self, prepared: Prepared, pieces: list[Piece], step: int) -> Sums:
-        """What a batch gives, one task a piece."""
-        total = sum(piece.size for piece in pieces)
+    def sums(self, prepared: Prepared, shares: list[Share], step: int) -> Sums:
+        """Return what a batch gives, one task per share."""
+        total = sum(share.size for share in shares)
         drawn, weight = self._columns(prepared.parameters, step)
-        shared, task = node("prepared", prepared), _Task(self.model, self.device)
-        shares = np.array_split(drawn, len(pieces))
-        arguments = [
-            (piece.rows, Draw(self.count / total, few, weight), shared, *piece.pools)
-            for piece, few in zip(pieces, shares, strict=True)
-        ]
-        label = f"{self.model.name}-step"
-        nodes = mapped(task.local, arguments, label)
-        found: Sums = tree_sum(nodes, self.model.combine, self.executor, label, in_place=False)
+        own = [Draw(self.count / total, few, weight) for few in np.array_split(drawn, len(shares))]
+        over = self._pass("step", partial(_sums, self.model), self.model.combine)
+        found: Sums = self._batch(shares).sum(over, prepared, own=own)
         return found
 
-    def inputs(self, pieces: list[Piece]) -> np.ndarray:
-        """Inputs (n, d) of the rows of a batch."""
-        nodes = mapped(_inputs, [(piece.rows, *piece.pools) for piece in pieces], "functions")
-        return np.concatenate(self.executor.compute_all(nodes))
+    def inputs(self, shares: list[Share]) -> np.ndarray:
+        """Return the inputs (n, d) of the rows of a batch."""
+        over = Pass("functions", _inputs, add_lists, cut=False, in_place=False)
+        return np.concatenate(self._batch(shares).sum(over))
 
     def density(self, prepared: Prepared, rows: Block) -> float:
-        """Mean log predictive density of rows and their targets."""
+        """Return the mean log predictive density of rows and their targets."""
         if not len(rows.X):
             return float("nan")
-        state = move(self.model.solve(prepared), "cpu")
-        shared = [node("prepared", prepared), node("state", state)]
-        pieces = [
-            Block(rows.X[i : i + VALIDATION_ROWS], rows.y[i : i + VALIDATION_ROWS])
+        state = move(self.model.posterior(prepared), "cpu")
+        shares = [
+            Share((rows,), (slice(i, min(i + VALIDATION_ROWS, len(rows.X))),))
             for i in range(0, len(rows.X), VALIDATION_ROWS)
         ]
-        task = _Task(self.model, self.device)
-        total = map_reduce(task.density, _plus, pieces, self.executor, "validate", shared)
+        over = self._pass("validate", partial(_density, self.model), operator.add)
+        total = self._batch(shares).sum(over, prepared, state)
         return float(total) / rows.y.size
+
+    def _pass(self, what: str, function: Any, combine: Any) -> Pass:
+        return Pass(
+            f"{self.model.name}-{what}",
+            function,
+            combine,
+            cut=False,
+            described="{rows} rows of a batch",
+            remedy=REMEDY,
+            in_place=False,
+        )
+
+    def _batch(self, shares: list[Share]) -> Batch:
+        return Batch(tuple(shares), self.executor, self.device)
 
     def _columns(self, own: Parameters, step: int) -> tuple[np.ndarray, float]:
         """Functions of the mean drawn for a step, and how much each counts."""
@@ -98,52 +104,18 @@ class Steps:
         return np.sort(rng.permutation(number)[: self.columns]), number / self.columns
 
 
-def _plus(a: float, b: float) -> float:
-    return a + b
+def _sums(model: Decoupled, draw: Draw, piece: Piece, prepared: Prepared) -> Sums:
+    with diverging():
+        return model.local(prepared, piece.own, draw)
 
 
-def _inputs(rows: Sequence[slice], *pools: Block) -> np.ndarray:
-    return np.asarray(_joined(rows, pools).X, np.float64)
+def _inputs(piece: Piece) -> list[np.ndarray]:
+    return [np.asarray(piece.own.X, np.float64)]
 
 
-def _joined(rows: Sequence[slice], pools: Sequence[Block]) -> Block:
-    """Parts of pools as one block."""
-    parts = [(pool.X[few], pool.y[few]) for few, pool in zip(rows, pools, strict=True)]
-    return Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """What tasks do, on the worker: move, summarise, move back."""
-
-    model: Decoupled
-    device: str
-
-    def local(self, rows: Sequence[slice], draw: Draw, prepared: Prepared, *pools: Block) -> Sums:
-        with single_blas_thread(), diverging():
-            device = resolve_device(self.device)
-
-            def work() -> Sums:
-                block = move(_joined(rows, pools), device)
-                sums: Sums = move(self.model.local(move(prepared, device), block, draw), "cpu")
-                return sums
-
-            what = f"{sum(few.stop - few.start for few in rows)} rows of a batch"
-            return device_memory.whole(work, device, what, REMEDY)
-
-    def density(self, rows: Block, prepared: Prepared, state: Any) -> float:
-        with single_blas_thread(), diverging():
-            device = resolve_device(self.device)
-            theta = Theta(prepared.kernel, 1.0)
-
-            def work() -> Moments:
-                there = move(state, device)
-                X = to_device(rows.X, device)
-                found: Moments = move(self.model.predict(theta, there, X, None, "variance"), "cpu")
-                return found
-
-            found = device_memory.whole(
-                work, device, f"{len(rows.X)} rows that are held out", REMEDY
-            )
-            density = prepared.likelihood.log_density(rows.y, found.mean, found.variance)
-            return float(density.sum())
+def _density(model: Decoupled, piece: Piece, prepared: Prepared, state: Any) -> float:
+    with diverging():
+        found = model.predict(Theta(prepared.kernel, 1.0), state, piece.own.X, None, "variance")
+        moments, (_, y) = move(found, "cpu"), move(piece.own, "cpu")
+        density = prepared.likelihood.log_density(y, moments.mean, moments.variance)
+        return float(density.sum())

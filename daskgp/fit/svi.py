@@ -11,7 +11,7 @@ import numpy as np
 
 from daskgp.arrays.linalg import inverse_from_factor, whiten_rows
 from daskgp.data.blocks import ordering
-from daskgp.fit.minibatches import Piece
+from daskgp.fit.minibatches import Share
 from daskgp.fit.steps import Steps, diverging
 from daskgp.kernels import Kernel
 from daskgp.kernels.lengthscales import correlation_lengths
@@ -62,7 +62,7 @@ class Learning:
     offset : ndarray (p,)
         Constant of the latent function.
     take : callable
-        The pieces of the next batch.
+        The shares of the next batch.
     place : callable
         The place in the stream of batches.
     bases : Bases
@@ -76,7 +76,7 @@ class Learning:
     steps: Steps
     kernel: Kernel
     offset: np.ndarray
-    take: Callable[[], list[Piece]]
+    take: Callable[[], list[Share]]
     place: Callable[[], np.ndarray]
     bases: Bases
     natural: float | None
@@ -89,13 +89,13 @@ class Learning:
 
     def advance(self, parameters: Parameters, step: int) -> tuple[Parameters, Found]:
         """Add functions, then estimate the bound and its gradient from the next batch."""
-        pieces = self.take()
-        parameters = self._grown(parameters, pieces, step)
+        shares = self.take()
+        parameters = self._grown(parameters, shares, step)
         # small solves side by side: more threads of BLAS bring less
         with single_blas_thread(), ThreadPoolExecutor(1) as beside:
             precision = beside.submit(self._precision, parameters)
             prepared, pull = self._prepare(parameters)
-            total = self.steps.sums(prepared, pieces, step)
+            total = self.steps.sums(prepared, shares, step)
             following = beside.submit(self._natural_step, parameters, total, precision.result())
             bound = self.steps.model.bound(prepared, total, pull)
             settled = following.result()
@@ -159,14 +159,14 @@ class Learning:
         with single_blas_thread():
             return model.prepare_with_pull(self.kernel, parameters, self.offset, dtype)
 
-    def _grown(self, parameters: Parameters, pieces: list[Piece], step: int) -> Parameters:
+    def _grown(self, parameters: Parameters, shares: list[Share], step: int) -> Parameters:
         """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
         bases = self.bases
         covariance = min(bases.step, bases.covariance - len(parameters.root))
         mean = min(bases.step, bases.mean - len(parameters.weights))
         if (covariance <= 0 and mean <= 0) or (bases.most is not None and step >= bases.most):
             return parameters
-        rows = _unseen(self.steps.inputs(pieces), parameters, self.steps.dtype)
+        rows = _unseen(self.steps.inputs(shares), parameters, self.steps.dtype)
         if covariance > 0:
             few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
             parameters = self._with_covariance(parameters, few)

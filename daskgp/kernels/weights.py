@@ -60,6 +60,10 @@ class Weights:
     def __len__(self) -> int:
         return len(self.values)
 
+    def rows(self, i: int, places: np.ndarray) -> Array:
+        """Return the values of some points."""
+        return self.values[places]
+
     def astype(self, dtype: np.dtype) -> Weights:
         """The same weights as another type."""
         return Weights(self.values.astype(dtype, copy=False), self.owner, self.count)

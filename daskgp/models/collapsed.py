@@ -17,8 +17,8 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.models import inducing, values
+from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.method import Declared
 from daskgp.models.values import (
     Block,
     Footprint,
@@ -226,7 +226,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
     )
 
 
-class Collapsed(Declared):
+class Collapsed(Additive):
     """What methods that reduce to these sums share; they add ``solve`` and ``predict``."""
 
     jitter: float

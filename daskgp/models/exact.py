@@ -15,17 +15,20 @@ import numpy as np
 from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import is_numpy, namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
-from daskgp.models.method import Declared
+from daskgp.models.additive import Additive
+from daskgp.models.method import Pass
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
     Footprint,
     Moments,
     Objective,
+    Piece,
     Shape,
     Theta,
     ThetaBar,
     Want,
+    add_lists,
 )
 from daskgp.typing import Array
 
@@ -46,7 +49,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exact(Declared):
+class Exact(Additive):
     """The exact GP; memory grows with n^2, so ``plan`` refuses what does not fit."""
 
     name: ClassVar[str] = "exact"
@@ -90,13 +93,24 @@ class Exact(Declared):
             return [self.objective(prepared, total) for total in totals]
         return by_size(totals, lambda rows: len(rows.X), partial(_side_by_side, prepared))
 
+    def objectives(self) -> Pass:
+        """Return the pass that evaluates each unit for itself, several side by side."""
+        return Pass(
+            f"{self.name}-objective",
+            partial(_objectives, self),
+            add_lists,
+            cut=False,
+            together=True,
+            described="an expert of {rows} rows",
+        )
+
     def local_vjp(
         self, prepared: Theta, block: Block, cotangent: None, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Zero: the direct gradient of ``objective`` is the whole one."""
         return ThetaBar(np.zeros(len(prepared.kernel.log_parameters)), 0.0, None)
 
-    def solve(self, prepared: Theta, total: Rows) -> State:
+    def posterior(self, prepared: Theta, total: Rows) -> State:
         """Factor and weights of the posterior mean."""
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         L = _factor(prepared.kernel(X), prepared.noise_variance)
@@ -137,6 +151,10 @@ class Exact(Declared):
             predict=8 * n * (n + TILE_ROWS) + n * row,
             shared=0,
         )
+
+
+def _objectives(model: Exact, pieces: Sequence[Piece], theta: Theta) -> list[Objective]:
+    return model.objective_many(theta, [model.local(theta, piece.own) for piece in pieces])
 
 
 def _side_by_side(theta: Theta, totals: list[Rows]) -> Iterator[Objective]:

@@ -1,32 +1,37 @@
 """Contract that a method meets.
 
-A method is a value: a frozen dataclass of settings with pure functions over arrays.  It
-knows nothing of Dask, of files or of scaling.  ``fit`` and ``predict`` call it in this order::
+A method is a value: a frozen dataclass of settings with pure functions over arrays.  It knows
+nothing of Dask, of files or of scaling.  It is handed its rows as ``Rounds`` and writes its own
+passes over them; in a test they are a list of blocks (``testing.rows_of``)::
 
-    prepared = model.prepare(theta)                              # once
-    total = sum(model.local(prepared, block) for each block)     # map, tree sum
-    state = model.solve(prepared, total)                         # once, small
-    model.predict(theta, state, X, near)                         # map, lazy
+    model.evaluate(theta, rows)                 # objective and gradient: training asks for it
+    state, value = model.solve(theta, rows)     # once, when training has ended
+    model.predict(theta, state, X, near)        # map, lazy
 
-A local method (``keeps_rows``) reads training rows back for that: ``near`` is what
-``model.condition(theta, state, blocks)`` made of the blocks around X.  Training adds one more
-map between two sums::
-
-    objective = model.objective(prepared, total)                 # once, small
-    gradient = objective.gradient + sum(
-        model.local_vjp(prepared, block, objective.cotangent) for each block)
-
-``local`` and ``local_vjp`` also take the blocks ``near`` a block that its summary is
-conditioned on; the caller says which.  The law of additive methods, which ``testing.check_model``
-checks for every entry of the registry: ``local(A ++ B) == combine(local(A), local(B))``.
+A method that ``keeps_rows`` reads training rows back to predict: ``near`` is what
+``model.condition(theta, state, blocks)`` made of the blocks around X.  Most methods are sums of
+local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
-from daskgp.models.values import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, Want
+import numpy as np
+
+from daskgp.models.values import (
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Shape,
+    Theta,
+    Want,
+)
 from daskgp.typing import Array
 
 
@@ -40,9 +45,116 @@ def one_place(setting: str, value: str, joint: str) -> str | None:
     )
 
 
-Prepared = TypeVar("Prepared")
-Stats = TypeVar("Stats", bound=tuple)
-State = TypeVar("State", bound=tuple)
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One pass over rows: what tasks make of them, and how that is summed.
+
+    Parameters
+    ----------
+    name : str
+        Of the method and of the pass, as the dashboard shows it.
+    function : callable
+        Pure: ``function(piece, *shared)`` gives statistics; of a ``together`` pass
+        ``function(pieces, *shared)``.
+    combine : callable
+        Sums statistics of neighbours; associative, may overwrite its first argument.
+    cut : bool
+        Whether the rows of a unit may come in several pieces whose statistics are summed.
+    together : bool
+        Whether the function takes several units at a time, which a GPU works on side by side.
+    tile : int, optional
+        Most rows of a piece; default a whole unit, or what a GPU has memory for.
+    located : bool
+        Whether pieces say which rows they are.
+    keeping : callable, optional
+        As ``function``, with what a later pass can use: a pair of statistics and residual, or of
+        statistics and a list of residuals, one per unit.
+    kept_bytes : callable, optional
+        ``kept_bytes(rows=, targets=, itemsize=)``: bytes of the residuals of a unit of so many
+        rows.
+    generous : bool
+        Whether residuals may take their whole share of the memory.
+    method : optional
+        Method whose ``footprint`` says how many rows fit a GPU.
+    described : str
+        Names a unit of ``{rows}`` rows in errors.
+    remedy : str, optional
+        What to do where a GPU has too little memory.
+    in_place : bool
+        Whether ``combine`` overwrites its first argument.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    combine: Callable[[Any, Any], Any]
+    cut: bool = True
+    together: bool = False
+    tile: int | None = None
+    located: bool = False
+    keeping: Callable[..., Any] | None = None
+    kept_bytes: Callable[..., int] | None = None
+    generous: bool = False
+    method: Any = None
+    described: str = "a block of {rows} rows"
+    remedy: str | None = None
+    in_place: bool = True
+
+
+class Rounds(Protocol):
+    """Rows of a method wherever they lie: all that it asks of its surroundings."""
+
+    @property
+    def n_units(self) -> int:
+        """Number of units: blocks, experts or parts of a mini-batch."""
+
+    def sum(self, over: Pass, *shared: Any, kept: Any = None) -> Any:
+        """Return the sum over all units of what a pass makes of them, in their order."""
+
+    def forward(self, over: Pass, *shared: Any) -> tuple[Any, Any]:
+        """Return ``sum`` and what ``kept`` of a later pass takes, where memory allows."""
+
+    def gather(self, over: Pass, *shared: Any) -> list[Any]:
+        """Return what a pass makes of each unit."""
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        which: Sequence[int] | None = None,
+        arguments: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        """Return ``function(rows, *shared, argument)`` of each unit, whose rows are Rounds too."""
+
+    def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
+        """Return values (n, width) of a located pass row by row, 0 where one has a missing value.
+
+        The pass gives them as (rows, width).
+        """
+
+    def draw(self, share: float | None) -> Any:
+        """Return the choice of a share of all rows, or of one row per unit, for ``drawn``.
+
+        Its ``among(unit, part)`` tells which rows of a part of a unit are drawn.
+        """
+
+    def drawn(self, draw: Any) -> Rounds:
+        """Return the same units with the rows that are drawn of each."""
+
+    def batch(self, number: int, seed: int) -> Rounds:
+        """Return about so many rows, weighted by the inverse of their chance to be drawn."""
+
+    def points(self, panel_rows: int | None = None) -> Any:
+        """Return all rows again, for passes in which every row meets all of them.
+
+        Shared with a pass it is there ``pieces(columns)``: its panels, with ``columns.rows(i,
+        places)`` instead of targets for panel i, which has the rows at ``places``.
+        """
+
+    def hold(self, value: Any) -> Any:
+        """Return a value to share with many passes, sent to workers once."""
+
+    def solving(self, order: int | None) -> AbstractContextManager[Any]:
+        """Return a context for solves of an order, None for that of all rows."""
 
 
 class Declared(Protocol):
@@ -80,80 +192,52 @@ class Declared(Protocol):
         return "dtype='float64' or a larger noise_variance"
 
 
-class Model(Declared, Protocol[Prepared, Stats, State]):
+class Method(Declared, Protocol):
     """What every method offers; see the module's docstring for the order of the calls."""
 
-    def prepare(self, theta: Theta) -> Prepared:
-        """What all blocks need and nobody wants to compute twice."""
+    @abstractmethod
+    def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return the objective of all rows with its whole gradient."""
 
-    def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
-        """Summary of one block, given the blocks that it is conditioned on."""
+    @abstractmethod
+    def solve(self, theta: Theta, rows: Rounds) -> tuple[Any, float]:
+        """Return what prediction needs, and the value of the objective."""
 
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """The summary of both; may overwrite ``a``."""
-
-    def solve(self, prepared: Prepared, total: Stats) -> State:
-        """What prediction needs, from the summary of all blocks."""
-
-    def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """The evidence or its bound, with gradients up to the summaries."""
-
-    def local_vjp(
-        self, prepared: Prepared, block: Block, cotangent: Any, near: Sequence[Block] = ()
-    ) -> ThetaBar:
-        """The part of the gradient that goes through this block's summary."""
-
+    @abstractmethod
     def predict(
-        self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
+        self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Posterior of f at X (n, d); ``near`` is what ``condition`` of a local method gave."""
+        """Return the posterior of f at X (n, d); ``near`` is what ``condition`` gave, if any."""
 
-    def exact_limit(self, theta: Theta, X: Array) -> tuple[Model, Theta] | None:
-        """Settings and hyper-parameters at which the method is the exact GP on rows X.
+    @abstractmethod
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[Method, Theta] | None:
+        """Return settings and hyper-parameters at which the method is the exact GP on rows X.
 
         None where no finite setting is exact.
         """
 
+    @abstractmethod
     def footprint(self, shape: Shape) -> Footprint:
-        """Bytes and operations, for ``plan``."""
+        """Return bytes and operations, for ``plan``."""
 
 
-class LocalModel(Model[Prepared, Stats, State], Protocol):
+class Conditioned(Method, Protocol):
     """A method whose predictions read training rows back (``keeps_rows``)."""
 
-    def local_many(
-        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
-    ) -> Stats:
-        """The summary of several blocks, each with those near it."""
-
-    def local_and_windows(
-        self, prepared: Prepared, windows: Sequence[tuple[Block, Sequence[Block]]]
-    ) -> tuple[Stats, list[Any]]:
-        """``local_many``, and for each block what ``local_vjp_many`` takes to save work."""
-
-    def local_vjp_many(
-        self,
-        prepared: Prepared,
-        windows: Sequence[tuple[Block, Sequence[Block]]],
-        cotangent: Any,
-        factored: Sequence[Any] | None = None,
-    ) -> ThetaBar:
-        """The sum of ``local_vjp`` over several blocks."""
-
-    def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
-        """Bytes of what ``local_and_windows`` keeps of a block with those near it."""
-
-    def features(self, theta: Theta, state: State, X: Array) -> Array:
-        """What ``condition`` wants of rows X (n, d) and need not make again for each group."""
+    def features(self, theta: Theta, state: Any, X: Array) -> Array:
+        """Return what ``condition`` wants of rows X (n, d) and need not make for each group."""
 
     def condition(
         self,
         theta: Theta,
-        state: State,
+        state: Any,
         blocks: Sequence[Block],
         features: Sequence[Array] | None = None,
     ) -> Any:
-        """What predictions need of some rows, whose features may be known; it has ``nbytes``."""
+        """Return what predictions need of some rows, whose features may be known.
+
+        It has ``nbytes``.
+        """
 
 
 class Experts(Protocol):
@@ -167,50 +251,3 @@ class Experts(Protocol):
 
     def conditioned(self, *experts: int) -> Any:
         """What ``condition`` made of the rows of one expert, or of several together."""
-
-
-class Ensemble(Declared, Protocol):
-    """A method that combines experts, each of which has rows of its own.
-
-    Summaries of experts are not added: they stand side by side, one for each expert::
-
-        prepared = model.prepare(theta)                                # once
-        each = [model.summarise(prepared, blocks) for each expert]     # map
-        cross = sum over rows of ``projection.Cross``                  # map, if needs_cross
-        state = model.solve(prepared, each, cross)                     # once
-        model.predict(theta, state, X, near)                           # map, lazy
-
-    Hyper-parameters are trained on the sum of the experts' own objectives, which is that of
-    another method on each expert's rows.  A summary gives it as ``value``.
-    """
-
-    @property
-    def n_experts(self) -> int:
-        """Number of experts."""
-
-    @property
-    def needs_cross(self) -> bool:
-        """Whether ``solve`` needs the sums over rows of all experts' functions.
-
-        These functions are kernels at an expert's rows weighted by its summary's ``weights``.
-        """
-
-    def prepare(self, theta: Theta) -> Any:
-        """What all experts need and nobody wants to compute twice."""
-
-    def summarise(self, prepared: Any, blocks: Iterable[Block]) -> Any:
-        """What the combination needs of one expert, whose rows come in blocks."""
-
-    def solve(self, prepared: Any, experts: Sequence[Any], cross: Any = None) -> Any:
-        """What prediction needs, from the summaries of all experts in their order."""
-
-    def predict(
-        self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
-    ) -> Moments:
-        """Combined posterior at X (n, d)."""
-
-    def exact_limit(self, theta: Theta, X: Array) -> tuple[Any, Theta] | None:
-        """As for every method, with one expert."""
-
-    def footprint(self, shape: Shape) -> Footprint:
-        """Bytes and operations, for ``plan``; ``block_rows`` are those of an expert's block."""

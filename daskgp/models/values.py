@@ -23,6 +23,22 @@ class Block(NamedTuple):
     y: Array
 
 
+class Piece(NamedTuple):
+    """Rows that a pass is handed at a time, on the device of the task.
+
+    ``near`` are the rows that a method conditions them on, ``weight`` how often each counts,
+    ``span`` the unit they are from, ``places`` (n,) their numbers among all rows where the pass
+    asks for them, and ``kept`` what the pass before left of them.
+    """
+
+    own: Block
+    near: tuple[Block, ...] = ()
+    weight: float | None = 1.0
+    span: tuple[int, int] = (0, 0)
+    places: np.ndarray | None = None
+    kept: Any = None
+
+
 class Moments(NamedTuple):
     """Posterior of f at test inputs: mean (n, p) and variance (n,) or covariance (n, n).
 
@@ -135,6 +151,11 @@ class Objective(NamedTuple):
 def add(a: Any, b: Any) -> Any:
     """Sum of two tuples of arrays field by field, in ``a``'s own arrays where they are arrays."""
     return type(a)(*(_add_field(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def add_lists(a: list[Any], b: list[Any]) -> list[Any]:
+    """Return what passes over some units gave, one after another."""
+    return a + b
 
 
 def _add_field(x: Any, y: Any) -> Any:

@@ -7,8 +7,8 @@ import logging
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.fit.panels import ActionRounds
 from daskgp.models.actions import krylov
+from daskgp.models.actions.passes import Passes
 from daskgp.predict.posterior import Solved
 from daskgp.predict.supports import Supports
 
@@ -18,9 +18,7 @@ SETTLED, STEPS = 1e-3, 500
 """Share of the variance that may be missing of its computational part, and most steps."""
 
 
-def variance(
-    rounds: ActionRounds, supports: Supports, solved: Solved, places: np.ndarray
-) -> np.ndarray:
+def variance(rounds: Passes, supports: Supports, solved: Solved, places: np.ndarray) -> np.ndarray:
     """What the exact GP of the same hyper-parameters would know more (m,), at scaled places.
 
     With A = K + s I and the actions' estimate S u of A^-1 k this is r' A^-1 r for r = k - A S u:

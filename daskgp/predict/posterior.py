@@ -18,7 +18,7 @@ from daskgp.kernels.registry import describe, identity
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.cggp import CGGP
-from daskgp.models.method import Ensemble, LocalModel, Model
+from daskgp.models.method import Conditioned, Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, move
 from daskgp.predict import supports
@@ -46,7 +46,7 @@ class Origin:
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
 
-    model: Model | Ensemble | CaGP | CGGP
+    model: Method | CaGP | CGGP
     theta: Theta
     state: Any
     scaling: Scaling
@@ -218,7 +218,7 @@ class Solved:
         def work(most: int) -> Moments:
             theta, state = self._there(device)
             if isinstance(self.kept, Nearby):
-                model = cast(LocalModel[Any, Any, Any], self.model)
+                model = cast(Conditioned, self.model)
                 local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
                 return local.moments(X, scaled, usable, want, most)
             read = self._consulted(theta, state, device)

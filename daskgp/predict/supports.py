@@ -17,9 +17,9 @@ from daskgp.data.blocks import prepared
 from daskgp.data.partition import Span, parts
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
-from daskgp.fit.panels import PANEL_ROWS
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions.cagp import Panel
+from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.predict import members
 from daskgp.runtime import device_memory

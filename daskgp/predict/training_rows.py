@@ -19,7 +19,7 @@ from daskgp.arrays import backend
 from daskgp.data.blocks.around import Key
 from daskgp.data.blocks.neighbours import Nearby
 from daskgp.errors import StoreError
-from daskgp.models.method import LocalModel
+from daskgp.models.method import Conditioned
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import TILE_ROWS, Block, Moments, Theta, Want, move
 from daskgp.runtime import device_memory
@@ -61,7 +61,7 @@ class Local:
     ``token`` tells it from others.
     """
 
-    model: LocalModel
+    model: Conditioned
     theta: Theta
     state: Any
     scaling: Scaling

@@ -16,7 +16,7 @@ import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.errors import DeviceMemoryError
-from daskgp.models.method import Model
+from daskgp.models.method import Method
 from daskgp.models.values import Shape, move
 
 logger = logging.getLogger("daskgp")
@@ -182,7 +182,7 @@ class Sizes(NamedTuple):
     kernel_tiles: int
 
 
-def task_bytes(model: Model, sizes: Sizes, rows: int) -> int:
+def task_bytes(model: Method, sizes: Sizes, rows: int) -> int:
     """Bytes of a task of so many rows on a device, the rows themselves included twice."""
     d, p = sizes.features, sizes.targets
     tiles = sizes.kernel_tiles
@@ -190,7 +190,7 @@ def task_bytes(model: Model, sizes: Sizes, rows: int) -> int:
     return 2 * 8 * rows * (d + p) + int(model.footprint(shape).task)
 
 
-def rows_that_fit(model: Model, sizes: Sizes, rows: int, device: str) -> int:
+def rows_that_fit(model: Method, sizes: Sizes, rows: int, device: str) -> int:
     """Rows at a time, ``rows`` at most, for which the GPU has free memory."""
     memory = backend.device_memory() if device == "gpu" else None
     if memory is None:

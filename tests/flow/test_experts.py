@@ -122,7 +122,7 @@ def test_a_share_that_draws_no_row_is_an_error():
     each = found.summaries(model, theta(), 0)
     cross = found.cross(model, theta(), [summary.weights for summary in each], 0)
     with pytest.raises(InputError, match="central=1e-09 drew none of 30 rows: choose a larger"):
-        model.solve(theta(), each, cross)
+        model.posterior(theta(), each, cross)
 
 
 @pytest.mark.parametrize("letter", [False, True])

@@ -67,7 +67,7 @@ def test_the_client_of_the_exact_gp(kernel):
     block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1)
 
     def work():
-        return model.solve(theta, block), model.objective(theta, block).value
+        return model.posterior(theta, block), model.objective(theta, block).value
 
     measured, _ = peak(work)
     assert close(solve(model, kernel, rows, 0), measured)
@@ -81,7 +81,7 @@ def test_the_client_of_a_sparse_gp(kernel):
     def work():
         prepared = model.prepare(theta)
         total = model.local(prepared, block)
-        return model.solve(prepared, total), model.objective(prepared, total).value
+        return model.posterior(prepared, total), model.objective(prepared, total).value
 
     measured, _ = peak(work)
     assert close(solve(model, kernel, rows, 300), measured)

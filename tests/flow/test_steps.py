@@ -218,7 +218,7 @@ def test_the_density_of_rows_is_that_of_their_predictions(kind, most, monkeypatc
     monkeypatch.setattr(steps, "VALIDATION_ROWS", most)
     at, model = prepared(kind), MODELS[kind]
     X, y = data(kind, 33)
-    found = model.predict(Theta(KERNEL, 1.0), model.solve(at), X, None, "variance")
+    found = model.predict(Theta(KERNEL, 1.0), model.posterior(at), X, None, "variance")
     wanted = -metrics.nlpd(y, found.mean[:, 0], found.variance, at.likelihood)
     density = steps_of(kind).density(at, Block(X, y[:, None]))
     assert density == pytest.approx(wanted, rel=1e-9)

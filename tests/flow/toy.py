@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.kernels import Constant
-from daskgp.models.method import Declared
+from daskgp.models.additive import Additive
 from daskgp.models.values import Block, Footprint, Moments, Objective, Shape, Theta, ThetaBar, add
 
 
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sum(Declared):
+class Sum(Additive):
     """T = s X' y over chunks with s the noise variance; objective |T|^2 / 2."""
 
     name: ClassVar[str] = "toy-sum"
@@ -48,7 +48,7 @@ class Sum(Declared):
     def combine(self, a: Stats, b: Stats) -> Stats:
         return add(a, b)
 
-    def solve(self, prepared: Theta, total: Stats) -> State:
+    def posterior(self, prepared: Theta, total: Stats) -> State:
         return State(total.total)
 
     def objective(self, prepared: Theta, total: Stats) -> Objective:

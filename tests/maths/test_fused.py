@@ -252,7 +252,7 @@ def test_a_run_on_the_host_never_imports_cupy():
         "prepared = model.prepare(theta)\n"
         "total = model.local(prepared, Block(X, X))\n"
         "model.objective(prepared, total)\n"
-        "model.predict(theta, model.solve(prepared, total), X)\n"
+        "model.predict(theta, model.posterior(prepared, total), X)\n"
         "assert not [m for m in sys.modules if m.partition('.')[0] in ('dask', 'zarr')]\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

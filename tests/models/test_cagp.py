@@ -137,7 +137,7 @@ def run(model, theta, X, y, of, T, want="covariance"):
     """Value and moments at T where all rows are points."""
     panels = panels_of(X, of)
     total = total_of(model, theta, pieces_of(X, y, of), panels)
-    state = model.solve(total.factored, len(X))
+    state = model.posterior(total.factored, len(X))
     value = objective_of(model, total).value
     return value, model.predict(theta, state, T, panels, want)
 
@@ -308,7 +308,7 @@ def test_points_may_be_some_rows_alone(loss):
     )
     np.testing.assert_allclose(parameters, wanted[1], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(weights, wanted[2][chosen, of.owner], rtol=1e-8, atol=1e-9)
-    state = CaGP(loss).solve(total_of(CaGP(loss), THETA, pieces, panels).factored, 12)
+    state = CaGP(loss).posterior(total_of(CaGP(loss), THETA, pieces, panels).factored, 12)
     found = CaGP(loss).predict(THETA, state, T, panels, "covariance")
     mean, covariance = dense_run(THETA, X, y, S, T)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-9, atol=1e-10)
@@ -569,7 +569,7 @@ def assert_same_as(found, wanted, X, y, theta=THETA):
         total = total_of(model, theta, pieces_of(X, y, found), panels_of(X, found))
         objective = objective_of(model, total)
         assert objective.dropped == found.count - wanted.count
-        kept = model.solve(total.factored, len(X)).columns
+        kept = model.posterior(total.factored, len(X)).columns
         dropped = np.setdiff1d(np.arange(found.count), kept)
         assert len(kept) == wanted.count
         assert not objective.cotangent.joint[dropped].any()
@@ -764,7 +764,7 @@ def test_actions_that_are_all_zero_are_an_error(loss):
 
 
 def test_no_points_to_predict_from_is_an_error():
-    state = CaGP().solve(total_for_errors().factored, 24)
+    state = CaGP().posterior(total_for_errors().factored, 24)
     with pytest.raises(NumericalError, match="no points to predict from"):
         CaGP().predict(THETA, state, fresh(), [], "mean")
 

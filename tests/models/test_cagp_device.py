@@ -75,7 +75,7 @@ def on(device, model, theta, of, dtype, weight=1.0):
     objective = model.objective(factored, rows)
     cotangent = move(objective.cotangent, device)
     through, found, by_own = model.pull(theta, block, F, panels, cotangent, own, weight)
-    state = move(model.solve(factored, N), device)
+    state = move(model.posterior(factored, N), device)
     at = move(problem(6, seed=2)[0].astype(dtype), device)
     moments = []
     for want in ("mean", "variance", "covariance"):

@@ -124,7 +124,7 @@ def bound_of(problem, cuts=(), columns=()):
 def moments_of(problem, T, want="covariance"):
     prepared = problem.prepared
     theta = Theta(prepared.kernel, 1.0)
-    return problem.model.predict(theta, problem.model.solve(prepared), T, None, want)
+    return problem.model.predict(theta, problem.model.posterior(prepared), T, None, want)
 
 
 def assert_gradients_close(found, wanted, rtol=1e-6, but=()):
@@ -398,7 +398,7 @@ def test_targets_share_their_variance_and_add_up():
 def test_a_state_gives_its_parameters_back():
     for form in FORMS:
         of = problem(form, "generalized", "student-t")
-        found = of.model.solve(of.prepared).parameters(of.kernel)
+        found = of.model.posterior(of.prepared).parameters(of.kernel)
         for f, w in zip(found, of.own, strict=True):
             np.testing.assert_array_equal(f, w)
 
@@ -569,7 +569,7 @@ def collapsed(of):
     theta = Theta(of.kernel.with_log_parameters(of.own.kernel), noise, of.own.covariance_points)
     prepared = model.prepare(theta)
     total = model.local(prepared, of.rows)
-    state = model.solve(prepared, total)
+    state = model.posterior(prepared, total)
     value = model.objective(prepared, total).value
     return value, lambda T: model.predict(theta, state, T, None, "covariance")
 

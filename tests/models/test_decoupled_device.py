@@ -84,7 +84,7 @@ def on(device, model, prepared, rows, columns, dtype="float64", parts=1):
         arrays += [*sums[2:], *sums.gradient[2:]]
         sums = move(sums, "cpu")
         total = sums if total is None else model.combine(total, sums)
-    state = move(model.solve(prepared), device)
+    state = move(model.posterior(prepared), device)
     X = move(np.random.default_rng(2).uniform(0, 1, (6, 2)).astype(dtype), device)
     moments = []
     for want in ("mean", "variance", "covariance"):

@@ -104,7 +104,7 @@ def on(device, model, kernel, dtype="float64"):
         tuple(model.local_vjp(prepared, block, objective.cotangent, few))
         for block, few in zip(blocks, near, strict=True)
     ]
-    state = model.solve(prepared, total)
+    state = model.posterior(prepared, total)
     read = model.condition(theta, state, blocks) if model.keeps_rows else None
     X = move(np.random.default_rng(2).uniform(0, 1, (6, 2)).astype(dtype), device)
     moments = [model.predict(theta, state, X, read, want) for want in WANTS]
@@ -211,7 +211,7 @@ def test_computation_aware_solves_stay_on_the_device(gpu, loss):
         F = cagp.functions(ARD, [cagp.Panel(block.X, weights)], block.X)
         factored = model.factor(0.1, model.at_points(F, block.y, weights))
         rows = model.at_rows(theta, block, F, factored) if model.needs_rows else None
-        objective, state = model.objective(factored, rows), model.solve(factored, N)
+        objective, state = model.objective(factored, rows), model.posterior(factored, N)
         if device == "gpu":
             cotangent = objective.cotangent[1:4]
             assert {type(a) for a in (*cotangent, state.factor, state.weights)} == {gpu.ndarray}

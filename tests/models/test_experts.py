@@ -326,7 +326,7 @@ def through_rounds(model, theta, blocks, T, want="variance"):
     cross = None
     if model.needs_cross:
         cross = stage.cross(model, theta, [summary.weights for summary in each], SEED)
-    state = model.solve(prepared, each, cross)
+    state = model.posterior(prepared, each, cross)
     near = testing.HeldExperts(model, theta, state, blocks) if model.keeps_rows else None
     return state.beta, model.predict(theta, state, T, near, want)
 

@@ -88,7 +88,7 @@ def solved(rounds, model, theta):
     if model.needs_cross:
         cross = rounds.cross(model, theta, [e.weights for e in each], seed=3)
     blocks = [reader.block(i, reader.span(i)) for i in range(len(reader))]
-    return each, model.solve(model.prepare(theta), each, cross), blocks
+    return each, model.posterior(model.prepare(theta), each, cross), blocks
 
 
 @every_setting
@@ -116,7 +116,7 @@ def test_opticom(gpu, variance):
     found = model.local(move(prepared, "gpu"), move(block, "gpu"))
     assert isinstance(found.gram, gpu.ndarray)
     assert_close(move(found, "cpu"), total)
-    assert_predicts_alike(gpu, model, theta, model.solve(prepared, total))
+    assert_predicts_alike(gpu, model, theta, model.posterior(prepared, total))
 
 
 @pytest.mark.parametrize("block_rows", [4, 100])

@@ -37,7 +37,7 @@ def run(model, theta, X, y, T=None, want="covariance", pieces=1):
     total = model.local(prepared, Block(X[cuts[0]], y[cuts[0]]))
     for rows in cuts[1:]:
         total = model.combine(total, model.local(prepared, Block(X[rows], y[rows])))
-    state = model.solve(prepared, total)
+    state = model.posterior(prepared, total)
     return state, model.predict(theta, state, X if T is None else T, None, want)
 
 

@@ -29,7 +29,7 @@ def run(model, theta, X, y, T, want="covariance", pieces=1):
     total = model.local(prepared, Block(X[cuts[0]], y[cuts[0]]))
     for rows in cuts[1:]:
         total = model.combine(total, model.local(prepared, Block(X[rows], y[rows])))
-    state = model.solve(prepared, total)
+    state = model.posterior(prepared, total)
     return model.objective(prepared, total).value, model.predict(theta, state, T, None, want)
 
 

@@ -44,7 +44,7 @@ def run(theta, X, y, T, want="covariance", pieces=1, model=None):
     total = model.local(prepared, Block(X[cuts[0]], y[cuts[0]]))
     for part in cuts[1:]:
         total = model.combine(total, model.local(prepared, Block(X[part], y[part])))
-    state = model.solve(prepared, total)
+    state = model.posterior(prepared, total)
     return model.objective(prepared, total).value, model.predict(theta, state, T, None, want)
 
 
@@ -196,7 +196,7 @@ def test_the_footprint_is_what_is_measured(n, m, dtype):
     task = max(local, gradient + cotangent.gram.nbytes)
     solve, _ = peak((model.solve, prepared, total), (model.objective, prepared, total))
     solve += total.gram.nbytes
-    state = oracle.on_disk(model.solve(prepared, total))
+    state = oracle.on_disk(model.posterior(prepared, total))
     assert planned.state == pytest.approx(state, rel=0.05)
     for plan, measured in ((planned.task, task), (planned.solve, solve)):
         assert measured / 1.5 < plan < measured * 1.5

@@ -54,7 +54,7 @@ def reduced(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
     for block, near in pairs if objective.cotangent is not None else ():
         through = model.local_vjp(prepared, block, objective.cotangent, near)
         gradient = gradient + through.to_vector(True)
-    state = model.solve(prepared, total)
+    state = model.posterior(prepared, total)
     read = model.condition(at, state, own) if model.keeps_rows else None
     wants, X = ("mean", "variance", "covariance"), places(machine, dtype)
     moments = [part for w in wants for part in model.predict(at, state, X, read, w)[:3]]
@@ -87,7 +87,7 @@ def projected(loss: cagp.LossName, dense: bool, machine: Machine, dtype: str) ->
     sums = model.at_rows(at, block, F, factored) if model.needs_rows else None
     objective = model.objective(factored, sums)
     found = model.pull(at, block, F, panels, objective.cotangent, weights)
-    state, X = model.solve(factored, ROWS), places(machine, dtype)
+    state, X = model.posterior(factored, ROWS), places(machine, dtype)
     moments = model.predict(at, state, X, panels, "variance")
     gradients = found[0], found[1][0] + found[2]
     return [objective.value, *gradients, moments.mean, moments.variance]
@@ -114,7 +114,7 @@ def stepped(likelihood: str, machine: Machine, dtype: str) -> list:
         y = (y > 0).astype(np.float64)
     draw, prepared = decoupled.Draw(2.0, np.arange(m), 1.0), move(host, machine.device)
     bound = model.bound(host, move(model.local(prepared, Block(X, y), draw), "cpu"))
-    state, at = move(model.solve(host), machine.device), places(machine, dtype)
+    state, at = move(model.posterior(host), machine.device), places(machine, dtype)
     moments = model.predict(Theta(kernel, 1.0), state, at, None, "variance")
     return [bound.value, *bound.gradient, moments.mean, moments.variance]
 

@@ -65,7 +65,7 @@ def combined(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
             for i, (block, (_, alpha)) in enumerate(zip(own, functions, strict=True))
         ]
         cross = reduce(inner_products.combine, sums)
-    state = move(model.solve(move(prepared, "cpu"), each, cross), machine.device)
+    state = move(model.posterior(move(prepared, "cpu"), each, cross), machine.device)
     read = ReadBack(model, at, state, own) if model.keeps_rows else None
     X = machine.rows(PLACES, D, dtype, first=5_000).X
     moments = model.predict(at, state, X, read, "variance")

@@ -88,7 +88,7 @@ def solved(theta: Theta, level: int, train: Block, test: Block) -> dict[str, flo
     means, weights = {}, {}
     for name, method in {**methods, "sgpr": shared}.items():
         began = time.process_time()
-        state = method.solve(prepared, total)
+        state = method.posterior(prepared, total)
         means[name] = method.predict(theta, state, test.X).mean
         found[f"{name}_s"] = time.process_time() - began
         found[name] = float(np.sqrt(np.mean((means[name] - test.y) ** 2)))

@@ -12,7 +12,7 @@ from daskgp.data import Rows, dataset_arrays, rows_of
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout, read_layout
-from daskgp.data.partition import Window
+from daskgp.data.partition import Unit
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
@@ -21,7 +21,7 @@ MORE = 2
 """Candidates that are looked at for each earlier block that is wanted."""
 
 
-def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ...]:
+def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]:
     """Each block with the ``number`` nearest of the blocks before it, in their order.
 
     A block is as near as its rows are, on average over the rows of the other.  ``places``
@@ -29,11 +29,11 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ..
     """
     spans = layout.spans
     if not number:
-        return tuple(Window(span) for span in spans)
+        return tuple(Unit(span) for span in spans)
     count, r, d = places.shape
     tree, middles = cKDTree(places.reshape(-1, d)), places.mean(axis=1)
     look = np.arange(1, min(count * r, r * (MORE * number + 4)) + 1)
-    windows = []
+    units = []
     for i, span in enumerate(spans):
         away, rows = (np.asarray(part) for part in tree.query(places[i], k=look))
         near = _nearest_before(i, away, rows // r, number)
@@ -42,8 +42,8 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Window, ..
             others = np.setdiff1d(np.argsort(apart, kind="stable")[: 2 * number], near)
             others = others[np.argsort(apart[others], kind="stable")]
             near = np.concatenate([near, others])[:number]
-        windows.append(Window(span, tuple(spans[j] for j in np.sort(near))))
-    return tuple(windows)
+        units.append(Unit(span, tuple(spans[j] for j in np.sort(near))))
+    return tuple(units)
 
 
 def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:

@@ -262,7 +262,7 @@ class CaGP(Declared):
             found.append(gradient.weights)
         return kernel, found, by_own
 
-    def solve(self, factored: Factored, points: int) -> State:
+    def posterior(self, factored: Factored, points: int) -> State:
         """What prediction needs, [CAGP] eq. 5 and Algorithm S2."""
         count = np.array(points, np.int64)
         return State(factored.columns, factored.factor, factored.weights, count)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions import krylov
+from daskgp.models.actions.passes import Passes
 from daskgp.models.values import Theta
-
-if TYPE_CHECKING:
-    from daskgp.fit.panels import ActionRounds
 
 logger = logging.getLogger("daskgp")
 
@@ -53,7 +50,7 @@ class Dense:
         """Whether other hyper-parameters want other actions."""
         return self.kind in ("cg", "eigen")
 
-    def __call__(self, acts: ActionRounds, theta: Theta) -> Weights:
+    def __call__(self, acts: Passes, theta: Theta) -> Weights:
         """The actions; rows with missing values have no weight."""
         complete = acts.complete()[:, None]
         if self.given is not None:

@@ -16,15 +16,28 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.errors import InputError
 from daskgp.models import optimal_weights
+from daskgp.models.exact import Exact
 from daskgp.models.experts import aggregation, inner_products
 from daskgp.models.experts.aggregation import Aggregation
+from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.experts.inner_products import Cross, Together
-from daskgp.models.method import Declared, Experts, one_place
-from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
+from daskgp.models.method import Experts, Pass, Rounds, one_place
+from daskgp.models.values import (
+    TILE_ROWS,
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Piece,
+    Shape,
+    Theta,
+    Want,
+    add_lists,
+)
 from daskgp.typing import Array
 
 SOLVED_BYTES = 256 << 20
@@ -63,7 +76,7 @@ class Conditioned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExactExperts(Declared):
+class ExactExperts(Ensemble):
     """Settings of combined exact experts.
 
     Parameters
@@ -113,40 +126,76 @@ class ExactExperts(Declared):
         """Return the setting that cannot make a variance negative."""
         return "variance='linear'" if self.variance == "paper" else super().steadier()
 
-    def prepare(self, theta: Theta) -> Theta:
-        """Nothing to prepare."""
-        return theta
+    def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return the log evidence of one expert's rows with its gradient."""
+        return self.expert_objectives(theta, rows)[0]
 
-    def summarise(self, prepared: Theta, blocks: Iterable[Block]) -> Summary:
-        """Weights and log evidence of one expert's rows, which must fit memory as (n_i, n_i)."""
-        rows = _joined(list(blocks))
-        _, L, alpha = _factored(prepared, rows)
+    def expert_objectives(self, theta: Theta, rows: Rounds) -> list[Objective]:
+        """Return the log evidence of each expert's rows with its gradient."""
+        return rows.gather(Exact().objectives(), theta)
+
+    def solve(self, theta: Theta, rows: Rounds) -> tuple[State, float]:
+        """Return what prediction needs, and the sum of the experts' log evidences."""
+        each = rows.gather(self._pass("experts", partial(_summarise, self), add_lists), theta)
+        cross = self.cross(theta, rows, [one.weights for one in each]) if self.needs_cross else None
+        return self.posterior(theta, each, cross), float(sum(one.value for one in each))
+
+    def cross(self, theta: Theta, rows: Rounds, weights: Sequence[np.ndarray]) -> Cross:
+        """Return sums over rows of the functions of all experts, and their products.
+
+        Over all rows; over a share where ``central`` is set; and for the paper's weights as
+        printed, products over one row of each expert and the rest over all rows.
+        """
+        letter = self.weights == "paper" and self.central is None
+        everywhere = None if self.central is None else rows.draw(self.central)
+        over = Pass(
+            f"{self.name}-cross",
+            partial(_cross, everywhere, rows.draw(None) if letter else None),
+            inner_products.combine,
+            cut=False,
+            located=True,
+            described="an expert of {rows} rows (its functions at those of all)",
+        )
+        starts = np.concatenate([[0], np.cumsum([len(w) for w in weights])])
+        edges = np.array([span[0] for span in rows.points().spans])
+        functions = Functions(theta, np.concatenate(weights), starts, edges)
+        found: Cross = rows.sum(over, rows.points(), functions)
+        return found
+
+    def _pass(self, what: str, function: Any, combine: Any) -> Pass:
+        return Pass(
+            f"{self.name}-{what}",
+            function,
+            combine,
+            cut=False,
+            together=True,
+            described="an expert of {rows} rows",
+        )
+
+    def summarise(self, theta: Theta, rows: Block) -> Summary:
+        """Return weights and log evidence of one expert's rows, which fit memory as (n, n)."""
+        _, L, alpha = _factored(theta, rows)
         n, p = rows.y.shape
         value = -0.5 * number((rows.y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
         return Summary(alpha, value)
 
-    def summarise_many(self, prepared: Theta, experts: Sequence[Iterable[Block]]) -> list[Summary]:
-        """``summarise`` of several experts, on the host.
+    def summarise_many(self, theta: Theta, experts: Sequence[Block]) -> list[Summary]:
+        """Return ``summarise`` of several experts, on the host.
 
         On a device those with as many rows are factored side by side, and come back together.
         """
-        rows = [_joined(list(blocks)) for blocks in experts]
-        if is_numpy(namespace(rows[0].X)):
-            return [self.summarise(prepared, [own]) for own in rows]
-        return by_size(rows, lambda own: len(own.X), partial(_side_by_side, prepared))
-
-    @property
-    def needs_central(self) -> bool:
-        """Never: central rows enter the sums over rows of all functions."""
-        return False
+        experts = [Block(wide(rows.X), wide(rows.y)) for rows in experts]
+        if is_numpy(namespace(experts[0].X)):
+            return [self.summarise(theta, rows) for rows in experts]
+        return by_size(experts, lambda own: len(own.X), partial(_side_by_side, theta))
 
     @property
     def needs_cross(self) -> bool:
         """Whether ``solve`` needs the sums of all experts' functions over rows."""
         return self.aggregation == "optimal"
 
-    def solve(
+    def posterior(
         self, prepared: Theta, experts: Sequence[Summary], cross: Cross | None = None
     ) -> State:
         """What prediction needs, from the summaries of all experts in their order."""
@@ -299,6 +348,49 @@ class ExactExperts(Declared):
 def experts_rows(experts: Experts) -> Iterable[Block]:
     """Rows of each expert in turn."""
     return (experts.rows(i) for i in range(len(experts)))
+
+
+class Functions(NamedTuple):
+    """The experts' means as functions: k(., x) weighted by alpha (n, p), one after another.
+
+    ``starts`` (M + 1,) say where each begins among the weights, ``edges`` (M,) its first row.
+    """
+
+    theta: Theta
+    weights: np.ndarray
+    starts: np.ndarray
+    edges: np.ndarray
+
+    def rows(self, i: int, places: np.ndarray | None = None) -> np.ndarray:
+        """Return the weights of expert i."""
+        return self.weights[int(self.starts[i]) : int(self.starts[i + 1])]
+
+
+def _summarise(model: ExactExperts, pieces: Sequence[Piece], theta: Theta) -> list[Summary]:
+    return model.summarise_many(theta, [piece.own for piece in pieces])
+
+
+def _cross(
+    everywhere: Any, products: Any, piece: Piece, points: Any, functions: Functions
+) -> Cross:
+    """Return the sums of an expert's rows, with products over others where they are drawn so."""
+    found = _cross_sums(everywhere, piece, points, functions)
+    if products is None:
+        return found
+    return _cross_sums(products, piece, points, functions)._replace(hilbert=found.hilbert)
+
+
+def _cross_sums(draw: Any, piece: Piece, points: Any, functions: Functions) -> Cross:
+    """Return the sums over the rows of an expert, or over those of them that are drawn."""
+    i = int(np.searchsorted(functions.edges, piece.span[0], side="right")) - 1
+    (X, y), own = piece.own, functions.rows(i)
+    if draw is not None:
+        assert piece.places is not None
+        few = np.flatnonzero(draw.among(piece.span, piece.span)[piece.places - piece.span[0]])
+        X, y, own = X[few], y[few], own[few]
+    experts = ((panel.own.X, panel.own.y) for panel in points.pieces(functions))
+    kernel = functions.theta.kernel
+    return inner_products.cross_sums(kernel, Block(X, y), own, i, experts, len(functions.edges))
 
 
 def _joined(blocks: list[Block]) -> Block:

@@ -8,9 +8,8 @@ Combined with weights beta, all experts collapse into one vector and one matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -18,14 +17,15 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
-from daskgp.models import collapsed, inducing, optimal_weights
-from daskgp.models.collapsed import Stats
+from daskgp.models import collapsed, optimal_weights
+from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.experts import aggregation
 from daskgp.models.experts.aggregation import Aggregation
+from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.method import Declared, one_place
+from daskgp.models.method import Rounds, one_place
 from daskgp.models.optimal_weights import System
-from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want, add, move
+from daskgp.models.values import TILE_ROWS, Footprint, Moments, Objective, Shape, Theta, Want
 from daskgp.typing import Array
 
 NESTED_BYTES = 64 << 20
@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SparseExperts(Declared):
+class SparseExperts(Collapsed, Ensemble):
     """Settings of combined sparse experts.
 
     Parameters
@@ -96,7 +96,6 @@ class SparseExperts(Declared):
 
     name: ClassVar[str] = "sparse-experts"
     state_type: ClassVar[Any] = State
-    needs_cross: ClassVar[bool] = False
 
     @property
     def noisy(self) -> bool:
@@ -107,32 +106,37 @@ class SparseExperts(Declared):
         """Return which setting gives one place at a time."""
         return one_place("aggregation", self.aggregation, "optimal")
 
-    def prepare(self, theta: Theta) -> Prepared:
-        """Cholesky factor of K(Z, Z)."""
-        return inducing.prepare(theta, self.jitter)
-
     @property
     def needs_central(self) -> bool:
         """Whether ``solve`` needs sums over central rows."""
         return self.aggregation == "optimal" and self.weights == "paper"
 
-    def summarise(
-        self, prepared: Prepared, blocks: Iterable[Block], central: Iterable[Block] = ()
-    ) -> Summary:
-        """Sums over the rows of one expert, those over its central rows, and its bound.
+    def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return Titsias' bound of one expert's rows with its whole gradient."""
+        return Collapsed.evaluate(self, theta, rows)
 
-        On the host, wherever the rows are: the bound is small.
-        """
-        total, middle = (move(self._sums(prepared, part), "cpu") for part in (blocks, central))
-        assert total is not None
+    def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return the sum of the experts' bounds with its gradient."""
+        return Ensemble.evaluate(self, theta, rows)
+
+    def solve(self, theta: Theta, rows: Rounds) -> tuple[State, float]:
+        """Return what prediction needs, and the sum of the experts' bounds."""
+        m = len(inputs_of(theta))
+        with rows.solving(m):
+            prepared = self.prepare(theta)
+        each = rows.map(self.summarise, prepared)
+        with rows.solving(m):
+            return self.posterior(prepared, each), float(sum(one.value for one in each))
+
+    def summarise(self, rows: Rounds, prepared: Prepared) -> Summary:
+        """Return sums over the rows of one expert, those over its central rows, and its bound."""
+        over = self.summing(prepared.theta)
+        total, middle = rows.sum(over, prepared), None
+        if self.needs_central:
+            middle = rows.drawn(rows.draw(self.central)).sum(over, prepared)
         return Summary(total, middle, collapsed.value(prepared.theta.noise_variance, total))
 
-    def _sums(self, prepared: Prepared, blocks: Iterable[Block]) -> Stats | None:
-        parts = (collapsed.summarise(prepared, block, self.tile_rows) for block in blocks)
-        found: Stats | None = reduce(lambda a, b: b if a is None else add(a, b), parts, None)
-        return found
-
-    def solve(self, prepared: Prepared, experts: Sequence[Summary], cross: None = None) -> State:
+    def posterior(self, prepared: Prepared, experts: Sequence[Summary]) -> State:
         """What prediction needs, from the summaries of all experts in their order."""
         s, m = prepared.theta.noise_variance, len(prepared.factor)
         p = experts[0].stats.projection.shape[1]

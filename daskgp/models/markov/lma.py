@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import is_numpy, namespace, number, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
+from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.markov.windows import (
     Cotangent,
@@ -41,13 +42,14 @@ from daskgp.models.markov.windows import (
     window_gradient,
     window_of,
 )
-from daskgp.models.method import Declared
+from daskgp.models.method import Pass
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
     Footprint,
     Moments,
     Objective,
+    Piece,
     Shape,
     Theta,
     ThetaBar,
@@ -88,7 +90,7 @@ class Near(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LMA(Declared):
+class LMA(Additive):
     """Settings of the low-rank-cum-Markov approximation.
 
     Parameters
@@ -166,6 +168,22 @@ class LMA(Declared):
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
         """Bytes of what ``local_and_window`` keeps of a window of so many rows."""
         return 8 * rows * (rows + 2 * inputs + targets)
+
+    def summing(self, theta: Theta) -> Pass:
+        """Return the pass that sums summaries of windows, whose factors may be kept."""
+        m = len(inputs_of(theta))
+        return self._pass(
+            "local",
+            partial(_summarise, self),
+            self.combine,
+            together=True,
+            keeping=partial(_factor, self),
+            kept_bytes=partial(_kept_bytes, self, m),
+        )
+
+    def pulling(self) -> Pass:
+        """Return the pass that sums gradients, from the factors that were kept if any."""
+        return self._pass("gradient", partial(_pull, self), add, together=True)
 
     def combine(self, a: Stats, b: Stats) -> Stats:
         """Statistics of both sets of blocks."""
@@ -246,7 +264,7 @@ class LMA(Declared):
             total.append(window_gradient(prepared, window, cotangent, pulls, pull_S, X.dtype))
         return reduce(add, total)
 
-    def solve(self, prepared: Prepared, total: Stats) -> State:
+    def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Posterior of the low-rank part, whitened by L."""
         inner, beta = _inner(total)
         return State(prepared.factor, inner, beta)
@@ -334,6 +352,26 @@ class LMA(Declared):
             predict=predict + 8 * (2 * m * m + m * p),
             shared=2 * 8 * m * m,
         )
+
+
+def _kept_bytes(model: LMA, inputs: int, rows: int, targets: int, itemsize: int) -> int:
+    return model.window_bytes(rows, inputs, targets)
+
+
+def _summarise(model: LMA, pieces: Sequence[Piece], prepared: Prepared) -> Stats:
+    return model.local_many(prepared, [(piece.own, piece.near) for piece in pieces])
+
+
+def _factor(model: LMA, pieces: Sequence[Piece], prepared: Prepared) -> tuple[Stats, list[Window]]:
+    return model.local_and_windows(prepared, [(piece.own, piece.near) for piece in pieces])
+
+
+def _pull(
+    model: LMA, pieces: Sequence[Piece], prepared: Prepared, cotangent: Cotangent
+) -> ThetaBar:
+    windows = [(piece.own, piece.near) for piece in pieces]
+    kept = [piece.kept for piece in pieces if piece.kept is not None]
+    return model.local_vjp_many(prepared, windows, cotangent, kept or None)
 
 
 def _inner(total: Stats) -> tuple[Array, Array]:

@@ -82,11 +82,11 @@ class OptiCom(Collapsed):
         """Return the setting that cannot make a variance negative."""
         return "variance='linear'" if self.variance == "paper" else super().steadier()
 
-    def solve(self, prepared: Prepared, total: Stats) -> State:
+    def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Coefficients of the partial grids and their combination, [OPT] Algorithms 1 and 2."""
         xp = namespace(total.gram)
         if not is_numpy(xp):  # many small and uneven systems: the host's
-            found = self.solve(move(prepared, "cpu"), move(total, "cpu"))
+            found = self.posterior(move(prepared, "cpu"), move(total, "cpu"))
             return State(*(xp.asarray(part) for part in found))
         s, L, b = prepared.theta.noise_variance, prepared.factor, total.projection
         grid = self._grid(inputs_of(prepared.theta))

@@ -45,7 +45,7 @@ class SGPR(Collapsed):
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State
 
-    def solve(self, prepared: Prepared, total: Stats) -> State:
+    def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
         s, L = prepared.theta.noise_variance, prepared.factor
         S = linalg.symmetrize(total.gram.copy())

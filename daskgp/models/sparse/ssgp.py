@@ -19,7 +19,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
-from daskgp.models.method import Declared
+from daskgp.models.additive import Additive
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -123,7 +123,7 @@ def frequencies(theta: Theta) -> Array:
 
 
 @dataclass(frozen=True)
-class SparseSpectrum(Declared):
+class SparseSpectrum(Additive):
     """Settings of the sparse-spectrum GP.
 
     Parameters
@@ -208,7 +208,7 @@ class SparseSpectrum(Declared):
             W_bar += bar[:, m:].T @ X[rows].astype(np.float64, copy=False)
         return _gradient(prepared.theta, to_host(W_bar))
 
-    def solve(self, prepared: Prepared, total: Stats) -> State:
+    def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Posterior N(β / s, B^-1) of the weights."""
         s = prepared.theta.noise_variance
         G = linalg.symmetrize(total.gram.copy())

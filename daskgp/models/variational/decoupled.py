@@ -323,7 +323,7 @@ class Decoupled(Declared):
 
     # -- prediction --------------------------------------------------------------------------
 
-    def solve(self, prepared: Prepared) -> State:
+    def posterior(self, prepared: Prepared) -> State:
         """What prediction needs of the parameters."""
         own, f = prepared.parameters, prepared.factors
         return State(*own[1:], prepared.offset, f.factor, f.spread, f.coefficients)

@@ -1,0 +1,432 @@
+"""What a task does with its units: read, draw, clean, scale, move, cut to the device, sum.
+
+``TaskRounds`` answers a method as ``Rounds`` does, in this process: that is what a task computes,
+what an expert trains on, and what tests hand to a method.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from daskgp.data import Rows
+from daskgp.data.blocks.draws import Central, Some
+from daskgp.data.partition import Draw, Span, Unit, parts, whole_chunks
+from daskgp.models import scaling
+from daskgp.models.method import Pass
+from daskgp.models.values import Block, Piece, Theta, add_lists, move
+from daskgp.runtime import device_memory
+from daskgp.runtime.device_memory import FEWER
+
+T = TypeVar("T")
+PANEL_ROWS = 4_096
+"""Rows of a panel of points, where a task does not hold all points."""
+HELD_POINTS = 65_536
+"""Most points that a task holds all at once."""
+DRAWS, DRAW_ROWS = 32, 8_192
+"""Most stretches of rows that a mini-batch is drawn from, and most rows of one."""
+
+
+class Source(Protocol):
+    """Where the rows of units come from."""
+
+    def spans(self, unit: Unit, device: str) -> Sequence[Span]:
+        """Return the parts in which a unit is read."""
+
+    def block(self, span: Span, unit: Unit | None = None) -> Block:
+        """Return scaled complete rows, or those that are drawn of a unit."""
+
+    def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
+        """Return ``block`` and which rows (n,) of all it has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Rows of training data, of which those with missing values are dropped.
+
+    Parameters
+    ----------
+    rows : Rows
+    scaling : Scaling
+    dtype : str
+        Of the inputs.
+    read_rows : int, optional
+        Most rows of a unit that are read at a time.
+    """
+
+    rows: Rows
+    scaling: scaling.Scaling
+    dtype: str = "float64"
+    read_rows: int | None = None
+
+    def spans(self, unit: Unit, device: str) -> Sequence[Span]:
+        """Return the parts in which a unit is read: a GPU works on one while the next is read."""
+        if self.read_rows is not None:
+            return parts(*unit.own, self.read_rows) or [unit.own]
+        return [unit.own] if device == "cpu" else whole_chunks(unit.own, self.rows.chunks)
+
+    def block(self, span: Span, unit: Unit | None = None) -> Block:
+        """Return scaled complete rows, or those that are drawn of a unit."""
+        X, y, _ = self._raw(span, unit)
+        return self.scaling.block(X, y, self.dtype)
+
+    def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
+        """Return ``block`` and which rows (n,) of all it has."""
+        X, y, drawn = self._raw(span, unit)
+        places = np.arange(*span) if drawn is None else span.start + np.flatnonzero(drawn)
+        return self.scaling.block(X, y, self.dtype), places[scaling.complete_rows(X, y)]
+
+    def _raw(
+        self, span: Span, unit: Unit | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        X, y = self.rows.read(*span)
+        if unit is None or unit.draw is None:
+            return X, y, None
+        drawn = unit.draw.among(unit.own, span)
+        return X[drawn], y[drawn], drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Scaled rows in memory, read in blocks.
+
+    Parameters
+    ----------
+    rows : Block
+    edges : tuple of int
+        First row of each block, and the last one's end.
+    """
+
+    rows: Block
+    edges: tuple[int, ...]
+
+    def spans(self, unit: Unit, device: str) -> Sequence[Span]:
+        """Return the blocks of a unit."""
+        inside = [edge for edge in self.edges if unit.own.start <= edge <= unit.own.stop]
+        return [Span(*edge) for edge in pairwise(inside)] or [unit.own]
+
+    def block(self, span: Span, unit: Unit | None = None) -> Block:
+        """Return rows, or those that are drawn of a unit."""
+        return self.located(span, unit)[0]
+
+    def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
+        """Return ``block`` and which rows (n,) of all it has."""
+        X, y = (part[slice(*span)] for part in self.rows)
+        places = np.arange(*span)
+        if unit is None or unit.draw is None:
+            return Block(X, y), places
+        drawn = unit.draw.among(unit.own, span)
+        return Block(X[drawn], y[drawn]), places[drawn]
+
+
+class Points(NamedTuple):
+    """All rows again, for passes in which every row meets all of them."""
+
+    source: Source
+    spans: tuple[Span, ...]
+
+
+class Columns(Protocol):
+    """Values that go with points in the place of their targets."""
+
+    def rows(self, i: int, places: np.ndarray) -> np.ndarray:
+        """Return the values of panel i, which has the rows at ``places``."""
+
+
+@dataclass(eq=False)
+class TaskPoints:
+    """Points as a task reads them again and again; once where they are few."""
+
+    points: Points
+    device: str
+    _columns: Any = None
+    _held: list[Piece] = field(default_factory=list)
+
+    def pieces(self, columns: Columns) -> Iterator[Piece]:
+        """Yield the points panel by panel, those of a panel on the device one at a time."""
+        if sum(span.rows for span in self.points.spans) > HELD_POINTS:
+            yield from self._read(columns, streamed=True)
+            return
+        if self._columns is not columns:
+            self._held, self._columns = list(self._read(columns, streamed=False)), columns
+        yield from self._held
+
+    def _read(self, columns: Columns, streamed: bool) -> Iterator[Piece]:
+        waiting: deque[tuple[Span, np.ndarray]] = deque()
+
+        def read(i: int) -> Block:
+            span = self.points.spans[i]
+            block, places = self.points.source.located(span)
+            waiting.append((span, places))
+            return Block(block.X, columns.rows(i, places))
+
+        indices = range(len(self.points.spans))
+        blocks: Iterator[Block] = (
+            device_memory.ahead(read, indices, self.device)
+            if streamed
+            else (move(read(i), self.device) for i in indices)
+        )
+        for block in blocks:
+            span, places = waiting.popleft()
+            yield Piece(block, span=span, places=places)
+
+
+class Kept(NamedTuple):
+    """Residuals on the host that a pass left, piece by piece, and how they were cut."""
+
+    most: int
+    residuals: list[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskRounds:
+    """Rounds over units in this process.
+
+    Parameters
+    ----------
+    source : Source
+    units : tuple of Unit
+    device : {"cpu", "gpu"}
+    seed : int
+        Of rows that are drawn.
+    """
+
+    source: Source
+    units: tuple[Unit, ...]
+    device: str = "cpu"
+    seed: int = 0
+    _read_once: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, units: Sequence[Sequence[Block]], device: str = "cpu") -> TaskRounds:
+        """Return rounds over units in memory, each some blocks of scaled rows."""
+        blocks = [block for unit in units for block in unit]
+        edges = np.cumsum([0, *(len(block.X) for block in blocks)]).tolist()
+        ends = np.cumsum([0, *(sum(len(block.X) for block in unit) for unit in units)]).tolist()
+        rows = blocks[0]
+        if len(blocks) > 1:
+            rows = Block(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
+        given = Given(rows, tuple(edges))
+        return cls(given, tuple(Unit(Span(*edge)) for edge in pairwise(ends)), device)
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return len(self.units)
+
+    def sum(self, over: Pass, *shared: Any, kept: Kept | None = None) -> Any:
+        """Return the sum over all units of what a pass makes of them, on the host."""
+        return self._run(over, shared, kept, False)[0]
+
+    def forward(self, over: Pass, *shared: Any) -> tuple[Any, Kept | None]:
+        """Return ``sum`` and the residuals that the pass leaves, if any."""
+        if over.keeping is None:
+            return self.sum(over, *shared), None
+        return self._run(over, shared, None, True)
+
+    def gather(self, over: Pass, *shared: Any) -> list[Any]:
+        """Return what a pass makes of each unit; one that works ``together`` gives a list."""
+        if over.together:
+            return list(self.sum(over, *shared))
+        return [self._only(unit).sum(over, *shared) for unit in self.units]
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *shared: Any,
+        which: Sequence[int] | None = None,
+        arguments: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        """Return ``function(rows, *shared, argument)`` of each unit."""
+        units = self.units if which is None else [self.units[i] for i in which]
+        more = [()] * len(units) if arguments is None else [(a,) for a in arguments]
+        return [
+            function(self._only(unit), *shared, *own) for unit, own in zip(units, more, strict=True)
+        ]
+
+    def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
+        """Return values (n, width) of a located pass row by row, 0 where a row is incomplete."""
+        found = []
+        for unit in self.units:
+            own = np.zeros((unit.own.rows, width))
+            for places, rows in self._only(unit).sum(_listed(over), *shared):
+                own[places - unit.own.start] = rows
+            found.append(own)
+        return np.concatenate(found)
+
+    def draw(self, share: float | None) -> Central:
+        """Return the choice of a share of all rows, or of one row per unit."""
+        return Central(share, self.seed)
+
+    def drawn(self, draw: Draw | None) -> TaskRounds:
+        """Return the same units with the rows that are drawn of each."""
+        return replace(self, units=tuple(unit._replace(draw=draw) for unit in self.units))
+
+    def batch(self, number: int, seed: int) -> TaskRounds:
+        """Return about so many rows, weighted by the inverse of their chance to be drawn."""
+        return replace(self, units=batch([unit.own for unit in self.units], number, seed))
+
+    def points(self, panel_rows: int | None = None) -> Points:
+        """Return all rows again, unit by unit or in panels."""
+        return panels(self.source, self.units, panel_rows)
+
+    def hold(self, value: Any) -> Any:
+        """Return a value to share with many passes."""
+        return value
+
+    def solving(self, order: int | None) -> AbstractContextManager[Any]:
+        """Return a context for solves: a task has one thread."""
+        return nullcontext()
+
+    # -- pieces ------------------------------------------------------------------------------
+
+    def _only(self, unit: Unit) -> TaskRounds:
+        return self if len(self.units) == 1 else replace(self, units=(unit,), _read_once={})
+
+    def _run(
+        self, over: Pass, shared: Sequence[Any], kept: Kept | None, keep: bool
+    ) -> tuple[Any, Kept]:
+        def work(most: int) -> tuple[Any, Kept]:
+            there = [self._there(value) for value in shared]
+            total, residuals = None, []
+            for given in self._given(over, most, kept):
+                if keep:
+                    assert over.keeping is not None
+                    found, left = over.keeping(given, *there)
+                    residuals += [move(one, "cpu") for one in (left if over.together else [left])]
+                else:
+                    found = over.function(given, *there)
+                total = found if total is None else over.combine(total, found)
+            return move(total, "cpu"), Kept(most, residuals)
+
+        return self._fitting(over, work, shared)
+
+    def _there(self, value: Any) -> Any:
+        if isinstance(value, Points):
+            return TaskPoints(value, self.device)
+        return move(value, self.device)
+
+    def _given(self, over: Pass, most: int, kept: Kept | None) -> Iterator[Any]:
+        pieces = self._cut(over, most) if over.cut else self._whole(over)
+        if kept is not None and kept.residuals and (over.together or kept.most == most):
+            pieces = (
+                piece._replace(kept=move(left, self.device))
+                for piece, left in zip(pieces, kept.residuals, strict=True)
+            )
+        return device_memory.few(pieces, most) if over.together else pieces
+
+    def _whole(self, over: Pass) -> Iterator[Piece]:
+        """Yield units whole, on the device with those near them, which neighbours share."""
+
+        @functools.cache
+        def read(span: Span, unit: Unit | None) -> tuple[Block, np.ndarray | None]:
+            block, places = self._read(over, span, unit)
+            return move(block, self.device), places
+
+        for unit in self.units:
+            block, places = read(unit.own, unit if unit.draw else None)
+            near = tuple(read(span, None)[0] for span in unit.near)
+            yield Piece(block, near, unit.weight, unit.own, places)
+
+    def _cut(self, over: Pass, most: int) -> Iterator[Piece]:
+        """Yield the rows of units in pieces of at most so many, on the device one at a time."""
+        cuts = [
+            (unit, span, slice(*rows))
+            for unit in self.units
+            for span in self.source.spans(unit, self.device)
+            for rows in parts(0, span.rows, most) or [Span(0, 0)]
+        ]
+        if len(cuts) > 1:
+            yield from self._ahead(over, cuts)
+            return
+        known = over.located, most
+        if known not in self._read_once:  # an expert is evaluated again and again
+            self._read_once[known] = list(self._ahead(over, cuts))
+        yield from self._read_once[known]
+
+    def _ahead(self, over: Pass, cuts: Sequence[tuple[Unit, Span, slice]]) -> Iterator[Piece]:
+        read = functools.lru_cache(1)(functools.partial(self._read, over))
+        waiting: deque[tuple[Unit, np.ndarray | None]] = deque()
+
+        def part(cut: tuple[Unit, Span, slice]) -> Block:
+            unit, span, rows = cut
+            block, places = read(span, unit)
+            # rows with missing values have gone: the last part has what is left
+            few = slice(rows.start, None if rows.stop == span.rows else rows.stop)
+            waiting.append((unit, None if places is None else places[few]))
+            return Block(block.X[few], block.y[few])
+
+        for block in device_memory.ahead(part, cuts, self.device):
+            unit, places = waiting.popleft()
+            yield Piece(block, (), unit.weight, unit.own, places)
+
+    def _read(self, over: Pass, span: Span, unit: Unit | None) -> tuple[Block, np.ndarray | None]:
+        if over.located:
+            return self.source.located(span, unit)
+        return self.source.block(span, unit), None
+
+    def _fitting(self, over: Pass, work: Callable[[int], T], shared: Sequence[Any]) -> T:
+        """Work on as many rows, or units that cannot be cut, as the device has memory for."""
+        largest = max((unit.own.rows for unit in self.units), default=0)
+        kind = over.name.rpartition("-")[0] or over.name
+        if not over.cut:
+            what = f"{over.described.format(rows=largest)} ({kind})"
+            count = len(self.units) if over.together else 1
+            more = {} if over.remedy is None else {"remedy": over.remedy}
+            return device_memory.together(work, count, self.device, kind, what, **more)
+        most = max(1, min(over.tile or largest, largest))
+        if isinstance(self.source, Stored):
+            most = min(most, self.source.read_rows or most)
+            if over.method is not None and self.device != "cpu":
+                sizes = _sizes(self.source, shared[0])
+                most = device_memory.rows_that_fit(over.method, sizes, most, self.device)
+        return device_memory.shrinking(work, most, self.device, kind, over.remedy or FEWER)
+
+
+def _listed(over: Pass) -> Pass:
+    """Return a pass whose values stand beside their places, in a list."""
+    return replace(over, function=functools.partial(_placed, over.function), combine=add_lists)
+
+
+def _placed(function: Callable[..., Any], piece: Piece, *shared: Any) -> list[Any]:
+    return [(piece.places, move(function(piece, *shared), "cpu"))]
+
+
+def _sizes(source: Stored, prepared: Any) -> device_memory.Sizes:
+    theta = prepared if isinstance(prepared, Theta) else prepared.theta
+    return device_memory.Sizes(
+        source.rows.n_features,
+        source.rows.n_targets,
+        0 if theta.inputs is None else len(theta.inputs),
+        np.dtype(source.dtype).itemsize,
+        theta.kernel.tiles,
+    )
+
+
+def panels(source: Source, units: Sequence[Unit], panel_rows: int | None) -> Points:
+    """Return all rows of units again, unit by unit or in panels."""
+    spans = [unit.own for unit in units]
+    if panel_rows is not None:
+        start, stop = min(s.start for s in spans), max(s.stop for s in spans)
+        spans = parts(start, stop, panel_rows)
+    return Points(source, tuple(spans))
+
+
+def batch(spans: Sequence[Span], number: int, seed: int) -> tuple[Unit, ...]:
+    """Return a mini-batch: rows of some stretches, each weighted by the inverse of its chance."""
+    rng = np.random.default_rng([seed, 5])
+    cut = [few for span in spans for few in parts(*span, DRAW_ROWS)]
+    chosen = np.sort(rng.permutation(len(cut))[:DRAWS])
+    share, found = len(cut) / len(chosen), []
+    total = sum(cut[i].rows for i in chosen)
+    for i in chosen:
+        rows = min(cut[i].rows, max(1, round(number * cut[i].rows / total)))
+        found.append(Unit(cut[i], (), share * cut[i].rows / rows, Some(rows, seed)))
+    return tuple(found)

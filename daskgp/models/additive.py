@@ -1,0 +1,111 @@
+"""Methods whose objective is a function of sums of local summaries: two passes, one way to write.
+
+With h_b(theta) the summary of block b, H its sum and F(theta, H) the objective, the gradient is
+dF/dtheta + sum over b of (dF/dH) dh_b/dtheta: a pass over the rows, a small solve, a pass back.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskgp.models.method import Method, Pass, Rounds
+from daskgp.models.values import Block, Objective, Piece, Theta, ThetaBar, add_gradients
+
+
+class Additive(Method, Protocol):
+    """Base of methods that add local summaries.
+
+    The law that ``testing.check_model`` checks: ``local(A ++ B) == combine(local(A), local(B))``.
+    """
+
+    @abstractmethod
+    def prepare(self, theta: Theta) -> Any:
+        """Return what all blocks need and nobody wants to compute twice."""
+
+    @abstractmethod
+    def local(self, prepared: Any, block: Block, near: Sequence[Block] = ()) -> Any:
+        """Return the summary of one block, given the blocks that it is conditioned on."""
+
+    @abstractmethod
+    def combine(self, a: Any, b: Any) -> Any:
+        """Return the summary of both; may overwrite ``a``."""
+
+    @abstractmethod
+    def objective(self, prepared: Any, total: Any) -> Objective:
+        """Return the evidence or its bound, with gradients up to the summaries."""
+
+    @abstractmethod
+    def local_vjp(
+        self, prepared: Any, block: Block, cotangent: Any, near: Sequence[Block] = ()
+    ) -> ThetaBar:
+        """Return the part of the gradient that goes through this block's summary."""
+
+    @abstractmethod
+    def posterior(self, prepared: Any, total: Any) -> Any:
+        """Return what prediction needs, from the summary of all blocks."""
+
+    def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return the objective of all rows with its whole gradient: two passes."""
+        with rows.solving(_order(theta)):
+            prepared = self.prepare(theta)
+        total, kept = rows.forward(self.summing(theta), prepared)
+        with rows.solving(_order(theta)):
+            objective = self.objective(prepared, total)
+        if objective.cotangent is None:
+            return objective
+        through = rows.sum(self.pulling(), prepared, objective.cotangent, kept=kept)
+        gradient = add_gradients(objective.gradient, through)
+        return objective._replace(gradient=gradient, cotangent=None)
+
+    def solve(self, theta: Theta, rows: Rounds) -> tuple[Any, float]:
+        """Return what prediction needs, and the value of the objective: one pass."""
+        prepared, total = self.summed(theta, rows)
+        with rows.solving(_order(theta)):
+            return self.posterior(prepared, total), self.objective(prepared, total).value
+
+    def summed(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
+        """Return what blocks need, and the summary of all blocks."""
+        with rows.solving(_order(theta)):
+            prepared = self.prepare(theta)
+        return prepared, rows.sum(self.summing(theta), prepared)
+
+    def block_gradients(self, theta: Theta, rows: Rounds) -> np.ndarray:
+        """Return the gradient (blocks, k) by the hyper-parameters through each block's summary.
+
+        They sum up to the whole gradient of a method whose objective depends on them through the
+        blocks alone.
+        """
+        prepared, total = self.summed(theta, rows)
+        with rows.solving(_order(theta)):
+            cotangent = self.objective(prepared, total).cotangent
+        each = self._pass("gradients", partial(_pull, self), add_gradients)
+        return np.array([g.to_vector(False) for g in rows.gather(each, prepared, cotangent)])
+
+    def summing(self, theta: Theta) -> Pass:
+        """Return the pass that sums summaries."""
+        return self._pass("local", partial(_summarise, self), self.combine)
+
+    def pulling(self) -> Pass:
+        """Return the pass that sums gradients."""
+        return self._pass("gradient", partial(_pull, self), add_gradients)
+
+    def _pass(self, what: str, function: Any, combine: Any, **more: Any) -> Pass:
+        name = f"{self.name}-{what}"
+        return Pass(name, function, combine, cut=self.divisible, method=self, **more)
+
+
+def _order(theta: Theta) -> int | None:
+    return None if theta.inputs is None else len(theta.inputs)
+
+
+def _summarise(model: Additive, piece: Piece, prepared: Any) -> Any:
+    return model.local(prepared, piece.own, piece.near)
+
+
+def _pull(model: Additive, piece: Piece, prepared: Any, cotangent: Any) -> ThetaBar:
+    return model.local_vjp(prepared, piece.own, cotangent, piece.near)

@@ -1,0 +1,38 @@
+"""What methods that combine experts share: an expert is a unit with an objective of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial, reduce
+from typing import Any, Protocol
+
+from daskgp.models.method import Method, Rounds
+from daskgp.models.values import Objective, Theta, add_gradients
+
+
+class Ensemble(Method, Protocol):
+    """Base of methods that combine experts, one per unit.
+
+    Hyper-parameters are trained on the sum of the experts' own objectives; summaries of experts
+    stand side by side and are combined by ``posterior``.
+    """
+
+    n_experts: int
+
+    @abstractmethod
+    def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return the objective of one expert's rows with its whole gradient."""
+
+    def expert_objectives(self, theta: Theta, rows: Rounds) -> list[Objective]:
+        """Return the objective of each expert's rows with its whole gradient."""
+        return rows.map(partial(_of_expert, self), theta)
+
+    def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
+        """Return the sum of the experts' objectives with its gradient."""
+        each = self.expert_objectives(theta, rows)
+        gradient = reduce(add_gradients, (one.gradient for one in each))
+        return Objective(sum(one.value for one in each), gradient, None)
+
+
+def _of_expert(model: Ensemble, rows: Any, theta: Theta) -> Objective:
+    return model.expert_objective(theta, rows)
