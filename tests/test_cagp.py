@@ -25,7 +25,7 @@ from daskgp import CaGP, ExactGP, kernels, testing, train
 from daskgp.data import reading
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.estimators import cagp
-from daskgp.fit.panels import ActionRounds
+from daskgp.models.actions.passes import Passes
 from daskgp.predict import supports
 from tests import oracle
 
@@ -622,13 +622,13 @@ def test_the_last_point_of_mini_batches_is_taken(table):
 
 @pytest.mark.parametrize("support", [8, 4])
 def test_a_step_draws_a_mini_batch_that_follows_from_where_it_is(support, table, monkeypatch):
-    drawn, evaluate = [], ActionRounds.value_and_gradient
+    drawn, evaluate = [], Passes.evaluate
 
     def watched(self, theta, weights, batch=None):
         drawn.append((theta.noise_variance, batch))
         return evaluate(self, theta, weights, batch)
 
-    monkeypatch.setattr(ActionRounds, "value_and_gradient", watched)
+    monkeypatch.setattr(Passes, "evaluate", watched)
     made = build(**{**QUICK, "optimizer": "adam", "batch_rows": 20, "support": support})
     clone(made).fit(*table)
     first, drawn[:] = drawn[:], []
@@ -649,7 +649,7 @@ class Stopped(Exception):
 def calls(monkeypatch):
     """Counts evaluations; ``stop`` of them may be made."""
     counter = {"made": 0, "stop": None}
-    evaluate = ActionRounds.value_and_gradient
+    evaluate = Passes.evaluate
 
     def counted(self, *arguments):
         if counter["made"] == counter["stop"]:
@@ -657,7 +657,7 @@ def calls(monkeypatch):
         counter["made"] += 1
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(ActionRounds, "value_and_gradient", counted)
+    monkeypatch.setattr(Passes, "evaluate", counted)
     return counter
 
 
@@ -982,7 +982,7 @@ def test_the_command_fits_predicts_scores_and_describes(
 def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     chosen = (*options(), "--scheduler", scheduler)
-    evaluate, left, remove = ActionRounds.value_and_gradient, [0, 1], daskgp.data.remove
+    evaluate, left, remove = Passes.evaluate, [0, 1], daskgp.data.remove
 
     def fail(self, *arguments):
         if not left:
@@ -995,7 +995,7 @@ def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatc
         if not str(url).endswith("-ordered"):
             remove(url)
 
-    monkeypatch.setattr(ActionRounds, "value_and_gradient", fail)
+    monkeypatch.setattr(Passes, "evaluate", fail)
     if how == "killed":
         monkeypatch.setattr(daskgp.data, "remove", unable)
     assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
@@ -1175,3 +1175,16 @@ def test_cggp_has_the_mean_of_conjugate_gradients_and_no_variance(table, tmp_pat
         model.predict(places, return_std=True)
     with pytest.raises(SettingError, match="has no evidence"):
         model.log_marginal_likelihood()
+
+
+@pytest.mark.parametrize("kind", ["sparse", "cg", "random"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_the_computational_part_is_what_the_exact_gp_knows_more(kind, p):
+    rng = np.random.default_rng(0)
+    X, T = rng.uniform(0, 3, (N, 2)), rng.uniform(0, 3, (7, 2))
+    y = np.stack([np.sin(2 * X[:, 0]), X[:, 1]], axis=1)[:, :p]
+    model = build(**FIXED, **ACTIONS[kind]).fit(X, y)
+    _, std, part = model.predict(T, return_std=True, return_computational=True)
+    _, known = ExactGP(GIVEN, optimizer=None).fit(X, y).predict(T, return_std=True)
+    np.testing.assert_allclose(part**2, std**2 - known**2, rtol=5e-3, atol=1e-3 * known.min() ** 2)
+    assert part.min() > 0.1 * known.min()  # twelve actions leave something to know

@@ -245,10 +245,10 @@ def test_functions_come_from_batches_until_there_are_enough(kind, table):
     X, y = table
     counts, sums = [], Steps.sums
 
-    def watched(self, prepared, pieces, step):
+    def watched(self, prepared, shares, step):
         own = prepared.parameters
         counts.append((len(own.root), len(own.weights)))
-        return sums(self, prepared, pieces, step)
+        return sums(self, prepared, shares, step)
 
     with pytest.MonkeyPatch.context() as during:
         during.setattr(Steps, "sums", watched)
@@ -508,11 +508,11 @@ def test_workers_killed_in_training_change_nothing(lanes, table, T, tmp_path, mo
         Client(cluster) as client,
     ):
 
-        def deadly(self, prepared, pieces, step):
+        def deadly(self, prepared, shares, step):
             if step == 3 and not killed:
                 killed.append(min(client.run(os.getpid).values()))
                 os.kill(killed[-1], signal.SIGKILL)
-            return sums(self, prepared, pieces, step)
+            return sums(self, prepared, shares, step)
 
         monkeypatch.setattr(Steps, "sums", deadly)
         found = outcome(made("decoupled", max_iter=8).fit(*given), T)
@@ -548,9 +548,9 @@ def test_training_stops_early_on_rows_that_are_held_out(kind, table, monkeypatch
     seen, scored, exact = [], [], []
     sums, density, trained_on = Steps.sums, Steps.density, subset.trained_on
 
-    def watched(self, prepared, pieces, step):
-        seen.append(self.inputs(pieces))
-        return sums(self, prepared, pieces, step)
+    def watched(self, prepared, shares, step):
+        seen.append(self.inputs(shares))
+        return sums(self, prepared, shares, step)
 
     def scoring(self, prepared, rows):
         scored.append(rows)
@@ -921,11 +921,11 @@ def calls(monkeypatch):
     """Counts steps, of which ``stop`` may be made; a run is kept every five."""
     counter, sums, ascent = {"made": 0, "stop": None}, Steps.sums, VariationalGP._ascent
 
-    def counted(self, prepared, pieces, step):
+    def counted(self, prepared, shares, step):
         if counter["made"] == counter["stop"]:
             raise Halted
         counter["made"] += 1
-        return sums(self, prepared, pieces, step)
+        return sums(self, prepared, shares, step)
 
     def often(self, *arguments):
         return dataclasses.replace(ascent(self, *arguments), keep_every=5)
@@ -1077,8 +1077,8 @@ def test_a_gradient_that_is_no_number_is_named(name, table, T, tmp_path, monkeyp
     X, y = table
     sums = Steps.sums
 
-    def broken(self, prepared, pieces, step):
-        found = sums(self, prepared, pieces, step)
+    def broken(self, prepared, shares, step):
+        found = sums(self, prepared, shares, step)
         if step < 7:
             return found
         part = getattr(found.gradient, name).copy()
@@ -1186,9 +1186,9 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
     assert "exists already" in refused("fit", data, killed, *chosen)
     steps, sums = [], Steps.sums
 
-    def counted(self, prepared, pieces, step):
+    def counted(self, prepared, shares, step):
         steps.append(step)
-        return sums(self, prepared, pieces, step)
+        return sums(self, prepared, shares, step)
 
     monkeypatch.setattr(Steps, "sums", counted)
     resumed = succeed("fit", data, killed, *chosen, "--resume")
@@ -1205,10 +1205,10 @@ def test_a_command_that_fails_says_how_to_go_on(data, tmp_path, scheduler, monke
     chosen = (*options("svgp", "n_inducing=10", "max_iter=130"), "--scheduler", scheduler)
     sums = Steps.sums
 
-    def fail(self, prepared, pieces, step):
+    def fail(self, prepared, shares, step):
         if step == 105:
             raise RunError("workers died")
-        return sums(self, prepared, pieces, step)
+        return sums(self, prepared, shares, step)
 
     monkeypatch.setattr(Steps, "sums", fail)
     chosen = (*chosen, "--set", "gradients=client")

@@ -110,10 +110,8 @@ def test_gradient_is_that_of_one_dense_block_for_any_chunks(blocks):
     scale = scaling.solve(scaling.local(X, y), 3, "constant", True)
     spans = tuple(partition.blocks(120, chunks, 1))
     theta = Theta(KERNEL, NOISE, scale.inputs(data(8, seed=2)[0]))
-    stage = rounds.Rounds(
-        CollapsedSparse(), rows, partition.alone(spans), scale, Executor.current(False)
-    )
-    found = stage.value_and_gradient(theta)
+    stage = rounds.Rounds(rows, partition.alone(spans), scale, Executor.current(False))
+    found = CollapsedSparse().evaluate(theta, stage)
     block = scale.block(X, y)
 
     def dense(vector):
@@ -333,9 +331,9 @@ def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows():
         part.kernel_, rows.X, rows.y, part.solved_.theta.inputs, part.noise_variance_
     )
     assert part.objective_ == pytest.approx(bound, rel=1e-8)
-    windows = partition.alone(partition.blocks(300, None, 30))
-    some = partition.sample(windows, 3, np.random.default_rng(0))
-    used = np.concatenate([np.arange(*window.own) for window in some])
+    units = partition.alone(partition.blocks(300, None, 30))
+    some = partition.sample(units, 3, np.random.default_rng(0))
+    used = np.concatenate([np.arange(*unit.own) for unit in some])
     assert len(used) == 90
     assert part.history_[-1]["objective"] == pytest.approx(
         oracle.titsias_bound(

@@ -25,7 +25,8 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
 from daskgp.fit import rounds
 from daskgp.fit.refusal import refuse
-from daskgp.fit.rounds import Rounds
+from daskgp.fit.task import TaskRounds
+from daskgp.models.additive import Additive
 from daskgp.predict import training_rows
 from tests import oracle
 
@@ -218,11 +219,17 @@ def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows(table):
 
 
 def test_factors_that_wait_for_the_gradient_change_no_bit(table, monkeypatch):
-    settings = {**QUICK, "train_support": True}
+    settings, asked, forward = {**QUICK, "train_support": True}, [], TaskRounds.forward
+
+    def keeping(self, over, *shared):
+        asked.append(over.name)
+        return forward(self, over, *shared)
+
+    monkeypatch.setattr(TaskRounds, "forward", keeping)
     kept = LMA(**settings).fit(*table)
-    asked = []
+    assert set(asked) == {"lma-local"}
+    asked.clear()
     monkeypatch.setattr(rounds, "KEEP_SHARE", 0.0)
-    monkeypatch.setattr(Rounds, "_keep", lambda *_: asked.append(1))
     again = LMA(**settings).fit(*table)
     assert asked == []
     assert again.objective_ == kept.objective_
@@ -508,10 +515,10 @@ def test_a_fit_that_fails_leaves_nothing(table, temporary, tmp_path, monkeypatch
     store = tmp_path / "kept"
     given = zarr_rows(tmp_path / "t.zarr", *table)
 
-    def fail(self, theta):
+    def fail(self, theta, rows):
         raise RunError("workers died")
 
-    monkeypatch.setattr(Rounds, "value_and_gradient", fail)
+    monkeypatch.setattr(Additive, "evaluate", fail)
     for settings in ({"store": str(store)}, {}):
         with pytest.raises(RunError, match="workers died"):
             LMA(**QUICK, **settings).fit(*given)
@@ -733,15 +740,15 @@ def test_the_command_fits_predicts_scores_and_describes(name, data, table, tmp_p
 def test_a_stopped_fit_goes_on_with_the_rows_it_has_written(data, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     options = ("--model", "lma", *SET, "--scheduler", scheduler)
-    value_and_gradient, left = Rounds.value_and_gradient, [0, 1]
+    evaluate, left = Additive.evaluate, [0, 1]
 
-    def fail(self, theta):
+    def fail(self, theta, rows):
         if not left:
             raise RunError("workers died")
         left.pop()
-        return value_and_gradient(self, theta)
+        return evaluate(self, theta, rows)
 
-    monkeypatch.setattr(Rounds, "value_and_gradient", fail)
+    monkeypatch.setattr(Additive, "evaluate", fail)
     line = refused("fit", data, stopped, *options, code=1)
     assert "--resume goes on" in line
     monkeypatch.undo()
@@ -766,7 +773,7 @@ def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler
     def fail(*_):
         raise RunError("workers died")
 
-    monkeypatch.setattr(Rounds, "solve", fail)
+    monkeypatch.setattr(Additive, "solve", fail)
     refused("fit", data, model, *options, code=1)
     monkeypatch.undo()
     wanted = {

@@ -130,7 +130,7 @@ def test_training_that_finds_no_better_point_says_so(caplog):
         train.maximise(downhill, np.ones(2), bounds, 1.0, settings, lambda _: {})
     said = [r.getMessage() for r in caplog.records]
     assert len(said) == 1
-    assert re.search(r"no better point is found, with about .* nats left to gain", said[0])
+    assert re.search(r"no better point is found, as where rounding hides it", said[0])
 
 
 def test_training_that_arrives_says_nothing(caplog):
@@ -148,7 +148,7 @@ def stage_of(X, y, cut):
     spans = partition.blocks(len(X), None, cut)
     unit = scaling.identity(X.shape[1], 1)
     executor = Executor(None, False, here=True)
-    return rounds.Rounds(LowRankMarkov(), rows, partition.alone(spans), unit, executor)
+    return rounds.Rounds(rows, partition.alone(spans), unit, executor)
 
 
 @pytest.mark.parametrize("cut", [7, 40, 500])
@@ -183,10 +183,10 @@ def test_no_row_is_twice_in_the_subset():
 
 def test_gradients_of_blocks_add_up_to_the_gradient():
     X, y = simulated(kernels.Matern32(0.8), 160)
-    stage = stage_of(X, y, 40)
+    stage, model = stage_of(X, y, 40), LowRankMarkov()
     theta = Theta(kernels.Matern32(0.9, 1.3), 0.1, X[:10])
-    each = stage.block_gradients(theta)
-    whole = stage.value_and_gradient(theta).gradient.to_vector(with_inputs=False)
+    each = model.block_gradients(theta, stage)
+    whole = model.evaluate(theta, stage).gradient.to_vector(with_inputs=False)
     assert each.shape == (4, 3)
     np.testing.assert_allclose(each.sum(axis=0), whole, rtol=1e-10, atol=1e-10)
 

@@ -12,11 +12,9 @@ from rich.table import Table
 from daskgp import data
 from daskgp.data import prediction_store
 from daskgp.data.blocks.layout import Layout, read_layout
-from daskgp.data.blocks.neighbours import Nearby
 from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
-from daskgp.predict.supports import Supports
 
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
@@ -174,14 +172,10 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
         table.add_row("combination", f"{estimator.aggregation} of {estimator.expert} experts")
         if solved.kept is None:
             table.add_row("experts", f"{estimator.n_experts_:,}")
-    if isinstance(solved.kept, Nearby):
-        _add_blocks(table, solved.kept.layout)
     if isinstance(estimator, CaGP):
         _add_actions(table, estimator)
-    elif isinstance(solved.kept, Supports):
-        table.add_row("points", f"{int(solved.state.points):,}")
-    elif solved.kept:
-        for what, said in solved.kept.describe().items():
+    elif solved.kept is not None:
+        for what, said in solved.kept.describe(solved.state).items():
             table.add_row(what, said)
     if isinstance(estimator, VariationalGP):
         _add_functions(table, solved.state)
@@ -278,8 +272,7 @@ def _add_blocks(table: Table, layout: Layout) -> None:
 
 def _add_actions(table: Table, estimator: CaGP) -> None:
     """Actions, the points that they are made of, and what was maximised."""
-    kept = estimator.solved_.kept
-    assert isinstance(kept, Supports)
+    kept = estimator._supports()
     of = estimator.actions if isinstance(estimator.actions, str) else "given"
     said = f"{estimator.n_actions_:,} {of}"
     dropped = kept.count - estimator.n_actions_

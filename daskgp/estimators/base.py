@@ -1,39 +1,57 @@
-"""Base of all estimators: it calls the stages in order and computes nothing itself."""
+"""Base of all estimators: their settings, what a method may say otherwise, and the fit."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import data
+from daskgp import data, train
 from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
-from daskgp.estimators.planned import Planned
-from daskgp.estimators.prediction import Predicting
-from daskgp.estimators.settings import check_settings
+from daskgp.estimators.prediction import FittedGP
+from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
+from daskgp.fit.effects import ADAM, TRAINED, Effects
+from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.starting import Start
+from daskgp.kernels import Kernel
 from daskgp.models import scaling
+from daskgp.models.method import Method as Contract
 from daskgp.models.values import Theta
 from daskgp.predict import hyperparameter_table
 from daskgp.predict.posterior import Solved
+from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
-from daskgp.typing import OptimizerName
+from daskgp.runtime.progress import ShowProgress
+from daskgp.typing import Device, DtypeName, MeanName, OptimizerName
+
+logger = logging.getLogger("daskgp")
+
+DEFAULT_TOL = 0.1
+OUTSIDE = 0.1
+"""Share of the data's range by which inducing inputs may lie beyond it without a warning."""
+ALIKE = 128
+"""Blocks beyond which more of them change nothing of what a worker needs."""
+SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
-class GaussianProcess(Planned, Predicting):
+@dataclass(eq=False, repr=False)
+class GaussianProcess(FittedGP):
     """What all estimators share; use one of its subclasses.
 
     Constructor parameters are settings and are never changed; what is learned ends in an
@@ -42,6 +60,176 @@ class GaussianProcess(Planned, Predicting):
     lengthscale by one in common; outputs divided by the standard deviation of what the mean
     function leaves.  Constant inputs are left out.
     """
+
+    kernel: Kernel | str | None = None
+    _: KW_ONLY
+    noise_variance: float = 0.1
+    mean: MeanName = "constant"
+    standardize: bool = True
+    optimizer: OptimizerName | None = "auto"
+    learning_rate: float = 0.05
+    max_iter: int = 100
+    tol: float | None = 0.1
+    train_blocks: int | Literal["auto"] | None = field(default=None, init=False)
+    block_rows: int | None = None
+    dtype: DtypeName = "float64"
+    device: Device = "auto"
+    store: str | None = None
+    random_state: int | None = 0
+    progress: ShowProgress = "auto"
+
+    model_name: ClassVar[str]
+    effects: ClassVar[Effects] = {
+        "learning_rate": (ADAM,),
+        "max_iter": (TRAINED,),
+        "tol": (TRAINED,),
+        "train_blocks": (TRAINED,),
+    }
+    """What settings need to have an effect."""
+    chooses_tol: ClassVar[bool] = False
+    """Whether ``tol=None`` leaves it to the method."""
+    ard_reach: ClassVar[float] = 1.0
+    """What multiplies the upper bounds of lengthscales of single inputs, where they may not matter.
+
+    Lengthscales and variance may drift off together then, which not every method bears.
+    """
+    knows_enough_blocks: ClassVar[bool] = False
+    """Whether ``train_blocks="auto"`` can tell how many blocks are enough."""
+    searches_start: ClassVar[bool] = True
+    """Whether training starts from the best of several starts."""
+    inputs_label: ClassVar[str] = "inducing inputs"
+
+    def _model(self) -> Contract:
+        raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
+
+    def _fitted(self, stage: rounds.Rounds) -> Contract:
+        """The method that predicts."""
+        return self._model()
+
+    def _n_inputs(self) -> int:
+        """Number of inducing inputs, 0 for a method without."""
+        return 0
+
+    def _n_inputs_of(self, n: int) -> int:
+        """Return the number of inducing inputs for n rows: the default one is at most n."""
+        count = self._n_inputs()
+        usual = self._chosen is not None and self._chosen.usual
+        return min(n, count) if usual else count
+
+    @property
+    def _chosen(self) -> ChosenInputs | None:
+        """How inducing inputs are chosen, of a method that has some."""
+        return None
+
+    def _planned_inputs(self, rows: data.Rows) -> int:
+        """Number of inducing inputs that a plan for these rows reckons with."""
+        return self._n_inputs()
+
+    def _choose_inputs(
+        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
+    ) -> np.ndarray | None:
+        """Inducing inputs in scaled units, from a scaled sample."""
+        return None
+
+    def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray | None:
+        """Inducing inputs in scaled units that follow from the ranges of the data alone."""
+        return None
+
+    def _trains_inputs(self) -> bool:
+        return False
+
+    def _trains_more(self) -> bool:
+        """Whether training moves more than hyper-parameters."""
+        return self._trains_inputs()
+
+    def _arranged(
+        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
+    ) -> rounds.Rounds:
+        """The rounds over the rows as the method wants them; new ones are kept at ``keep``."""
+        return stage
+
+    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
+        """The rounds of the final summary, now that the hyper-parameters are known."""
+        return stage
+
+    def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
+        """The best vector of hyper-parameters, the history of the search and the curvature."""
+        return hyperparameters.on_blocks(self, stage, theta, run)
+
+    def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
+        """What prediction needs, and the value of the objective."""
+        return self._model().solve(theta, stage)
+
+    def _kept(self, stage: rounds.Rounds, theta: Theta) -> TrainingRows | None:
+        """Training rows that prediction reads back, of a method that wants them."""
+        return None
+
+    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
+        """Rows of a window, rows that a prediction is conditioned on, and blocks of a task."""
+        return block_rows, 0, 1
+
+    def _solve_steps(self) -> int:
+        """Steps that the fit of a method took which trains nothing."""
+        return 1
+
+    def _most_iterations(self) -> int | None:
+        """Iterations of a fit at most; None where it makes none."""
+        return None if self.optimizer is None else self.max_iter
+
+    def _counted(self) -> str:
+        """What the history counts that takes about the same time each."""
+        return "evaluations"
+
+    # -- small things ----------------------------------------------------------------------------
+
+    def _kernel(self) -> Kernel:
+        return kernel_of(self.kernel)
+
+    def _chooses_kernel(self) -> bool:
+        """Whether training chooses the kernel by the evidence of a subset of rows."""
+        return self.kernel is None
+
+    def _tol(self) -> float:
+        """Nats per hyper-parameter below which training stops."""
+        return DEFAULT_TOL if self.tol is None else self.tol
+
+    def _seed(self) -> int:
+        """The seed of samples; a new one each time where ``random_state`` is None."""
+        if self.random_state is None:
+            return int(np.random.SeedSequence().generate_state(1)[0])
+        return int(self.random_state)
+
+    def _read_rows(self) -> int | None:
+        """Rows that a task reads of the data as they are given."""
+        return self.block_rows
+
+    def _spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
+        return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
+
+    def _work(self, rows: data.Rows) -> tuple[partition.Span, ...]:
+        """The blocks that the method will work on."""
+        return self._spans(rows)
+
+    def _warn_of_inputs(
+        self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling
+    ) -> None:
+        """Of inducing inputs far from all data, which explain nothing."""
+        if inputs is None:
+            return
+        d = len(scale.x_scale)
+        low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
+        margin = OUTSIDE * (high - low)
+        away = (inputs < low - margin) | (inputs > high + margin)
+        count = int(away.any(axis=1).sum())
+        if count:
+            logger.warning(
+                "%d of %d %s lie outside the range of the data: they explain nothing there",
+                count,
+                len(inputs),
+                self.inputs_label,
+            )
+
+    # -- fit ---------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -288,14 +476,79 @@ class GaussianProcess(Planned, Predicting):
         with locks.hold(str(url), wait, clear_lock, resume=True):
             save(self, url)
 
+    # -- plan --------------------------------------------------------------------------------
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class TrainedGP(GaussianProcess):
-    """Base of estimators whose hyper-parameters are trained on all rows or on blocks of them."""
+    def _plan(self, rows: data.Rows) -> planning.Plan:
+        return self._plan_blocks(rows, self._work(rows))
 
-    optimizer: OptimizerName | None = "auto"
-    learning_rate: float = 0.05
-    tol: float = 0.1
+    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
+        largest = max((span.rows for span in spans), default=0)
+        found = planning.make_plan(
+            self._model(),
+            self._kernel(),
+            rows,
+            spans,
+            self._planned_inputs(rows),
+            np.dtype(self.dtype).itemsize,
+            *self._held_rows(largest, len(rows)),
+            bytes_written=self._written_bytes(rows),
+        )
+        return dataclasses.replace(
+            found,
+            operations=found.operations * self._trained_share(len(spans)),
+        )
+
+    def _planned_wide(self, rows: data.Rows, wide: int) -> planning.Plan:
+        """The plan for blocks of so many rows."""
+        cut = rows
+        if rows.chunks and not data.is_zarr(rows.X):  # chunks that a fit will write
+            most = max(wide, partition.default_block_rows(len(rows)))
+            cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
+        count = min(-(-len(rows) // wide), ALIKE)
+        return self._plan_blocks(cut, [partition.Span(0, wide)] * count)
+
+    def _trained_share(self, blocks: int) -> float:
+        """Share of the blocks that hyper-parameters are trained on."""
+        if self.train_blocks is None:
+            return 1.0
+        number = hyperparameters.SECOND if self.train_blocks == "auto" else self.train_blocks
+        return min(1.0, number / max(blocks, 1))
+
+    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
+        """Bytes that a worker holds where there is room for them, in the fit and predicting."""
+        return 0, 0
+
+    def _written_bytes(self, rows: data.Rows) -> int:
+        """Bytes of rows that a fit writes: those that tasks could not read otherwise."""
+        spilled = rows.chunks is not None and not data.is_zarr(rows.X)
+        return planning.rows_bytes(rows) if spilled else 0
+
+    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
+        """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
+        self._refuse_few_rows(len(rows))
+        refusal.refuse(self._plan(rows), executor.memory_per_task(), self._knob(rows))
+
+    def _knob(self, rows: data.Rows) -> refusal.Knob:
+        """Return the setting that the memory of a task follows."""
+        largest = self._plan(rows).block_rows
+        planned = partial(self._planned_wide, rows)
+        return refusal.Knob(
+            "block_rows", largest, f"blocks of {largest} rows", planned, note=SMALL_CHUNKS
+        )
+
+    def _refuse_few_rows(self, n: int) -> None:
+        if n == 0:
+            raise InputError("no rows: the training data has length 0")
+        count = self._n_inputs_of(n)
+        if n < count:
+            raise InputError(f"{count} {self.inputs_label} for {n} usable rows: choose at most {n}")
+
+    def _refuse_full_disk(self, rows: data.Rows, keep: str | None) -> None:
+        """Raise PlanError where rows, or the model store that they are kept in, find no room."""
+        found = self._plan(rows)
+        refusal.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
+        if keep is not None:
+            refusal.refuse_full_disk(found.bytes_on_disk, keep)
 
 
 def _refuse_alone(**settings: float) -> None:

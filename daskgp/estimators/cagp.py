@@ -23,7 +23,7 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
@@ -61,7 +61,7 @@ SHARED = f"give store= {visibility.HERE}"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class CaGP(TrainedGP):
+class CaGP(GaussianProcess):
     """Computation-aware GP regression: exact given a few combinations of the targets.
 
     The targets are seen through n_actions linear combinations (actions), [CAGP] eq. 5.  Whatever
@@ -236,7 +236,8 @@ progress
         usable = np.flatnonzero(scaling.usable_rows(scaled))
         executor = Executor.current(self.progress, solved.device)
         units, scale = partition.alone(self._spans(kept.rows)), solved.scaling
-        stage = rounds.Rounds(kept.rows, units, scale, executor, device=solved.device)
+        inputs_alone = scale.of_inputs(kept.rows.n_targets)
+        stage = rounds.Rounds(kept.rows, units, inputs_alone, executor, device=solved.device)
         acts = self._passes(stage, kept.rows, self.n_rows_, kept.count)
         found = np.full(len(scaled), np.nan)
         step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
@@ -380,8 +381,8 @@ progress
             self._counted_rows(len(rows)) if self.loss == "elbo" else self._n_points(len(rows))
         )
         kept = np.dtype(self.dtype).itemsize * self._n_inputs() * counted
-        fits = kept <= rounds.KEEP_SHARE * executor.memory()
-        return kept // executor.threads() if fits else 0, 0
+        kept = int(min(kept, rounds.KEEP_SHARE * executor.memory()))
+        return kept // executor.threads(), 0
 
     def _counted_rows(self, n: int) -> int:
         """Rows at which an iteration wants the actions' functions, points of few rows included."""

@@ -27,6 +27,7 @@ from daskgp.models.actions.passes import Passes
 from daskgp.models.values import Theta
 from daskgp.predict import supports
 from daskgp.runtime.executor import Executor
+from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -76,6 +77,8 @@ class CGGP(GaussianProcess):
 
     model_name: ClassVar[str] = "cggp"
     effects: ClassVar[Effects] = {}
+    optimizer: OptimizerName | None = field(default=None, init=False)
+    learning_rate: float = field(default=0.05, init=False)
     tol: float | None = field(default=1.0, init=False)
     solver_tol: float = 1e-4
     max_iter: int = 512

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from daskgp import data
-from daskgp.estimators.base import TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.fit import refusal, timing
 from daskgp.models.exact import Exact
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ExactGP(TrainedGP):
+class ExactGP(GaussianProcess):
     """Exact GP regression by one Cholesky factor, for small data.
 
     A fit costs n³ operations and 8 n² bytes several times over; ``fit`` refuses what does not fit

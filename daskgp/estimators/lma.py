@@ -17,12 +17,12 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
-from daskgp.data.blocks.neighbours import Nearby, earlier, held, made_from, mark, open_blocks
+from daskgp.data.blocks.neighbours import earlier, held, made_from, mark, open_blocks
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span, Unit
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
@@ -35,6 +35,7 @@ from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Theta
 from daskgp.predict import training_rows
+from daskgp.predict.near import Nearby
 from daskgp.predict.posterior import in_users_units
 from daskgp.runtime.executor import Executor
 
@@ -49,7 +50,7 @@ JOINED = Needs(
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LMA(TrainedGP):
+class LMA(GaussianProcess):
     """Low-rank-cum-Markov approximation: GP regression that is local and global at once.
 
     A low-rank part on support inputs carries what is smooth; the residual is exact within a block

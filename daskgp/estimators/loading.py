@@ -11,7 +11,6 @@ import numpy as np
 
 from daskgp import kernels
 from daskgp.checks import choice
-from daskgp.data.blocks.neighbours import Nearby
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
@@ -29,7 +28,6 @@ from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
 from daskgp.models.values import Want
 from daskgp.predict import stored
-from daskgp.predict.members import Members
 from daskgp.predict.posterior import Solved
 from daskgp.typing import Device
 
@@ -100,12 +98,12 @@ def _short(error: BaseException) -> str:
 def _try_out(solved: Solved) -> None:
     """Predict at a place, so that what does not belong together is found out now."""
     _check_scaling(solved)
-    if isinstance(solved.kept, Members):  # a prediction asks all experts for their rows
-        _check_experts(solved, solved.kept)
-        return
     place = solved.scaling.x_shift[None]
-    if isinstance(solved.kept, Nearby):  # at a training row, which is near others
-        place = solved.kept.rows.read(0, 1)[0]
+    if solved.kept is not None:
+        if solved.kept.check(solved.fitted("cpu")):
+            return
+        near = solved.kept.place()
+        place = place if near is None else near
     count = solved.n_targets + 2  # no shape is taken for another
     want: Want = "mean" if solved.model.why_no_variance() else "variance"
     try:
@@ -117,20 +115,6 @@ def _try_out(solved: Solved) -> None:
         return
     if found.mean.shape != (count, solved.n_targets) or not np.isfinite(found.mean).all():
         raise StoreError("its predictions are no finite numbers: fit again")
-
-
-def _check_experts(solved: Solved, kept: Members) -> None:
-    state = solved.state
-    kept.check(state.starts)
-    crossed = getattr(solved.model, "needs_cross", False)
-    shapes = {
-        "weights": (int(state.starts[-1]), solved.n_targets),
-        "beta": (len(kept),) if crossed else (0,),
-    }
-    for name, shape in shapes.items():
-        values = getattr(state, name)
-        if values.shape != shape or values.dtype.kind != "f" or not np.isfinite(values).all():
-            raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
 def _check_scaling(solved: Solved) -> None:

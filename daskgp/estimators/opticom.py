@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from daskgp import data
 from daskgp.checks import choice, positive, shown, whole
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects, among
@@ -28,7 +28,7 @@ WIDEST = 1e6
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class OptiComGP(TrainedGP):
+class OptiComGP(GaussianProcess):
     """GP regression on the partial grids of a sparse grid, optimally combined.
 
     The method of [OPT] section 3, for one to some four features whose region is a box.  A value

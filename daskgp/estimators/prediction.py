@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import metrics
 from daskgp.arrays import linalg
 from daskgp.errors import SettingError
+from daskgp.estimators import nested
 from daskgp.estimators.attributes import Learned
-from daskgp.estimators.method import Method
-from daskgp.estimators.pickling import Pickled
+from daskgp.estimators.pickling import carried
 from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
 from daskgp.predict import lazy as prediction
@@ -22,10 +24,14 @@ from daskgp.predict import score as scoring
 from daskgp.predict import to_store
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.progress import ShowProgress
 
 
-class Predicting(Pickled, Method):
-    """An estimator that may have been fitted."""
+class FittedGP(RegressorMixin, BaseEstimator):
+    """Predictions, samples and scores of an estimator that may have been fitted."""
+
+    kernel: Kernel | str | None
+    progress: ShowProgress
 
     solved_ = Learned[Solved]()
     objective_ = Learned[float | None]()
@@ -35,6 +41,62 @@ class Predicting(Pickled, Method):
     noise_variance_ = Learned[float]()
     n_features_in_ = Learned[int]()
     feature_names_in_ = Learned[np.ndarray]()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return settings by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Also the parameters of a kernel, as ``kernel__lengthscale``.
+
+        Returns
+        -------
+        dict
+        """
+        settings: dict[str, Any] = super().get_params(deep)
+        return settings | (nested.parameters(self.kernel) if deep else {})
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings by name; those of the kernel, ``kernel__lengthscale``, last.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        SettingError
+            If the kernel has no parameter of that name.
+        """
+        names = [key for key in params if key.startswith(nested.PREFIX)]
+        own = {key: params.pop(key) for key in names}
+        super().set_params(**params)
+        if own:
+            self.kernel = nested.replaced(self.kernel, own)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled; SettingError where training rows would be left behind."""
+        state = dict(super().__getstate__())
+        if isinstance(state.get("solved_"), Solved):
+            state["solved_"] = carried(state["solved_"], type(self).__name__)
+        return state
+
+    def __copy__(self) -> Any:
+        """Copy within this process, where temporary rows stay where they are."""
+        return self._twin(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copy within this process all that is in memory."""
+        twin = memo[id(self)] = self._twin({})
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def _twin(self, state: dict[str, Any]) -> Any:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(state)
+        return twin
 
     def predict(
         self,

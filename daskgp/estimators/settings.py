@@ -14,7 +14,7 @@ from daskgp.fit import effects
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
-    from daskgp.estimators.method import Method
+    from daskgp.estimators.base import GaussianProcess
 
 _VALUES: dict[Any, tuple[Any, ...]] = {bool: (True, False), NoneType: (None,)}
 
@@ -22,7 +22,7 @@ JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
-def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
+def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) -> None:
     """Raise SettingError for a common setting out of range, or any that has no effect.
 
     Those of ``besides`` have one whatever the others are.
@@ -50,7 +50,7 @@ def check_settings(estimator: Method, besides: Collection[str] = ()) -> None:
     effects.check(estimator, besides)
 
 
-def choices(kind: type[Method]) -> dict[str, tuple[Any, ...]]:
+def choices(kind: type[GaussianProcess]) -> dict[str, tuple[Any, ...]]:
     """Return the settings of a class that take one of some values, with these values.
 
     They are those that are annotated with words, booleans and None alone.

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp.estimators.base import GaussianProcess, TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
@@ -19,7 +19,7 @@ from daskgp.predict.posterior import in_users_units
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SGPR(TrainedGP):
+class SGPR(GaussianProcess):
     """Collapsed sparse GP regression, for any number of rows.
 
     The bound of Titsias (2009), [OPT] eqs. 11-12.  Exact under any chunking: one chunk or a

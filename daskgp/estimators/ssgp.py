@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.checks import whole
-from daskgp.estimators.base import GaussianProcess, TrainedGP
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import kernel_of
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, Effects
@@ -17,7 +17,7 @@ from daskgp.models.sparse.ssgp import SparseSpectrum, check_spectrum, frequencie
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SparseSpectrumGP(TrainedGP):
+class SparseSpectrumGP(GaussianProcess):
     """Sparse-spectrum GP regression: a linear model on random cosines and sines.
 
     The method of Lázaro-Gredilla et al. (2010), [SSGP].  The frequencies are drawn from the

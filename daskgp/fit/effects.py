@@ -11,7 +11,7 @@ from daskgp.checks import shown
 from daskgp.errors import SettingError
 
 if TYPE_CHECKING:
-    from daskgp.estimators.method import Method
+    from daskgp.estimators.base import GaussianProcess
 
 
 class Needs(NamedTuple):
@@ -65,7 +65,7 @@ ADAM = among("optimizer", "adam")
 TRAINED = Needs("optimizer", lambda found: found.optimizer is not None, "choose an optimizer")
 
 
-def idle(estimator: Method) -> dict[str, Needs]:
+def idle(estimator: GaussianProcess) -> dict[str, Needs]:
     """Return settings that differ from the default without an effect, and what each lacks."""
     found = {}
     for name, default in defaults(type(estimator)).items():
@@ -78,7 +78,7 @@ def idle(estimator: Method) -> dict[str, Needs]:
     return found
 
 
-def check(estimator: Method, besides: Collection[str] = ()) -> None:
+def check(estimator: GaussianProcess, besides: Collection[str] = ()) -> None:
     """Raise SettingError for a setting without effect, unless it is one of ``besides``."""
     for name, needs in idle(estimator).items():
         if name not in besides:

@@ -26,7 +26,7 @@ from daskgp.models.values import Theta
 from daskgp.train import newton
 
 if TYPE_CHECKING:
-    from daskgp.estimators.method import Method
+    from daskgp.estimators.base import GaussianProcess
 
 logger = logging.getLogger("daskgp")
 
@@ -69,7 +69,7 @@ class Run(NamedTuple):
         return len(self.coordinates)
 
 
-def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starting.Start:
+def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> starting.Start:
     """Initial hyper-parameters, from a sample of rows."""
     number = max(selection.sample_rows(estimator._n_inputs()), starting.ROWS + 1)
     seed = estimator._seed()
@@ -100,7 +100,7 @@ def start(estimator: Method, stage: rounds.Rounds, sums: scaling.Sums) -> starti
 
 
 def _with_inputs(
-    estimator: Method,
+    estimator: GaussianProcess,
     stage: rounds.Rounds,
     placed: np.ndarray | None,
     sample: np.ndarray,
@@ -114,7 +114,7 @@ def _with_inputs(
 
 
 def _searched(
-    estimator: Method,
+    estimator: GaussianProcess,
     stage: rounds.Rounds,
     sums: scaling.Sums,
     sample: sampling.Drawn,
@@ -145,7 +145,9 @@ def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarra
     return found if np.isfinite(found).any() else None
 
 
-def train_units(estimator: Method, units: tuple[partition.Unit, ...]) -> tuple[partition.Unit, ...]:
+def train_units(
+    estimator: GaussianProcess, units: tuple[partition.Unit, ...]
+) -> tuple[partition.Unit, ...]:
     """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
     number = _most_blocks(estimator, len(units), SECOND)
     if number == len(units):
@@ -153,7 +155,7 @@ def train_units(estimator: Method, units: tuple[partition.Unit, ...]) -> tuple[p
     return partition.sample(units, number, np.random.default_rng(estimator.random_state))
 
 
-def _most_blocks(estimator: Method, total: int, auto: int) -> int:
+def _most_blocks(estimator: GaussianProcess, total: int, auto: int) -> int:
     """Blocks that are trained on: ``train_blocks`` of ``total``, ``auto`` where it is "auto"."""
     chosen = auto if estimator.train_blocks == "auto" else estimator.train_blocks
     return total if chosen is None else min(whole("train_blocks", chosen, 1), total)
@@ -171,7 +173,7 @@ class Learned(NamedTuple):
 
 
 def train_theta(
-    estimator: Method,
+    estimator: GaussianProcess,
     stage: rounds.Rounds,
     begun: starting.Start,
     sums: scaling.Sums,
@@ -194,7 +196,7 @@ def train_theta(
 
 
 def plan_run(
-    estimator: Method,
+    estimator: GaussianProcess,
     stage: rounds.Rounds,
     begun: starting.Start,
     sums: scaling.Sums,
@@ -216,7 +218,7 @@ def plan_run(
 
 
 def _best_of_rivals(
-    estimator: Method, stage: rounds.Rounds, begun: starting.Start, sums: scaling.Sums
+    estimator: GaussianProcess, stage: rounds.Rounds, begun: starting.Start, sums: scaling.Sums
 ) -> starting.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
@@ -235,7 +237,9 @@ def _best_of_rivals(
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+def on_blocks(
+    estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
+) -> train.Trained:
     """Maximise the objective of the blocks that are trained on."""
     settings = _settings(estimator, run, estimator._tol())
     if estimator.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
@@ -252,7 +256,7 @@ def on_blocks(estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run) -
 
 
 def on_growing_blocks(
-    estimator: Method, stage: rounds.Rounds, theta: Theta, run: Run
+    estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
 ) -> train.Trained:
     """Maximise on some blocks, then on more: so many that training on all would gain little.
 
@@ -355,7 +359,7 @@ def _spread(
 
 
 def _on(
-    estimator: Method,
+    estimator: GaussianProcess,
     stage: rounds.Rounds,
     theta: Theta,
     run: Run,
@@ -378,7 +382,7 @@ def _on(
 
 
 def _objective(
-    estimator: Method,
+    estimator: GaussianProcess,
     stage: rounds.Rounds,
     theta: Theta,
     units: tuple[partition.Unit, ...],
@@ -400,7 +404,7 @@ def _values(units: Sequence[partition.Unit], stage: rounds.Rounds) -> int:
 
 
 def maximise(
-    estimator: Method,
+    estimator: GaussianProcess,
     evaluate: train.Evaluate,
     run: Run,
     values: int,
@@ -416,7 +420,7 @@ def maximise(
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
-def _settings(estimator: Method, run: Run, tol: float, **more: Any) -> train.Training:
+def _settings(estimator: GaussianProcess, run: Run, tol: float, **more: Any) -> train.Training:
     """Settings of a loop of training."""
     assert estimator.optimizer is not None
     return train.Training(
@@ -443,7 +447,7 @@ def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list
 
 
 def bounds(
-    estimator: Method, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
+    estimator: GaussianProcess, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
 ) -> np.ndarray:
     """Bounds (k, 2) of the hyper-parameters' vector; equal ones for those of columns left out."""
     d = len(scale.x_scale)
@@ -469,7 +473,7 @@ def bounds(
 
 
 def _tape(
-    estimator: Method, checkpoint: Place | None, sums: scaling.Sums
+    estimator: GaussianProcess, checkpoint: Place | None, sums: scaling.Sums
 ) -> checkpoints.Checkpoint | None:
     if checkpoint is None:
         return None
@@ -477,7 +481,7 @@ def _tape(
 
 
 def run_identity(
-    estimator: Method, sums: scaling.Sums, free: Sequence[str] = ("progress",)
+    estimator: GaussianProcess, sums: scaling.Sums, free: Sequence[str] = ("progress",)
 ) -> dict[str, Any]:
     """What a training run depends on: the data, and all settings but those that are ``free``."""
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}

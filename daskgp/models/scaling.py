@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -126,6 +126,11 @@ class Scaling:
         """Inputs (n, d) in the user's units; columns that are left out hold their constants."""
         unit = np.where(self.uses, self.x_scale, 0.0)
         return np.asarray(scaled * unit + self.x_shift)
+
+    def of_inputs(self, p: int) -> Scaling:
+        """Return the same map of inputs, which leaves p targets as they are."""
+        slope = np.zeros((len(self.x_shift), p))
+        return replace(self, intercept=np.zeros(p), slope=slope, y_scale=np.ones(p))
 
     @property
     def uses(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
-from daskgp.models.scaling import Scaling
-from daskgp.models.values import Block, Theta
-from daskgp.predict.training_rows import cached
+from daskgp.models.method import Conditioned
+from daskgp.models.values import Block
+from daskgp.predict.training_rows import Fitted, TrainingRows, cached
 
 
 @dataclass(frozen=True, eq=False)
-class Members:
+class Members(TrainingRows):
     """Which rows belong to which expert.
 
     Parameters
@@ -35,6 +35,8 @@ class Members:
 
     rows: Rows
     starts: np.ndarray
+
+    fewer: ClassVar[str] = "more experts"
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -54,30 +56,38 @@ class Members:
             ends[name] = np.concatenate([X, y], axis=1).astype(np.float64)
         return groups.checksum({"starts": self.starts, **ends}, {})
 
-    def check(self, usable: np.ndarray) -> None:
-        """Raise StoreError unless rows of experts follow one another and end with the last.
-
-        ``usable`` (M + 1,) counts those without missing values.
-        """
-        for starts in (self.starts, usable):
+    def check(self, fit: Fitted) -> bool:
+        """Raise StoreError unless rows of experts follow one another and end with the last."""
+        state = fit.state
+        for starts in (self.starts, state.starts):
             whole = starts.ndim == 1 and starts.dtype.kind in "iu" and starts.size == len(self) + 1
             if not whole or len(self) < 1 or starts[0] != 0 or (starts[1:] < starts[:-1]).any():
                 raise StoreError("where the rows of experts begin is garbled: fit again")
         if self.starts[-1] != len(self.rows):
             raise StoreError("training rows that the model reads back are gone: fit again")
+        crossed = getattr(fit.model, "needs_cross", False)
+        shapes = {
+            "weights": (int(state.starts[-1]), fit.scaling.y_scale.size),
+            "beta": (len(self),) if crossed else (0,),
+        }
+        for name, shape in shapes.items():
+            values = getattr(state, name)
+            if values.shape != shape or values.dtype.kind != "f" or not np.isfinite(values).all():
+                raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
+        return True  # a prediction asks all experts for their rows
+
+    def near(self, fit: Fitted) -> Consulted:
+        """Return the experts, who are asked one after another."""
+        return Consulted(fit, self)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What a model store keeps beside the rows."""
         return {"starts": self.starts}
 
-    def describe(self) -> dict[str, str]:
-        """For people."""
+    def describe(self, state: Any) -> dict[str, str]:
+        """Return how many experts there are, and of how many rows."""
         sizes = np.diff(self.starts)
         return {"experts": f"{len(self)} of {sizes.min()} to {sizes.max()} rows"}
-
-    def lies_at(self, url: str) -> bool:
-        """Whether a URL is that of the store that the rows are read from."""
-        return prepared.lies_at(self.rows, url)
 
     def write(self, url: str) -> None:
         """Write the rows to a new dataset store, about an expert a chunk."""
@@ -98,18 +108,10 @@ def open_rows(url: str) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Consulted:
-    """Experts as a prediction consults them: the factors that were used last are held.
+    """Experts as a prediction consults them: the factors that were used last are held."""
 
-    ``token`` tells the fit from others.
-    """
-
-    model: Any
-    theta: Theta
-    state: Any
-    scaling: Scaling
+    fit: Fitted
     members: Members
-    token: str
-    device: str
 
     def __len__(self) -> int:
         return len(self.members)
@@ -117,16 +119,18 @@ class Consulted:
     def rows(self, i: int) -> Block:
         """Scaled rows of expert i."""
         span = self.members.spans[i]
-        block = self.scaling.block(*self.members.rows.read(*span))
-        starts = to_host(self.state.starts)
+        block = self.fit.scaling.block(*self.members.rows.read(*span))
+        starts = to_host(self.fit.state.starts)
         if len(block.X) != starts[i + 1] - starts[i]:
             raise StoreError("training rows that the model reads back are gone: fit again")
-        return Block(*(to_device(part, self.device) for part in block))
+        return Block(*(to_device(part, self.fit.device) for part in block))
 
     def conditioned(self, *experts: int) -> Any:
         """What the model made of the rows of some experts together."""
-        return cached((self.token, experts), partial(self._condition, experts), self.device)
+        key = self.fit.token, experts
+        return cached(key, partial(self._condition, experts), self.fit.device)
 
     def _condition(self, experts: tuple[int, ...]) -> Any:
         blocks = [self.rows(i) for i in experts]
-        return self.model.condition(self.theta, self.state, blocks)
+        model = cast(Conditioned, self.fit.model)
+        return model.condition(self.fit.theta, self.fit.state, blocks)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.data import checksum, moments
-from daskgp.data.blocks.neighbours import Nearby
 from daskgp.data.reading import check_table, unmasked
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe, identity
 from daskgp.likelihoods import Likelihood, by_name
-from daskgp.models.actions.cagp import CaGP
-from daskgp.models.actions.cggp import CGGP
-from daskgp.models.method import Conditioned, Method
+from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, move
-from daskgp.predict import supports
-from daskgp.predict.members import Consulted, Members
-from daskgp.predict.supports import Supports
-from daskgp.predict.training_rows import Local, cached
+from daskgp.predict.training_rows import Fitted, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
 
@@ -46,7 +40,7 @@ class Origin:
 class Solved:
     """A fitted method: all that prediction needs, one node in any graph."""
 
-    model: Method | CaGP | CGGP
+    model: Method
     theta: Theta
     state: Any
     scaling: Scaling
@@ -55,7 +49,7 @@ class Solved:
     vector_target: bool
     dtype: str = "float64"
     device: Device = "cpu"
-    kept: Nearby | Members | Supports | None = None
+    kept: TrainingRows | None = None
     target_units: tuple[str, ...] = ()
     origin: Origin | None = None
 
@@ -135,16 +129,8 @@ class Solved:
         return usable_rows(self.scaling.inputs(np.asarray(X, np.float64)))
 
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
-        """The order (n,) that puts rows with the same blocks near them together.
-
-        None for a global method, which wants none.
-        """
-        if not isinstance(self.kept, Nearby):
-            return None
-        usable = self.usable(X)
-        places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
-        groups = self.kept.groups(np.asarray(X, np.float64)[usable])
-        return np.concatenate([*(places[members] for _, members in groups), rest])
+        """Return the order (n,) in which rows X (n, d) are best predicted; None for any."""
+        return None if self.kept is None else self.kept.order(X, self.usable(X))
 
     def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
         """Posterior at X (n, d) in the user's units; rows with a missing value give NaN.
@@ -162,8 +148,7 @@ class Solved:
             return self._covariance(X, include_noise)
         mean = np.empty((len(X), self.n_targets))
         variance = np.empty_like(mean) if want == "variance" else None
-        # a local method wants all rows of a block together
-        step = max(len(X), 1) if isinstance(self.kept, Nearby) else TILE_ROWS
+        step = max(len(X), 1) if self.kept is not None and self.kept.together else TILE_ROWS
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             tile = self._tile(X[rows], want, include_noise)
@@ -216,17 +201,10 @@ class Solved:
         device = backend.resolve_device(self.device)
 
         def work(most: int) -> Moments:
-            theta, state = self._there(device)
-            if isinstance(self.kept, Nearby):
-                model = cast(Conditioned, self.model)
-                local = Local(model, theta, state, self.scaling, self.kept, self.token, device)
-                return local.moments(X, scaled, usable, want, most)
-            read = self._consulted(theta, state, device)
-            found = []
-            for start in range(0, max(len(scaled), 1), most):
-                inputs = backend.to_device(scaled[start : start + most], device)
-                found.append(move(self.model.predict(theta, state, inputs, read, want), "cpu"))
-            return _one_after_another(found)
+            fit = self.fitted(device)
+            if self.kept is None:
+                return in_tiles(fit, None, scaled, want, most)
+            return self.kept.moments(fit, X, scaled, usable, want, most)
 
         name, remedy = f"predictions of {self.model.name}", self._room()
         if want == "covariance":
@@ -234,30 +212,18 @@ class Solved:
             return device_memory.whole(lambda: work(max(len(X), 1)), device, what, remedy)
         return device_memory.shrinking(work, min(TILE_ROWS, max(len(X), 1)), device, name, remedy)
 
-    def _there(self, device: str) -> tuple[Theta, Any]:
-        """Hyper-parameters and state on the device, where a process keeps them."""
-        if device == "cpu":
-            return self.theta, self.state
-        key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
-        found = cached(key, lambda: _There.of(self.theta, self.state, device), device)
-        return found.theta, found.state
-
-    def _consulted(self, theta: Theta, state: Any, device: str) -> Any:
-        """Training rows or points as a prediction reads them, of a method that wants them."""
-        if isinstance(self.kept, Members):
-            fit = self.model, theta, state, self.scaling
-            return Consulted(*fit, self.kept, self.token, device)
-        if isinstance(self.kept, Supports):
-            return supports.Consulted(self.kept, self.scaling, int(self.state.points), device)
-        return None
+    def fitted(self, device: str) -> Fitted:
+        """Return the method with its hyper-parameters and state on a device, where they stay."""
+        theta, state = self.theta, self.state
+        if device != "cpu":
+            key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
+            there = cached(key, lambda: _There.of(theta, state, device), device)
+            theta, state = there.theta, there.state
+        return Fitted(self.model, theta, state, self.scaling, self.token, device)
 
     def _room(self) -> str:
         """What makes predictions need less of a GPU's memory."""
-        less = "fewer inputs of the method"
-        if isinstance(self.kept, Nearby):
-            less = "a smaller block_rows"
-        elif isinstance(self.kept, Members):
-            less = "more experts"
+        less = TrainingRows.fewer if self.kept is None else self.kept.fewer
         return f"fit again with {less}, {device_memory.ANOTHER}"
 
     def prior(self, X: np.ndarray) -> float:
@@ -298,17 +264,6 @@ class _There:
         found = move(theta, device), move(state, device)
         inputs = 0 if theta.inputs is None else theta.inputs.nbytes
         return cls(*found, inputs + sum(getattr(array, "nbytes", 0) for array in state))
-
-
-def _one_after_another(found: list[Moments]) -> Moments:
-    """Moments of some rows and of those after them."""
-    if len(found) == 1:
-        return found[0]
-    mean, variance = (
-        None if parts[0] is None else np.concatenate(parts)
-        for parts in zip(*((part.mean, part.variance) for part in found), strict=True)
-    )
-    return found[0]._replace(mean=mean, variance=variance)
 
 
 def _identity(kernel: Kernel) -> Any:

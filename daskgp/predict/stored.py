@@ -16,7 +16,6 @@ import numpy as np
 from daskgp import kernels
 from daskgp.data import visibility
 from daskgp.data.blocks import prepared
-from daskgp.data.blocks.neighbours import Nearby, open_nearby
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
@@ -24,8 +23,10 @@ from daskgp.models import by_name
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Theta
 from daskgp.predict.members import Members, open_rows
+from daskgp.predict.near import open_nearby
 from daskgp.predict.posterior import Origin, Solved
 from daskgp.predict.supports import Supports
+from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.typing import Device
 
@@ -131,7 +132,7 @@ def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {name.removeprefix(prefix): a for name, a in found if name.startswith(prefix)}
 
 
-def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> Nearby | Members | Supports:
+def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
     """Return training rows that a model store keeps, as its arrays describe them."""
     if "edges" in arrays:
         return Supports(open_rows(url), arrays["edges"])

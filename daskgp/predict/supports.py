@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from daskgp.models.actions.cagp import Panel
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.predict import members
+from daskgp.predict.training_rows import Fitted, TrainingRows
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 
@@ -30,7 +32,7 @@ CHUNK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Supports:
+class Supports(TrainingRows):
     """Points X (a, d) in the user's units, and the weights of t actions on them as ``rows.y``.
 
     Parameters
@@ -71,13 +73,13 @@ class Supports:
         """What a model store keeps beside the points."""
         return {"edges": self.edges}
 
-    def describe(self) -> dict[str, str]:
-        """For people."""
-        return {"actions": str(self.count)}
+    def describe(self, state: Any) -> dict[str, str]:
+        """Return how many points there are."""
+        return {"points": f"{int(state.points):,}"}
 
-    def lies_at(self, url: str) -> bool:
-        """Whether a URL is that of the store that the points are read from."""
-        return prepared.lies_at(self.rows, url)
+    def near(self, fit: Fitted) -> Consulted:
+        """Return the points, panel by panel."""
+        return Consulted(self, fit.scaling, int(fit.state.points), fit.device)
 
     def write(self, url: str) -> None:
         """Write points and weights to a new dataset store."""

@@ -1,13 +1,13 @@
-"""Prediction by a local method: rows that the same training rows serve are predicted together."""
+"""Training rows that predictions read back: one contract, and what a process holds of them."""
 
 from __future__ import annotations
 
 import threading
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, NamedTuple, Self
+from functools import cache
+from typing import Any, ClassVar
 
 import dask
 import numpy as np
@@ -16,12 +16,12 @@ from distributed import get_worker
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.arrays import backend
+from daskgp.data import Rows
+from daskgp.data.blocks import prepared
 from daskgp.data.blocks.around import Key
-from daskgp.data.blocks.neighbours import Nearby
-from daskgp.errors import StoreError
-from daskgp.models.method import Conditioned
+from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling
-from daskgp.models.values import TILE_ROWS, Block, Moments, Theta, Want, move
+from daskgp.models.values import Moments, Theta, Want, move
 from daskgp.runtime import device_memory
 
 _GUARD = threading.Lock()
@@ -31,147 +31,97 @@ CACHE_SHARE, DEVICE_SHARE = 0.1, 0.25
 Dask's configuration sets another number of bytes."""
 CACHE_BYTES = 96 * 2**20
 """Most bytes of factored rows of local methods, and of the blocks they come from, on the host."""
-BLOCK = -2
-"""Stands before the number of a block where others name groups of places."""
-
-
-class _Block(NamedTuple):
-    """A block as it is read back: inputs in the user's units, scaled rows and their features."""
-
-    inputs: np.ndarray
-    block: Block
-    features: Any
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.inputs.nbytes + self.features.nbytes + sum(a.nbytes for a in self.block))
-
-    def rows(self, chosen: np.ndarray | None) -> tuple[Block, Any]:
-        """Some rows and their features; all of them for None."""
-        if chosen is None or len(chosen) == len(self.inputs):
-            return self.block, self.features
-        there = backend.namespace(self.features).asarray(chosen)
-        return Block(*(array[there] for array in self.block)), self.features[there]
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
-    """A solved local method: what ``moments`` needs, on one device.
+class Fitted:
+    """A fitted method on one device; ``token`` tells it from others."""
 
-    ``token`` tells it from others.
-    """
-
-    model: Conditioned
+    model: Method
     theta: Theta
     state: Any
     scaling: Scaling
-    nearby: Nearby
     token: str
     device: str
 
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows(ABC):
+    """Base of the training rows that a fitted method reads back."""
+
+    rows: Rows
+    fewer: ClassVar[str] = "fewer inputs of the method"
+    """What makes predictions need less of a GPU's memory."""
+    together: ClassVar[bool] = False
+    """Whether rows that are asked together are better predicted together, however many."""
+
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """Checksum of the rows and of how they are cut."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what a model store keeps beside the rows."""
+
+    @abstractmethod
+    def describe(self, state: Any) -> dict[str, str]:
+        """Return names and texts for people, beside the state of a fit."""
+
+    @abstractmethod
+    def write(self, url: str) -> None:
+        """Write the rows to a new dataset store."""
+
+    def lies_at(self, url: str) -> bool:
+        """Return True if the rows are read from the store at a URL."""
+        return prepared.lies_at(self.rows, url)
+
+    def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray | None:
+        """Return the order (n,) of rows X (n, d) in which they are best predicted, if any is."""
+        return None
+
+    def place(self) -> np.ndarray | None:
+        """Return a place (1, d) that is near training rows, where that matters."""
+        return None
+
+    def check(self, fit: Fitted) -> bool:
+        """Raise StoreError for rows that do not fit a method; True where no prediction can tell."""
+        return False
+
     def moments(
         self,
+        fit: Fitted,
         X: np.ndarray,
         scaled: np.ndarray,
         usable: np.ndarray,
         want: Want,
-        most: int = TILE_ROWS,
+        most: int,
     ) -> Moments:
-        """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
+        """Return the posterior at rows X (n, d), which are ``scaled`` in the model's units.
 
-        Rows conditioned on the same training rows are predicted together, ``most`` of them at a
-        time; those that are not ``usable`` come out as 0.
+        ``most`` rows are predicted at a time; those that are not ``usable`` may be anything.
         """
-        total = _Gathered.empty(len(X), self.scaling.y_scale.size, want)
-        places = np.flatnonzero(usable)
-        for key, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
-            near = self._cached(key, partial(self._condition, key))
-            step = most if want != "covariance" else len(members)
-            for start in range(0, len(members), step):
-                rows = places[members[start : start + step]]
-                inputs = backend.to_device(scaled[rows], self.device)
-                found = self.model.predict(self.theta, self.state, inputs, near, want)
-                total.put(rows, move(found, "cpu"))
-        if total.far:
-            _say_far(self.token)
-        return total.moments()
+        return in_tiles(fit, self.near(fit), scaled, want, most)
 
-    def _cached(self, key: Key, make: Callable[[], Any]) -> Any:
-        return cached((self.token, key), make, self.device, CACHE_BYTES)
-
-    def _condition(self, key: Key) -> Any:
-        """What predictions need of the training rows that serve a group."""
-        parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
-        rows = [self._block(part.block).rows(part.rows) for part in parts]
-        blocks, features = zip(*rows, strict=True)
-        return self.model.condition(self.theta, self.state, blocks, features)
-
-    def _block(self, number: int) -> _Block:
-        return self._cached((BLOCK, number), partial(self._read, number))
-
-    def _read(self, number: int) -> _Block:
-        X, y = self.nearby.read(number)
-        block = move(self.scaling.block(X, y), self.device)
-        if len(block.X) < len(X):
-            raise StoreError("training rows that the model reads back are gone: fit again")
-        features = self.model.features(self.theta, self.state, block.X)
-        return _Block(np.asarray(X, np.float64), block, features)
+    def near(self, fit: Fitted) -> Any:
+        """Return what a method's ``predict`` reads training rows from."""
+        raise NotImplementedError
 
 
-@dataclass(eq=False)
-class _Gathered:
-    """Moments of groups of rows, put together.
-
-    Rows conditioned on different blocks are correlated through what they share alone: given the
-    training rows their residuals are independent.
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray | None
-    covariance: np.ndarray | None
-    shared: np.ndarray | None = None
-    far: int = 0
-
-    @classmethod
-    def empty(cls, n: int, p: int, want: Want) -> Self:
-        return cls(
-            np.zeros((n, p)),
-            np.zeros(n) if want == "variance" else None,
-            np.zeros((n, n)) if want == "covariance" else None,
-        )
-
-    def put(self, rows: np.ndarray, found: Moments) -> None:
-        self.mean[rows] = found.mean
-        self.far += 0 if found.far is None else int(np.count_nonzero(found.far))
-        if self.variance is not None:
-            self.variance[rows] = found.variance
-        if self.covariance is not None:
-            assert found.shared is not None
-            if self.shared is None:
-                self.shared = np.zeros((len(self.mean), found.shared.shape[1]))
-            across = found.shared @ self.shared.T
-            self.covariance[rows] = across
-            self.covariance[:, rows] = across.T
-            self.covariance[np.ix_(rows, rows)] = found.covariance
-            self.shared[rows] = found.shared
-
-    def moments(self) -> Moments:
-        return Moments(self.mean, self.variance, self.covariance)
-
-
-@cache
-def _say_far(token: str) -> None:
-    """Once per model and process; a worker leaves it to the client to show."""
-    message = (
-        "some rows lie far from all training rows: the prediction there is the mean function "
-        "with the prior's variance"
+def in_tiles(fit: Fitted, near: Any, scaled: np.ndarray, want: Want, most: int) -> Moments:
+    """Return the posterior at scaled rows (n, d), ``most`` of them at a time."""
+    found = []
+    for start in range(0, max(len(scaled), 1), most):
+        inputs = backend.to_device(scaled[start : start + most], fit.device)
+        found.append(move(fit.model.predict(fit.theta, fit.state, inputs, near, want), "cpu"))
+    if len(found) == 1:
+        return found[0]
+    mean, variance = (
+        None if parts[0] is None else np.concatenate(parts)
+        for parts in zip(*((part.mean, part.variance) for part in found), strict=True)
     )
-    try:
-        worker = get_worker()
-    except ValueError:  # not in a worker
-        warnings.warn(message, stacklevel=2)
-    else:  # distributed.warn would show it on the worker's stderr as well, often the client's
-        worker.log_event("warn", message)
+    first: Moments = found[0]
+    return first._replace(mean=mean, variance=variance)
 
 
 def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: float = np.inf) -> Any:

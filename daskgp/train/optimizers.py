@@ -304,14 +304,16 @@ def _trust_region(
         sampled if estimate else None,
     )
     found = search.run(start, training.curvature, training.max_iter, noted)
-    early, left = "", f", with about {found.gain:.2g} nats left to gain"
+    early = ""
     if found.gain >= training.nats(bounds):
-        early = _cut_off(training, left) if found.cut else LOST.format(left)
+        left = f", with about {found.gain:.2g} nats left to gain"
+        # without a better point the gain that curvature promises is refuted
+        early = _cut_off(training, left) if found.cut else LOST
     return Best(found.vector, found.curvature, early)
 
 
 LOST = (
-    "training ended where no better point is found{}, as where rounding hides it: raise "
+    "training ended where no better point is found, as where rounding hides it: raise "
     "noise_variance, choose dtype='float64' or start from other hyper-parameters"
 )
 

@@ -1,4 +1,4 @@
-"""Rounds of a computation-aware GP: the sums over rows however they are cut, all or a few drawn."""
+"""Passes of a computation-aware GP: the sums over rows however they are cut, all or a few drawn."""
 
 import dataclasses
 import itertools
@@ -7,13 +7,15 @@ import dask
 import numpy as np
 import pytest
 
+import daskgp
 from daskgp import kernels, testing
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
 from daskgp.errors import StoreError
-from daskgp.fit import panels, rounds
-from daskgp.fit.panels import DRAWS, ActionRounds
+from daskgp.fit import rounds, task
+from daskgp.fit.task import DRAWS
 from daskgp.kernels.weights import Weights
+from daskgp.models.actions import cagp, passes
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
@@ -33,7 +35,7 @@ losses = pytest.mark.parametrize("loss", ["elbo", "projected"])
 
 @pytest.fixture(autouse=True)
 def one_process():
-    """Rounds are small: threads would only wait for one another."""
+    """Passes are small: threads would only wait for one another."""
     with dask.config.set(scheduler="sync"), single_blas_thread():
         yield
 
@@ -47,7 +49,7 @@ def data(n, gaps=()):
 
 
 def made(form="sparse", sizes=RAGGED, loss="elbo", gaps=(), t=5):
-    """The rounds over some rows, and weights of actions on all of them or on every third."""
+    """The passes over some rows, and weights of actions on all of them or on every third."""
     X, y = data(sum(sizes), gaps)
     edges = np.cumsum([0, *sizes]).tolist()
     spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
@@ -58,15 +60,14 @@ def made(form="sparse", sizes=RAGGED, loss="elbo", gaps=(), t=5):
     weights = Weights(values[:, 0], np.arange(a) * t // a, t)
     if form == "dense":
         weights = Weights.dense(values)
-    return (
-        ActionRounds(CaGP(loss), rows, spans, points, count, identity(2, 2), Executor(None, False)),
-        weights,
-    )
+    units, executor = partition.alone(spans), Executor(None, False)
+    stage = rounds.Rounds(rows, units, identity(2, 2), executor)
+    return daskgp.CaGP(loss=loss)._passes(stage, points, count, t), weights
 
 
 def whole(acts, weights):
     """Complete rows X and y, and S (n, t) on them."""
-    X, y = acts.rows.X, acts.rows.y
+    X, y = acts.rows.rows.X, acts.rows.rows.y
     S = np.zeros((len(X), weights.count))
     at = slice(None) if acts.points is acts.rows else slice(None, None, 3)
     values = weights.values
@@ -93,7 +94,8 @@ def test_the_sums_are_those_of_all_complete_rows(form, gaps):
     acts, weights = made(form, gaps=gaps)
     X, y, S = whole(acts, weights)
     K = KERNEL(X)
-    close(acts.factored(THETA, weights).points, (S.T @ K @ S, S.T @ y, S.T @ S))
+    found = acts.solve(THETA, weights, 0)[1].cotangent.factored.points
+    close(found, (S.T @ K @ S, S.T @ y, S.T @ S))
     assert acts.count == len(X) == sum(RAGGED) - len(gaps)
 
 
@@ -102,7 +104,7 @@ def test_the_sums_are_those_of_all_complete_rows(form, gaps):
 @pytest.mark.parametrize("gaps", [(), (3, 12)])
 def test_the_gradient_is_that_of_the_value(form, loss, gaps):
     acts, weights = made(form, loss=loss, gaps=gaps)
-    found = acts.value_and_gradient(THETA, weights)
+    found = acts.evaluate(THETA, weights)
 
     def value(vector):
         return acts.solve(THETA.from_vector(vector), weights, 0)[1].value
@@ -122,7 +124,7 @@ def test_the_gradient_is_that_of_the_value(form, loss, gaps):
 
     wanted = testing.central_differences(of_weights, weights.values)
     np.testing.assert_allclose(found.weights, wanted, rtol=1e-5, atol=1e-5)
-    assert (found.weights[~np.isfinite(acts.points.X).all(axis=1)] == 0).all()
+    assert (found.weights[~np.isfinite(acts.points.rows.X).all(axis=1)] == 0).all()
 
 
 @every
@@ -132,60 +134,97 @@ def test_how_rows_are_cut_does_not_matter(form, loss, sizes):
     found = []
     for cut in (RAGGED, sizes):
         acts, weights = made(form, cut, loss, gaps=(3, 12))
-        found.append(acts.value_and_gradient(THETA, weights))
+        found.append(acts.evaluate(THETA, weights))
     close(*found)
 
 
 @every
 def test_points_may_be_read_panel_by_panel(form, monkeypatch):
     acts, weights = made(form, gaps=(7, 8))
-    wanted = acts.value_and_gradient(THETA, weights)
-    monkeypatch.setattr(panels, "PANEL_ROWS", 4)
-    close(acts.value_and_gradient(THETA, weights), wanted)
-    monkeypatch.setattr(panels, "HELD_POINTS", 10)  # and never held all at once
-    close(acts.value_and_gradient(THETA, weights), wanted)
-    np.testing.assert_allclose(acts.times(THETA, np.eye(len(acts.points))), on_points(acts))
+    wanted = acts.evaluate(THETA, weights)
+    monkeypatch.setattr(passes, "PANEL_ROWS", 4)
+    close(acts.evaluate(THETA, weights), wanted)
+    monkeypatch.setattr(task, "HELD_POINTS", 10)  # and never held all at once
+    close(acts.evaluate(THETA, weights), wanted)
+    np.testing.assert_allclose(acts.times(THETA, np.eye(len(weights))), on_points(acts))
 
 
 def on_points(acts):
     """The kernel between rows and points, 0 at gaps."""
-    found = KERNEL(np.nan_to_num(acts.rows.X), np.nan_to_num(acts.points.X))
-    for axis, rows in enumerate((acts.rows, acts.points)):
+    both = acts.rows.rows, acts.points.rows
+    found = KERNEL(*(np.nan_to_num(rows.X) for rows in both))
+    for axis, rows in enumerate(both):
         gone = np.isnan(rows.X + rows.y).any(axis=1)
         np.moveaxis(found, axis, 0)[gone] = 0.0
     return found
 
 
+def share_for(acts, count):
+    """A share of the memory in which functions at about so many rows fit."""
+    return 8 * acts.actions * count / acts.rows.executor.memory()
+
+
 @every
-def test_functions_that_wait_for_the_gradient_change_no_bit(form, monkeypatch):
-    acts, weights = made(form)
-    kept = acts.value_and_gradient(THETA, weights)
-    monkeypatch.setattr(ActionRounds, "_keeps", lambda *_: False)
-    for a, b in zip(acts.value_and_gradient(THETA, weights), kept, strict=True):
+@losses
+@pytest.mark.parametrize("room", [0, 12, 30])
+def test_functions_that_wait_for_the_gradient_change_no_bit(form, loss, room, monkeypatch):
+    acts, weights = made(form, loss=loss, gaps=(7, 8))
+    kept = acts.evaluate(THETA, weights)
+    monkeypatch.setattr(rounds, "KEEP_SHARE", share_for(acts, room))
+    for a, b in zip(acts.evaluate(THETA, weights), kept, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_functions_wait_only_where_there_is_room_for_them(monkeypatch):
-    acts, weights = made()
-    pieces = acts._pieces(None)
-    assert acts._keeps(weights.count, pieces)
-    monkeypatch.setattr(panels, "KEEP_SHARE", 0.0)
-    assert not acts._keeps(weights.count, pieces)
-    assert rounds.KEEP_SHARE > 0
+@every
+@losses
+@pytest.mark.parametrize("tile", [4, cagp.TILE_ROWS])
+def test_functions_wait_only_where_there_is_room_for_them(form, loss, tile, monkeypatch):
+    monkeypatch.setattr(cagp, "TILE_ROWS", tile)
+    acts, weights = made(form, loss=loss)
+    made_at, functions = [], cagp.functions
+
+    def counted(kernel, panels, X):
+        made_at.append(len(X))
+        return functions(kernel, panels, X)
+
+    monkeypatch.setattr(cagp, "functions", counted)
+
+    def entries():
+        """Rows at which an evaluation makes the functions."""
+        made_at.clear()
+        acts.evaluate(THETA, weights)
+        return sum(made_at)
+
+    points, counted_rows = len(weights), sum(RAGGED) if loss == "elbo" else 0
+    once = points if acts.points is acts.rows else points + counted_rows
+    again = points + counted_rows + once
+    assert entries() == once
+    monkeypatch.setattr(rounds, "KEEP_SHARE", 0.0)
+    assert entries() == again
+    monkeypatch.setattr(rounds, "KEEP_SHARE", share_for(acts, 10))
+    assert once < entries() < again  # those of the first tasks
+    over = acts._pass("points", passes._at_points)
+    monkeypatch.setattr(rounds, "KEEP_SHARE", 1.0)
+    assert acts.points._tasks_that_keep(over) == acts.points.n_units
     with dask.config.set(scheduler="processes"):
-        assert not acts._keeps(weights.count, pieces)
+        assert acts.points._tasks_that_keep(over) == 0
 
 
 @pytest.mark.parametrize("gaps", [(), (3, 12)])
 def test_products_of_the_kernel_with_vectors(gaps):
     acts, _ = made("dense", gaps=gaps)
-    V = np.random.default_rng(2).standard_normal((len(acts.rows), 3))
+    V = np.random.default_rng(2).standard_normal((len(acts.rows.rows), 3))
     K, keep = on_points(acts), acts.complete()
     np.testing.assert_allclose(acts.times(THETA, V), K @ V, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(acts.covariance(THETA)(V), K @ V + 0.1 * V, rtol=1e-10, atol=1e-12)
     assert np.flatnonzero(~keep).tolist() == list(gaps)
-    np.testing.assert_array_equal(acts.targets(), np.where(keep[:, None], acts.rows.y, 0.0))
-    assert acts.on_points().complete().sum() == sum(RAGGED) - len(gaps)
+    np.testing.assert_array_equal(acts.targets(), np.where(keep[:, None], acts.rows.rows.y, 0.0))
+    assert acts.complete().sum() == sum(RAGGED) - len(gaps)
+    acts, _ = made("support", gaps=gaps)
+    np.testing.assert_array_equal(acts.complete(), keep[::3])
+    np.testing.assert_allclose(
+        acts.times(THETA, V[::3]), K[:, ::3] @ V[::3], rtol=1e-10, atol=1e-12
+    )
 
 
 def test_the_state_predicts_as_the_dense_posterior():
@@ -195,15 +234,15 @@ def test_the_state_predicts_as_the_dense_posterior():
         T = np.random.default_rng(3).uniform(0, 3, (7, 2))
         edges = None if weights.owner is None else np.searchsorted(weights.owner, np.arange(6))
         values = weights.values if weights.owner is None else weights.values[:, None]
-        kept = supports.of(acts.points, values, edges)
-        state, _ = acts.solve(THETA, weights, len(acts.points))
-        near = supports.Consulted(kept, identity(2, 2), len(acts.points), "cpu")
+        kept = supports.of(acts.points.rows, values, edges)
+        state, _ = acts.solve(THETA, weights, len(weights))
+        near = supports.Consulted(kept, identity(2, 2), len(weights), "cpu")
         found = acts.model.predict(THETA, state, T, near, "covariance")
         W = S.T @ KERNEL(X) @ S + 0.1 * S.T @ S
         mean, cov = oracle.posterior(W, KERNEL(T, X) @ S, KERNEL(T), S.T @ y, 0.0)
         close([found.mean, found.covariance], [mean, cov])
         with pytest.raises(StoreError, match="points that the model reads back are gone"):
-            list(dataclasses.replace(near, points=len(acts.points) + 1))
+            list(dataclasses.replace(near, points=len(weights) + 1))
 
 
 # -- mini-batches ------------------------------------------------------------------------------
@@ -216,12 +255,12 @@ MANY = (2, 1, 3) * 14
     [("sparse", RAGGED, (3, 12)), ("support", (35,), (3, 12)), ("support", MANY, ())],
 )
 def test_a_mini_batch_is_unbiased(form, sizes, gaps, monkeypatch):
-    monkeypatch.setattr(panels, "DRAW_ROWS", 4)  # of the ragged blocks, the ends are shorter
+    monkeypatch.setattr(task, "DRAW_ROWS", 4)  # of the ragged blocks, the ends are shorter
     acts, weights = made(form, sizes, gaps=gaps)
-    full = acts.value_and_gradient(THETA, weights)
+    full = acts.evaluate(THETA, weights)
     wanted = np.array([full.value, *full.kernel, full.noise, *full.weights])
     draws = 30 if sizes is MANY else 60
-    each = [acts.value_and_gradient(THETA, weights, (12, seed)) for seed in range(draws)]
+    each = [acts.evaluate(THETA, weights, (12, seed)) for seed in range(draws)]
     found = np.array([[e.value, *e.kernel, e.noise, *e.weights] for e in each])
     error = found.std(axis=0) / np.sqrt(draws)
     assert found[:, 0].std() > 0
@@ -231,13 +270,13 @@ def test_a_mini_batch_is_unbiased(form, sizes, gaps, monkeypatch):
 def test_all_rows_as_a_mini_batch_are_the_full_sums():
     for form in ("sparse", "support"):
         acts, weights = made(form)
-        full = acts.value_and_gradient(THETA, weights)
-        close(acts.value_and_gradient(THETA, weights, (sum(RAGGED), 3)), full)
+        full = acts.evaluate(THETA, weights)
+        close(acts.evaluate(THETA, weights, (sum(RAGGED), 3)), full)
 
 
 def test_the_same_seed_draws_the_same_rows():
     acts, weights = made("sparse", MANY)
-    first, again, other = (acts.value_and_gradient(THETA, weights, (12, k)) for k in (5, 5, 6))
+    first, again, other = (acts.evaluate(THETA, weights, (12, k)) for k in (5, 5, 6))
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a, b)
     assert other.value != first.value
@@ -246,26 +285,27 @@ def test_the_same_seed_draws_the_same_rows():
 @pytest.mark.parametrize("form", ["sparse", "support"])
 @pytest.mark.parametrize("sizes", [RAGGED, MANY, (200,) * 40])
 @pytest.mark.parametrize("number", [1, 12, 30])
-def test_pieces_are_drawn_from_few_blocks(form, sizes, number):
+def test_parts_are_drawn_from_few_blocks(form, sizes, number):
     acts, _ = made(form, sizes)
-    drawn = [p for p in acts._pieces((number, 4)) if not p.own]
-    own = [p for p in acts._pieces((number, 4)) if p.own]
+    drawn = acts.rows.batch(number, 4).units
     assert len(drawn) == min(len(sizes), DRAWS)
-    assert {p.span for p in drawn} <= set(acts.spans)
-    rows = [p.drawn[0] for p in drawn]
-    assert all(1 <= few <= p.span.rows for few, p in zip(rows, drawn, strict=True))
+    assert {unit.own for unit in drawn} <= set(acts.rows.spans)
+    rows = [unit.draw.number for unit in drawn]
+    assert {unit.draw.seed for unit in drawn} == {4}
+    assert all(1 <= few <= unit.own.rows for few, unit in zip(rows, drawn, strict=True))
     assert sum(rows) <= max(number, len(drawn)) + len(drawn)
+    assert [unit.draw.among(unit.own, unit.own).sum() for unit in drawn] == rows
     share = len(sizes) / len(drawn)
-    for few, p in zip(rows, drawn, strict=True):
-        assert p.weight == pytest.approx(share * p.span.rows / few)
-    assert all(p.weight is None and p.drawn is None for p in own)
-    assert sum(p.span.rows for p in own) == len(acts.points)
+    for few, unit in zip(rows, drawn, strict=True):
+        assert unit.weight == pytest.approx(share * unit.own.rows / few)
+    assert all(unit.draw is None for unit in acts.points.units)
+    assert sum(unit.own.rows for unit in acts.points.units) == len(acts.points.rows)
 
 
 def test_long_blocks_are_drawn_from_in_stretches(monkeypatch):
-    monkeypatch.setattr(panels, "DRAW_ROWS", 4)
+    monkeypatch.setattr(task, "DRAW_ROWS", 4)
     acts, _ = made("sparse", (30, 5))
-    stretches = [p.span for p in acts._drawn(20, 0)]
+    stretches = acts.rows.batch(20, 0).spans
     assert max(span.rows for span in stretches) == 4
     assert len(stretches) == 10
     assert sum(span.rows for span in stretches) == 35
@@ -276,20 +316,58 @@ def test_long_blocks_are_drawn_from_in_stretches(monkeypatch):
 
 def test_every_block_is_drawn_about_as_often():
     acts, _ = made("sparse", MANY)
-    counts = dict.fromkeys(acts.spans, 0)
+    counts = dict.fromkeys(acts.rows.spans, 0)
     for seed in range(400):
-        for piece in acts._drawn(40, seed):
-            counts[piece.span] += 1
+        for span in acts.rows.batch(40, seed).spans:
+            counts[span] += 1
     share = np.array(list(counts.values())) / 400
     np.testing.assert_allclose(share, DRAWS / len(MANY), atol=0.1)
-    found = {tuple(p.span for p in acts._drawn(40, seed)) for seed in range(10)}
+    found = {acts.rows.batch(40, seed).spans for seed in range(10)}
     assert len(found) == 10
 
 
-def test_which_rows_count_and_which_are_points():
-    for form, kinds in (("sparse", {(1.0, True)}), ("support", {(1.0, False), (None, True)})):
-        acts, _ = made(form)
-        assert {(p.weight, p.own) for p in acts._pieces(None)} == kinds
-        acts, _ = made(form, loss="projected")  # needs the targets of points alone
-        assert {(p.weight, p.own) for p in acts._pieces(None)} == {(None, True)}
-        assert sum(p.span.rows for p in acts._pieces(None)) == len(acts.points)
+BOTH, ROW, POINT = (1.0, True), (1.0, False), (None, True)
+
+
+@pytest.mark.parametrize("batch", [None, (12, 4)])
+@pytest.mark.parametrize(
+    ("form", "loss", "kinds"),
+    [
+        ("sparse", "elbo", {BOTH}),
+        ("support", "elbo", {ROW, POINT}),
+        ("sparse", "projected", {POINT}),  # needs the targets of points alone
+        ("support", "projected", {POINT}),
+    ],
+)
+def test_which_rows_count_and_which_are_points(form, loss, kinds, batch, monkeypatch):
+    acts, weights = made(form, loss=loss)
+    n, a = len(acts.rows.rows), len(acts.points.rows)
+    seen, pull, at_rows, at_points = [], CaGP.pull, CaGP.at_rows, CaGP.at_points
+    sums = {"rows": 0, "points": 0}
+
+    def pulled(self, theta, block, F, panels, cotangent, own, weight):
+        seen.append((len(block.X), weight, own is not None))
+        return pull(self, theta, block, F, panels, cotangent, own, weight)
+
+    def over_rows(self, theta, block, F, factored, weight):
+        sums["rows"] += len(block.X)
+        return at_rows(self, theta, block, F, factored, weight)
+
+    def over_points(self, F, y, own):
+        sums["points"] += len(y)
+        return at_points(self, F, y, own)
+
+    for name, watched in (("pull", pulled), ("at_rows", over_rows), ("at_points", over_points)):
+        monkeypatch.setattr(CaGP, name, watched)
+    acts.evaluate(THETA, weights, batch)
+    counted = sum(rows for rows, weight, _ in seen if weight is not None)
+    assert sum(rows for rows, _, own in seen if own) == sums["points"] == a
+    assert counted == sums["rows"]
+    if batch is None:
+        assert {(weight, own) for _, weight, own in seen} == kinds
+        assert counted == (n if acts.model.needs_rows else 0)
+    elif acts.model.needs_rows:  # those that are drawn are other rows than points
+        assert all((weight is None) is own for _, weight, own in seen)
+        assert counted == sum(unit.rows for unit in acts.rows.batch(*batch).units) < n
+    else:
+        assert {(weight, own) for _, weight, own in seen} == {POINT}

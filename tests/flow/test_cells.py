@@ -12,6 +12,7 @@ import daskgp
 from daskgp import LMA, PIC, ExactGP, kernels
 from daskgp.data.blocks.around import EqualCells, NearestRows
 from daskgp.data.blocks.cells import Cells
+from daskgp.predict import near as near_rows
 from daskgp.predict import training_rows
 
 
@@ -133,7 +134,7 @@ def uneven(predict_rows=40):
 
 def test_places_among_dense_and_sparse_rows_are_not_far():
     model, X = uneven()
-    training_rows._say_far.cache_clear()
+    near_rows._say_far.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(

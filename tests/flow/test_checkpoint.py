@@ -14,7 +14,7 @@ from daskgp.data.stores import lock_owner, locks
 from daskgp.data.stores.checkpoints import Checkpoint
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import MemoryRunError, RunError, SettingError, StoreError
-from daskgp.fit import rounds
+from daskgp.models.additive import Additive
 from daskgp.runtime.executor import Executor
 
 RNG = np.random.default_rng(0)
@@ -30,15 +30,15 @@ class Stopped(Exception):
 def evaluations(monkeypatch):
     """Counts evaluations; ``stop`` of them may be made."""
     counter = {"made": 0, "stop": None}
-    value_and_gradient = rounds.Rounds.value_and_gradient
+    evaluate = Additive.evaluate
 
-    def counted(self, theta):
+    def counted(self, theta, rows):
         if counter["made"] == counter["stop"]:
             raise Stopped
         counter["made"] += 1
-        return value_and_gradient(self, theta)
+        return evaluate(self, theta, rows)
 
-    monkeypatch.setattr(rounds.Rounds, "value_and_gradient", counted)
+    monkeypatch.setattr(Additive, "evaluate", counted)
     return counter
 
 

@@ -16,13 +16,11 @@ import daskgp
 from daskgp import kernels, train
 from daskgp.arrays import backend
 from daskgp.data import Rows, partition
-from daskgp.data.blocks.layout import Layout
 from daskgp.data.partition import Span, alone, even, following
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
-from daskgp.fit import experts, refusal, rounds
+from daskgp.fit import refusal, rounds, task
 from daskgp.fit import plan as planning
-from daskgp.fit.experts import ExpertRounds, Objectives
-from daskgp.models.exact import Exact
+from daskgp.fit.experts import Objectives
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.markov import lma
 from daskgp.models.scaling import identity
@@ -232,32 +230,31 @@ def sums_of(n, device, dtype="float64", rows=None, m=5):
     y = np.sin(5 * X).sum(axis=1)
     rows = Rows(X, y, (n // 4,) * 4, ("a", "b"), ("y",))
     theta = Theta(kernels.Matern32(0.5), 0.1, rng.uniform(0, 1, (m, 2)))
-    windows = alone(even(0, n, 2))
-    stage = rounds.Rounds(
-        SGPR(), rows, windows, identity(2, 1), Executor(None, False), dtype, device
-    )
+    units = alone(even(0, n, 2))
+    stage = rounds.Rounds(rows, units, identity(2, 1), Executor(None, False), dtype, device)
     return stage, theta
 
 
 def test_rows_at_a_time_follow_from_the_free_memory(cupy):
-    stage, theta = sums_of(100, "gpu")
-    task, sizes = stage._task(), stage._task()._sizes(stage._prepare(theta))
-    assert device_memory.rows_that_fit(task.model, sizes, 50_000, "gpu") == 50_000
-    cupy.cuda.free = 2 * device_memory.task_bytes(task.model, sizes, 1_000)
-    few = device_memory.rows_that_fit(task.model, sizes, 50_000, "gpu")
+    (stage, theta), model = sums_of(100, "gpu"), SGPR()
+    sizes = task._sizes(stage._source(), model.prepare(theta))
+    assert sizes == device_memory.Sizes(2, 1, 5, 8, kernels.Matern32(0.5).tiles)
+    assert device_memory.rows_that_fit(model, sizes, 50_000, "gpu") == 50_000
+    cupy.cuda.free = 2 * device_memory.task_bytes(model, sizes, 1_000)
+    few = device_memory.rows_that_fit(model, sizes, 50_000, "gpu")
     assert device_memory.LEAST_ROWS < few < 50_000
-    assert device_memory.task_bytes(task.model, sizes, few) <= device_memory.SHARE * cupy.cuda.free
-    assert device_memory.rows_that_fit(task.model, sizes, 50_000, "cpu") == 50_000
+    assert device_memory.task_bytes(model, sizes, few) <= device_memory.SHARE * cupy.cuda.free
+    assert device_memory.rows_that_fit(model, sizes, 50_000, "cpu") == 50_000
 
 
 def test_parts_of_a_block_give_its_sums(cupy, monkeypatch):
     monkeypatch.setattr(device_memory, "LEAST_ROWS", 8)
     monkeypatch.setattr(partition, "READ_ROWS", 16)
     stage, theta = sums_of(400, "cpu")
-    wanted = stage.value_and_gradient(theta)
+    wanted = SGPR().evaluate(theta, stage)
     stage, theta = sums_of(400, "gpu")
     cupy.cuda.limit = 8 * 5 * 40  # of a tile (40, 5), not of one of 50 rows
-    found = stage.value_and_gradient(theta)
+    found = SGPR().evaluate(theta, stage)
     assert device_memory._proven["sgpr"] <= 40
     assert found.value == pytest.approx(wanted.value, rel=1e-12)
     np.testing.assert_allclose(found.gradient.kernel, wanted.gradient.kernel, rtol=1e-9)
@@ -314,7 +311,7 @@ def test_local_methods_fit_and_predict_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, m
         return many(self, prepared, windows)
 
     monkeypatch.setattr(lma.LMA, "local_many", counted)
-    monkeypatch.setattr(rounds, "per_task", lambda count, block_rows: 5)
+    monkeypatch.setattr(rounds, "per_task", lambda *_: 5)
     trained = {"optimizer": "l-bfgs", "max_iter": iterations} if iterations else {"optimizer": None}
     settings = {"n_support": 6, "block_rows": 30, "progress": False, **trained}
     wanted, found = (method(device=d, **settings).fit(X, y) for d in ("cpu", "gpu"))
@@ -340,19 +337,19 @@ def local_rounds(device, n=200):
     spans = [Span(i, min(i + 30, n)) for i in range(0, n, 30)]
     theta = Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1, X[:6] + 0.01)
     rows = Rows(X[:n], y[:n, None], None, ("a", "b", "c"), ("y",))
-    given = lma.LMA(), rows, following(spans, 1), identity(3, 1), Executor(None, False)
-    layout = Layout(None, n, 30, None, None)  # small blocks of one share tasks, in any order
-    return rounds.Rounds(*given, device=device, layout=layout), theta
+    given = rows, following(spans, 1), identity(3, 1), Executor(None, False)
+    few = rounds.WINDOW_TASKS  # small blocks share tasks
+    return rounds.Rounds(*given, device=device, least_tasks=few), theta
 
 
 @pytest.mark.parametrize("share", [rounds.KEEP_SHARE, 0.0], ids=["kept", "made again"])
 def test_gradients_of_local_methods_side_by_side(cupy, monkeypatch, share):
     monkeypatch.setattr(rounds, "KEEP_SHARE", share)
-    monkeypatch.setattr(rounds, "per_task", lambda count, block_rows: 5)
+    monkeypatch.setattr(rounds, "per_task", lambda *_: 5)
     stage, theta = local_rounds("cpu")
-    wanted = stage.value_and_gradient(theta)
+    wanted = lma.LMA().evaluate(theta, stage)
     factored = factored_on(cupy)
-    found = local_rounds("gpu")[0].value_and_gradient(theta)
+    found = lma.LMA().evaluate(theta, local_rounds("gpu")[0])
     assert found.value == pytest.approx(wanted.value, rel=1e-10)
     assert_close(tuple(found.gradient), tuple(wanted.gradient), 1e-10, 1e-10)
     # a task of five windows of 60 rows, and one of a window of 50 and one of 20; once or twice
@@ -365,17 +362,17 @@ def test_windows_that_do_not_fit_side_by_side_are_worked_on_one_by_one(
     cupy, monkeypatch, caplog, share
 ):
     monkeypatch.setattr(rounds, "KEEP_SHARE", share)
-    monkeypatch.setattr(rounds, "per_task", lambda count, block_rows: 5)
+    monkeypatch.setattr(rounds, "per_task", lambda *_: 5)
     stage, theta = local_rounds("cpu")
-    wanted = stage.value_and_gradient(theta)
+    wanted = lma.LMA().evaluate(theta, stage)
     cupy.cuda.limit = 8 * 60 * 60  # of one window
-    found = local_rounds("gpu")[0].value_and_gradient(theta)
+    found = lma.LMA().evaluate(theta, local_rounds("gpu")[0])
     assert "3 side by side (lma): 2 are tried" in caplog.text
     assert device_memory._proven["side by side (lma)"] == 1
     assert_close((found.value, *found.gradient), (wanted.value, *wanted.gradient))
     cupy.cuda.limit = 8 * 60 * 60 - 1
     with pytest.raises(DeviceMemoryError, match=r"blocks? of 30 rows"):
-        local_rounds("gpu")[0].value_and_gradient(theta)
+        lma.LMA().evaluate(theta, local_rounds("gpu")[0])
 
 
 def test_predictions_are_cut_to_what_fits(cupy):
@@ -392,29 +389,30 @@ def test_predictions_are_cut_to_what_fits(cupy):
 
 
 def expert_rounds(device, sizes=(6,) * 5 + (7,) * 3):
-    """Exact experts of two sizes, one of them with a missing value, five a task."""
+    """Exact experts of two sizes, one of them with a missing value; small ones share tasks."""
     X, y = problem()
     y[3] = np.nan
     edges = np.cumsum((0, *sizes)).tolist()
     spans = tuple(Span(a, b) for a, b in itertools.pairwise(edges))
     rows = Rows(X, y[:, None], None, ("a", "b", "c"), ("y",))
-    return ExpertRounds(rows, spans, 4, identity(3, 1), Executor(None, False), device=device)
+    given = rows, alone(spans), identity(3, 1), Executor(None, False)
+    return rounds.Rounds(*given, device=device, least_tasks=rounds.EXPERT_TASKS)
 
 
 def test_exact_experts_side_by_side(cupy, monkeypatch):
-    monkeypatch.setattr(experts, "per_task", lambda most, count: 5)
-    model, theta = ExactExperts(8), Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1)
+    monkeypatch.setattr(rounds, "per_task", lambda *_: 5)
+    model, theta = ExactExperts(8, "rbcm"), Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1)
     factored = factored_on(cupy)
     groups = [(4, 6, 6), (5, 5), (3, 7, 7)]  # of the first task, which has one of 5 rows, and last
     of = {device: expert_rounds(device) for device in ("cpu", "gpu")}
-    found, wanted = (of[d].summaries(model, theta, 0) for d in ("gpu", "cpu"))
+    found, wanted = (model.solve(theta, of[d]) for d in ("gpu", "cpu"))  # weights and evidence
     assert sorted(factored) == sorted(groups)
-    assert_close([tuple(s) for s in found], [tuple(s) for s in wanted], 1e-10, 1e-10)
+    assert_close((tuple(found[0]), found[1]), (tuple(wanted[0]), wanted[1]), 1e-10, 1e-10)
     factored.clear()
     cupy.cuda.log.clear()
     vector = theta.to_vector(False)
     found, wanted = (
-        train.fact(Objectives(of[d], Exact(), theta, False), vector) for d in ("gpu", "cpu")
+        train.fact(Objectives(model, of[d], theta, False), vector) for d in ("gpu", "cpu")
     )
     assert sorted(factored) == sorted(groups)
     assert_close(found, wanted, 1e-10, 1e-10)
@@ -424,7 +422,7 @@ def test_exact_experts_side_by_side(cupy, monkeypatch):
 
 def test_an_exact_expert_whose_rows_do_not_fit_is_named(cupy):
     theta = Theta(kernels.Matern32((0.5, 0.6, 0.7)), 0.1)
-    objectives = Objectives(expert_rounds("gpu", (4, 4)), Exact(), theta, False)
+    objectives = Objectives(ExactExperts(2), expert_rounds("gpu", (4, 4)), theta, False)
     vector = theta.to_vector(False)
     backend.resolve_device("gpu")  # which tries it
     cupy.cuda.limit = 4 * 8 - 1  # not even y
@@ -438,7 +436,7 @@ def test_an_exact_expert_whose_rows_do_not_fit_is_named(cupy):
 
 @pytest.mark.parametrize("training", ["fact", "admm"])
 def test_exact_experts_are_trained_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, training):
-    monkeypatch.setattr(experts, "per_task", lambda most, count: 4)
+    monkeypatch.setattr(rounds, "per_task", lambda *_: 4)
     X, y = problem()
     settings = {
         "n_experts": 8,

@@ -12,18 +12,19 @@ from effective import effective
 
 import daskgp
 from daskgp import ExpertsGP, kernels, testing
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
+from daskgp.data.blocks.draws import Central
 from daskgp.data.partition import Span, even, parts
 from daskgp.errors import InputError, StoreError
-from daskgp.fit.experts import Central, ExpertRounds, Objectives
-from daskgp.models.exact import Exact
+from daskgp.fit.experts import Objectives
+from daskgp.fit.rounds import EXPERT_TASKS, Rounds
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.scaling import identity
-from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
 from daskgp.predict import training_rows
-from daskgp.predict.members import Consulted, Members
+from daskgp.predict.members import Members
+from daskgp.predict.training_rows import Fitted
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_all
 from daskgp.runtime.process import single_blas_thread
@@ -42,12 +43,26 @@ def data(n=230, seed=0, missing=True):
     return X, y
 
 
-def stage(sizes=SIZES, executor=None, block_rows=4, missing=False):
+def stage(sizes=SIZES, executor=None, read_rows=None, missing=False):
+    """The rounds over experts of these sizes; sparse ones may be read in parts."""
     X, y = data(sum(sizes), missing=missing)
     edges = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
-    rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
-    return ExpertRounds(rows, spans, block_rows, identity(2, 2), executor or Executor(None, False))
+    return Rounds(
+        Rows(X, y, None, ("a", "b"), ("u", "v")),
+        partition.alone(spans),
+        identity(2, 2),
+        executor or Executor(None, False),
+        read_rows=read_rows,
+        least_tasks=EXPERT_TASKS,
+    )
+
+
+def ensemble(kind, sizes=SIZES):
+    """The method with its hyper-parameters, and the rounds over its experts."""
+    if kind == "exact":
+        return ExactExperts(len(sizes)), theta(), stage(sizes)
+    return SparseExperts(len(sizes)), theta(5), stage(sizes, read_rows=4)
 
 
 def theta(m=0):
@@ -118,11 +133,8 @@ def test_central_rows_of_few(start, rows):
 
 
 def test_a_share_that_draws_no_row_is_an_error():
-    found, model = stage(), ExactExperts(4, central=1e-9)
-    each = found.summaries(model, theta(), 0)
-    cross = found.cross(model, theta(), [summary.weights for summary in each], 0)
     with pytest.raises(InputError, match="central=1e-09 drew none of 30 rows: choose a larger"):
-        model.posterior(theta(), each, cross)
+        ExactExperts(4, central=1e-9).solve(theta(), stage())
 
 
 @pytest.mark.parametrize("letter", [False, True])
@@ -136,9 +148,10 @@ def test_sums_over_rows_leave_out_rows_with_missing_values(letter):
     spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
     rows = dataclasses.replace(whole.rows, X=X[keep], y=y[keep])
     found = []
-    for part in (whole, dataclasses.replace(whole, rows=rows, spans=spans)):
-        each = part.summaries(model, theta(), 0)
-        found.append(part.cross(model, theta(), [summary.weights for summary in each], 0))
+    for part in (whole, dataclasses.replace(whole, rows=rows, units=partition.alone(spans))):
+        state, _ = model.solve(theta(), part)
+        each = np.split(state.weights, state.starts[1:-1])
+        found.append(model.cross(theta(), part, each))
     assert sizes == [6, 20, 40, 59]
     names = ("hilbert",) if letter else ("products", "hilbert", "right", "rows")
     for name in names:  # another row is drawn where a missing one leaves
@@ -152,11 +165,10 @@ def test_sums_over_rows_leave_out_rows_with_missing_values(letter):
 @pytest.mark.parametrize("with_inputs", [False, True])
 @pytest.mark.parametrize("kind", ["exact", "sparse"])
 def test_objectives_are_each_experts_evidence_with_its_gradient(kind, with_inputs):
-    found, at = stage(), theta(0 if kind == "exact" else 5)
-    method = Exact() if kind == "exact" else SGPR()
+    model, at, found = ensemble(kind)
     vector, which = at.to_vector(with_inputs), [2, 0, 3]
     moved = [vector + 0.1 * i for i in which]
-    each = Objectives(found, method, at, with_inputs).map(_evaluated, which, moved)
+    each = Objectives(model, found, at, with_inputs).map(_evaluated, which, moved)
     for i, v, (value, gradient) in zip(which, moved, each, strict=True):
         X, y = found.rows.read(*found.spans[i])
 
@@ -177,8 +189,8 @@ def _evaluated(evaluate, vector):
 
 @pytest.mark.parametrize("kind", ["exact", "sparse"])
 def test_all_experts_at_one_vector_are_each_of_them(kind):
-    at, method = (theta(), Exact()) if kind == "exact" else (theta(5), SGPR())
-    objectives = Objectives(stage(), method, at, kind == "sparse")
+    model, at, found = ensemble(kind)
+    objectives = Objectives(model, found, at, kind == "sparse")
     vector = at.to_vector(objectives.with_inputs) + 0.1
     each = objectives.map(_evaluated, range(4), [vector] * 4)
     for (value, gradient), (v, g) in zip(objectives.evaluate(vector), each, strict=True):
@@ -188,8 +200,8 @@ def test_all_experts_at_one_vector_are_each_of_them(kind):
 
 def test_work_may_evaluate_again_and_again_on_rows_in_parts_or_whole():
     at, found = theta(5), []
-    for block_rows in (3, 100):
-        objectives = Objectives(stage(block_rows=block_rows), SGPR(), at, False)
+    for read_rows in (3, 100):
+        objectives = Objectives(SparseExperts(4), stage(read_rows=read_rows), at, False)
         found.append(objectives.map(_twice, range(4), [at.to_vector(False)] * 4))
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
@@ -220,11 +232,12 @@ TASKS = []
 )
 def test_small_experts_share_tasks_as_long_as_there_are_many(sizes, tasks):
     TASKS.clear()
-    found, at = stage(sizes, Watching(None, False), max(sizes)), theta(3)
-    each = Objectives(found, SGPR(), at, False).map(_named, range(len(sizes)), range(len(sizes)))
+    model, at, which = SparseExperts(len(sizes)), theta(3), range(len(sizes))
+    found = stage(sizes, Watching(None, False), max(sizes))
+    each = Objectives(model, found, at, False).map(_named, which, which)
     assert each == list(range(len(sizes)))
     assert [tasks] == TASKS
-    summaries = found.summaries(SparseExperts(len(sizes)), at, 0)
+    summaries = found.map(model.summarise, model.prepare(at))
     assert [s.stats.rows for s in summaries] == list(sizes)
     assert [tasks, tasks] == TASKS
 
@@ -298,7 +311,8 @@ def consulted(counts):
     members = Members(Rows(X, y, None, ("a", "b"), ("u", "v")), starts)
     model = ExactExperts(4, "poe")
     state = model.state_type(np.zeros((30, 2)), np.cumsum([0, *counts]), np.zeros(0))
-    return X, Consulted(model, theta(), state, identity(2, 2), members, "token-of-a-test", "cpu")
+    fit = Fitted(model, theta(), state, identity(2, 2), "token-of-a-test", "cpu")
+    return X, members.near(fit)
 
 
 def test_experts_are_read_one_at_a_time_and_factored_once():
@@ -309,7 +323,7 @@ def test_experts_are_read_one_at_a_time_and_factored_once():
     assert len(both.X) == 9 + 14
     assert found.conditioned(0, 2) is both
     assert found.conditioned(2) is not both
-    assert found.members.describe() == {"experts": "4 of 1 to 14 rows"}
+    assert found.members.describe(found.fit.state) == {"experts": "4 of 1 to 14 rows"}
 
 
 def test_rows_that_are_gone_are_an_error():

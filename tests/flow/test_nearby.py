@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from daskgp import LMA, ExactGP, kernels
 from daskgp.data.blocks.around import Band, EqualCells, NearestBlocks, NearestRows, around_of
 from daskgp.data.blocks.layout import Layout
-from daskgp.data.blocks.neighbours import Nearby, earlier
+from daskgp.data.blocks.neighbours import earlier
 from daskgp.data.blocks.ordering import make_order
 from daskgp.data.partition import Span
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.markov.lma import LMA as LowRankMarkov
+from daskgp.predict import near as near_rows
 from daskgp.predict import training_rows
+from daskgp.predict.near import Nearby
 
 
 def layout_of(count, block_rows=3, last=2):
@@ -312,7 +314,7 @@ def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
     held = training_rows._held("cpu", training_rows.CACHE_BYTES)
-    blocks = sum(value.nbytes for (_, key), value in held.items() if key[0] == training_rows.BLOCK)
+    blocks = sum(value.nbytes for (_, key), value in held.items() if key[0] == near_rows.BLOCK)
     assert 0 < blocks == held.total_weight - sum(nbytes for _, nbytes in factored)
 
 
@@ -325,7 +327,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
         held = training_rows._held("cpu", training_rows.CACHE_BYTES)
         largest = max(nbytes for _, nbytes in factored)
         assert 100_000 - largest < held.total_weight <= 100_000
-        kept = sum(key[0] != training_rows.BLOCK for _, key in held)
+        kept = sum(key[0] != near_rows.BLOCK for _, key in held)
         assert 1 <= kept < 10
         del factored[:]
         blockwise(model, X[-20 * kept :])  # the last ones are still there
@@ -380,7 +382,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
     kernel = kernels.RBF(0.5)
     model = LMA(kernel, **SETTINGS, noise_variance=0.01).fit(X, y)
     far = np.array([[1e3, 1.0], [1.0, -1e3], [1.5, 1.5]])
-    training_rows._say_far.cache_clear()
+    near_rows._say_far.cache_clear()
     with pytest.warns(UserWarning, match="lie far from all training rows"):
         mean, std = model.predict(far, return_std=True)
     np.testing.assert_allclose(mean[:2], y.mean(), rtol=1e-9)
@@ -391,7 +393,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
         warnings.simplefilter("error")
         model.predict(far)  # said already
         one_thread(model, far, 1)
-        training_rows._say_far.cache_clear()
+        near_rows._say_far.cache_clear()
         model.predict(X)  # none is far
 
 

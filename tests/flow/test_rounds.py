@@ -32,14 +32,19 @@ CHUNK = 23
 S = 1.3
 
 
-def rounds_of(model, url, executor, rows=None, reach=0, **settings):
+def rounds_of(url, executor, rows=None, reach=0, **settings):
     if rows is None:
         X, y = dataset_arrays(url)
         rows = rows_of(X, y, "memory://unused", executor.shares_memory)
     spans = tuple(partition.blocks(len(rows), rows.chunks, CHUNK))
     scale = scaling.identity(rows.n_features, rows.n_targets)
-    windows = partition.following(spans, reach)
-    return rounds.Rounds(model, rows, windows, scale, executor, **settings)
+    units = partition.following(spans, reach)
+    return rounds.Rounds(rows, units, scale, executor, **settings)
+
+
+def total_of(model, stage, s=S):
+    """The sum of the summaries of all blocks."""
+    return model.summed(toy.theta(s), stage)[1]
 
 
 @pytest.fixture
@@ -61,8 +66,8 @@ def threaded():
 @pytest.mark.parametrize("n", [1, 23, 24, 1000])
 def test_every_block_is_summed_once_with_the_blocks_near_it(model, reach, n):
     rows = in_memory(n)
-    stage = rounds_of(model, None, threaded(), rows, reach)
-    total = stage.total(toy.theta(S))
+    stage = rounds_of(None, threaded(), rows, reach)
+    total = total_of(model, stage)
     wanted = toy.window_sums(rows.X, rows.y, stage.spans, reach, S)
     np.testing.assert_allclose(total.total, wanted, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
     assert total.count == n
@@ -70,12 +75,12 @@ def test_every_block_is_summed_once_with_the_blocks_near_it(model, reach, n):
 
 @pytest.mark.parametrize(("model", "reach"), [(toy.Sum(), 0), (toy.Near(), 2)])
 def test_value_and_gradient_are_two_rounds_of_either_shape(model, reach):
-    stage = rounds_of(model, None, threaded(), in_memory(300), reach)
+    stage = rounds_of(None, threaded(), in_memory(300), reach)
 
     def value(log_s):
-        return stage.model.objective(None, stage.total(toy.theta(np.exp(log_s)))).value
+        return model.objective(None, total_of(model, stage, np.exp(log_s))).value
 
-    found = stage.value_and_gradient(toy.theta(S))
+    found = model.evaluate(toy.theta(S), stage)
     at, step = np.log(S), 1e-5
     assert found.value == pytest.approx(value(at), rel=1e-15)
     slope = (value(at + step) - value(at - step)) / (2 * step)
@@ -124,8 +129,8 @@ def test_rows_with_missing_values_are_dropped_inside_the_task():
     X, y = rows.X.copy(), rows.y.copy()
     X[:30, 1], y[100, 0] = np.nan, np.nan  # a whole block and one more row
     rows = dataclasses.replace(rows, X=X, y=y)
-    stage = rounds_of(toy.Sum(), None, threaded(), rows)
-    total = stage.total(toy.theta(S))
+    stage = rounds_of(None, threaded(), rows)
+    total = total_of(toy.Sum(), stage)
     keep = ~(np.isnan(X).any(axis=1) | np.isnan(y).any(axis=1))
     assert total.count == keep.sum() == 169
     np.testing.assert_allclose(total.total, S * X[keep].T @ y[keep], rtol=1e-9)
@@ -144,22 +149,22 @@ def everything(url, executor):
     """All that a fit asks of the rounds, as bytes."""
     found = []
     for model, reach in ((toy.Sum(), 0), (toy.Near(), 2)):
-        stage = rounds_of(model, url, executor, reach=reach)
-        found += bits(stage.total(toy.theta(S)))
-        objective = stage.value_and_gradient(toy.theta(S))
+        stage = rounds_of(url, executor, reach=reach)
+        found += bits(total_of(model, stage))
+        objective = model.evaluate(toy.theta(S), stage)
         found += bits([objective.value, objective.gradient.noise])
     sums = sampling.describe(stage.rows, stage.spans, executor)
     scale = scaling.solve(sums, stage.rows.n_features, "linear", True)
     sample = sampling.gather_sample(stage.rows, stage.spans, scale, 200, 0, executor)
     theta = Theta(kernels.Matern32((1.0, 2.0, 0.5)), 0.1, sample.X[:30])
-    windows = partition.alone(stage.spans)
-    stage = rounds.Rounds(SGPR(tile_rows=7), stage.rows, windows, scale, executor)
-    objective = stage.value_and_gradient(theta)
+    units, model = partition.alone(stage.spans), SGPR(tile_rows=7)
+    stage = rounds.Rounds(stage.rows, units, scale, executor)
+    objective = model.evaluate(theta, stage)
     return [
         *found,
         *bits(sums),
         *bits(sample),
-        *bits(stage.total(theta)),
+        *bits(model.summed(theta, stage)[1]),
         *bits(objective[:1]),
         *bits(objective.gradient),
     ]
@@ -212,10 +217,10 @@ def graphs():
 
 def test_what_tasks_share_is_one_node_and_tasks_are_small(store, graphs):
     theta = Theta(kernels.RBF(1.0), 0.1, np.random.default_rng(0).standard_normal((300, 3)))
-    stage = rounds_of(SGPR(), store, Recorder(None, False))
-    shared = len(cloudpickle.dumps(stage.model.prepare(theta)))
+    stage, model = rounds_of(store, Recorder(None, False)), SGPR()
+    shared = len(cloudpickle.dumps(model.prepare(theta)))
     assert shared > 300 * 300 * 8
-    stage.value_and_gradient(theta)
+    model.evaluate(theta, stage)
     n = len(stage.spans)
     assert n == 18
     assert len(graphs) == 2
@@ -242,10 +247,10 @@ class Counting(SGPR):
 def test_what_tasks_share_is_computed_once_and_here(store, client, tmp_path, where):
     theta = Theta(kernels.RBF(1.0), 0.1, np.random.default_rng(0).standard_normal((5, 3)))
     executor = threaded() if where == "threads" else Executor(client, False)
-    stage = rounds_of(Counting(folder=str(tmp_path / "calls")), store, executor)
-    for compute in (stage.value_and_gradient, stage.solve, stage.total):
+    stage, model = rounds_of(store, executor), Counting(folder=str(tmp_path / "calls"))
+    for compute in (model.evaluate, model.solve, model.summed, model.block_gradients):
         (tmp_path / "calls").mkdir()
-        compute(theta)
+        compute(theta, stage)
         (call,) = (tmp_path / "calls").iterdir()
         assert call.name.startswith(f"{os.getpid()}-")
         call.unlink()
@@ -253,9 +258,9 @@ def test_what_tasks_share_is_computed_once_and_here(store, client, tmp_path, whe
 
 
 def test_a_graph_does_not_grow_from_one_round_to_the_next(store, graphs):
-    stage = rounds_of(toy.Sum(), store, Recorder(None, False))
+    stage = rounds_of(store, Recorder(None, False))
     for s in (0.5, 1.0, 2.0):
-        stage.total(toy.theta(s))
+        total_of(toy.Sum(), stage, s)
     assert len({len(graph) for graph in graphs}) == 1
     keys = [key for graph in graphs for key in graph]
     assert len(set(keys)) == len(keys)  # a result is never mistaken for that of another round
@@ -279,7 +284,7 @@ def test_progress_counts_the_map_tasks(store, client, monkeypatch, where):
 
     monkeypatch.setattr("daskgp.runtime.executor.progress_bar", Bar)
     executor = Executor(client if where == "cluster" else None, True)
-    rounds_of(toy.Sum(), store, executor).total(toy.theta(S))
+    total_of(toy.Sum(), rounds_of(store, executor))
     assert [(bar.labels, bar.steps) for bar in bars] == [([("toy-sum-local", 18)], 18)]
 
 
@@ -287,10 +292,10 @@ def test_progress_counts_the_map_tasks(store, client, monkeypatch, where):
 
 
 def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(store, client, tmp_path):
-    wanted = rounds_of(toy.Sum(), store, threaded()).total(toy.theta(S))
+    wanted = total_of(toy.Sum(), rounds_of(store, threaded()))
     before = client.run(os.getpid)
     deadly = toy.Deadly(marker=str(tmp_path / "killed"))
-    found = rounds_of(deadly, store, Executor(client, False)).total(toy.theta(S))
+    found = total_of(deadly, rounds_of(store, Executor(client, False)))
     assert (tmp_path / "killed").exists()
     assert bits(found) == bits(wanted)
     client.wait_for_workers(4, timeout=60)
@@ -301,9 +306,9 @@ def test_a_transient_read_error_is_retried(client, tmp_path):
     X, y = toy.data(100)
     marker = str(tmp_path / "failed")
     flaky = Rows(toy.Flaky(X, marker, times=3), y, None, ("a", "b", "c"), ("u", "v"))
-    found = rounds_of(toy.Sum(), None, Executor(client, False), flaky).total(toy.theta(S))
+    found = total_of(toy.Sum(), rounds_of(None, Executor(client, False), flaky))
     plain = Rows(X, y, None, ("a", "b", "c"), ("u", "v"))
-    wanted = rounds_of(toy.Sum(), None, threaded(), plain).total(toy.theta(S))
+    wanted = total_of(toy.Sum(), rounds_of(None, threaded(), plain))
     assert len(list(tmp_path.iterdir())) == 3
     assert bits(found) == bits(wanted)
 
@@ -313,14 +318,14 @@ def test_a_lasting_read_error_reaches_the_caller(client, tmp_path):
     broken = Rows(toy.Flaky(X, str(tmp_path / "f"), times=50), y, None, tuple("abc"), tuple("uv"))
     what = r"rows 0 to \d+ cannot be read: connection reset by the store"
     with pytest.raises(RunError, match=what):
-        rounds_of(toy.Sum(), None, Executor(client, False), broken).total(toy.theta(S))
+        total_of(toy.Sum(), rounds_of(None, Executor(client, False), broken))
 
 
 def test_workers_that_keep_dying_are_one_plain_error(store, client):
     client.run_on_scheduler(_allow_no_failure)
     try:
         with pytest.raises(RunError, match="workers died repeatedly") as caught:
-            rounds_of(Suicidal(), store, Executor(client, False)).total(toy.theta(S))
+            total_of(Suicidal(), rounds_of(store, Executor(client, False)))
         assert "\n" not in str(caught.value)
     finally:
         client.run_on_scheduler(_allow_some_failures)
@@ -376,7 +381,7 @@ def test_every_usable_row_is_as_likely_to_be_drawn():
 
 
 def test_models_and_rows_are_plain_values_that_travel(store):
-    stage = rounds_of(toy.Near(), store, threaded())
+    stage = rounds_of(store, threaded())
     X, y = pickle.loads(pickle.dumps(stage.rows)).read(20, 40)
     np.testing.assert_array_equal(X, toy.data(400)[0][20:40])
     np.testing.assert_array_equal(y, toy.data(400)[1][20:40])

@@ -97,9 +97,9 @@ def steps_of(kind, executor=None, columns=100, model=None):
     return Steps(model, float(N), columns, 0, executor or threaded(), "float64", "cpu")
 
 
-def of(pieces):
+def of(shares):
     """The rows of a batch."""
-    each = [few for piece in pieces for few in zip(piece.pools, piece.rows, strict=True)]
+    each = [few for share in shares for few in zip(share.pools, share.rows, strict=True)]
     found = [(pool.compute(scheduler="sync"), rows) for pool, rows in each]
     parts = [(pool.X[rows], pool.y[rows]) for pool, rows in found]
     return Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
@@ -131,12 +131,12 @@ def test_the_sums_of_a_batch_are_those_of_its_rows_together(kind, lane_rows, mon
     at, model = prepared(kind), MODELS[kind]
     with stream_of(in_memory(kind)) as batches:
         for step in range(3):
-            pieces = batches.take()
-            assert len(pieces) == -(-16 // lane_rows)
-            rows = of(pieces)
+            shares = batches.take()
+            assert len(shares) == -(-16 // lane_rows)
+            rows = of(shares)
             every_column = np.arange(9)
             wanted = model.local(at, rows, Draw(N / len(rows.X), every_column, 1.0))
-            close(steps_of(kind).sums(at, pieces, step), wanted)
+            close(steps_of(kind).sums(at, shares, step), wanted)
 
 
 @every
@@ -149,10 +149,10 @@ def test_batches_of_an_epoch_give_the_full_gradient_on_average(kind, lane_rows, 
     found, seen = [], []
     with stream_of(in_memory(kind)) as batches:
         for step in range(N // 16):
-            pieces = batches.take()
-            seen.append(of(pieces))
+            shares = batches.take()
+            seen.append(of(shares))
             assert len(seen[-1].X) == 16
-            found.append(steps_of(kind).sums(at, pieces, step))
+            found.append(steps_of(kind).sums(at, shares, step))
     whole = np.concatenate([rows.X for rows in seen])
     np.testing.assert_array_equal(np.sort(whole, axis=0), np.sort(X, axis=0))
     mean = [sum(parts) / len(found) for parts in zip(*map(arrays, found), strict=True)]
@@ -166,11 +166,11 @@ def test_batches_of_an_epoch_give_the_full_gradient_on_average(kind, lane_rows, 
 def test_columns_of_the_mean_are_drawn_without_bias(kind):
     at = prepared(kind)
     with stream_of(in_memory()) as batches:
-        pieces = batches.take()
-        full = arrays(steps_of(kind).sums(at, pieces, 0))
+        shares = batches.take()
+        full = arrays(steps_of(kind).sums(at, shares, 0))
         few = steps_of(kind, columns=3)
-        each = [arrays(few.sums(at, pieces, step)) for step in range(84)]
-    again = arrays(few.sums(at, pieces, 5))
+        each = [arrays(few.sums(at, shares, step)) for step in range(84)]
+    again = arrays(few.sums(at, shares, 5))
     for a, b in zip(again, each[5], strict=True):
         np.testing.assert_array_equal(a, b)
     assert len({float(found[0]) for found in each}) > 40
@@ -203,9 +203,9 @@ def test_a_share_of_the_columns_goes_to_each_part(monkeypatch):
 def test_the_inputs_of_a_batch(lane_rows, monkeypatch):
     monkeypatch.setattr(minibatches, "LANE_ROWS", lane_rows)
     with stream_of(in_memory()) as batches:
-        pieces = batches.take()
-        found = steps_of("hybrid").inputs(pieces)
-        np.testing.assert_array_equal(found, of(pieces).X)
+        shares = batches.take()
+        found = steps_of("hybrid").inputs(shares)
+        np.testing.assert_array_equal(found, of(shares).X)
     assert found.dtype == np.float64
 
 
@@ -236,10 +236,10 @@ def everything(rows, executor, here=None, fetch=False):
         with stream_of(rows, executor=executor, fetch=fetch) as batches:
             of_steps = steps_of(kind, here or executor, columns=6)
             for step in range(2):
-                pieces = batches.take()
-                total = of_steps.sums(at, pieces, step)
+                shares = batches.take()
+                total = of_steps.sums(at, shares, step)
                 found += [bits(total), bits(model.bound(at, total))]
-                found.append(of_steps.inputs(pieces).tobytes())
+                found.append(of_steps.inputs(shares).tobytes())
             found.append(of_steps.density(at, Block(X, y[:, None])))
     return found
 

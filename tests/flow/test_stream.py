@@ -11,9 +11,10 @@ import pytest
 
 from daskgp.data import Rows, dataset_arrays, partition, rows_of
 from daskgp.data.blocks import sampling
+from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import RunError
 from daskgp.fit import minibatches
-from daskgp.fit.minibatches import HeldOut, Stream
+from daskgp.fit.minibatches import Stream
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import mapped
@@ -58,21 +59,20 @@ def stream_of(rows, batch_rows=20, executor=None, cut=CHUNK, seed=0, **more):
 
 
 def values(batches, executor=None):
-    """What the pieces of the next batch hold: X and y of each."""
-    pieces = batches.take()
-    found = [held(piece, executor) for piece in pieces]
+    """What the shares of the next batch hold: X and y of each."""
+    found = [held(share, executor) for share in batches.take()]
     return [tuple(np.concatenate(part) for part in zip(*parts, strict=True)) for parts in found]
 
 
-def held(piece, executor=None):
-    """What the parts of a piece hold."""
-    given = zip(piece.pools, piece.rows, strict=True)
+def held(share, executor=None):
+    """What the parts of a share hold."""
+    given = zip(share.pools, share.rows, strict=True)
     nodes = mapped(part, list(given), "part")
     if executor is None:
         found = [node.compute(scheduler="sync") for node in nodes]
     else:
         found = executor.compute_all(nodes)
-    assert sum(len(X) for X, _ in found) == piece.size
+    assert sum(len(X) for X, _ in found) == share.size
     return found
 
 
@@ -93,12 +93,12 @@ def epochs(batches, number):
     """Parts of batches of each of some epochs; lanes may differ in the one they are in."""
     found = [[] for _ in range(number)]
     for _ in range(10_000):
-        pieces = batches.take()
-        for piece in pieces:
-            for epoch, (_, y) in zip(piece.epochs, held(piece), strict=True):
+        shares = batches.take()
+        for share in shares:
+            for epoch, (_, y) in zip(share.epochs, held(share), strict=True):
                 if epoch < number:
                     found[epoch].append(y[:, 0].astype(int).tolist())
-        if all(piece.epochs[-1] >= number for piece in pieces):
+        if all(share.epochs[-1] >= number for share in shares):
             return found
     raise AssertionError("the stream does not come to an end of an epoch")
 
@@ -174,7 +174,7 @@ def test_rows_that_are_held_out_never_come(batch_rows, cut):
     same = scaling.identity(2, 1)
     spans = partition.blocks(100, None, 13)
     drawn = sampling.draw(rows, spans, same, 23, seed, threaded())
-    held = HeldOut(seed, int(drawn.keys.max()))
+    held = AllBut(seed, int(drawn.keys.max()))
     left = set(range(100)) - {5, 50} - set(drawn.y[:, 0].astype(int))
     assert len(left) == 75
     with stream_of(rows, batch_rows, cut=cut, held_out=held) as batches:
@@ -242,7 +242,7 @@ def test_the_same_batches_for_any_workers(batch_rows, make_store, client):
     assert found(Executor(client, False)) == wanted
     with stream_of(rows, batch_rows, Executor(client, False), fetch=True) as batches:
         assert [numbers(batches) for _ in range(9)] == wanted  # computed here, read there
-        pools = [pool for piece in batches.take() for pool in piece.pools]
+        pools = [pool for share in batches.take() for pool in share.pools]
         here = {type(pool.compute(scheduler="sync")).__name__ for pool in pools}
     assert here == {"Block"}
 

@@ -81,6 +81,7 @@ class Near(Sum):
     """Adds to a block's own products those of its sums with the blocks near it."""
 
     name: ClassVar[str] = "toy-near"
+    divisible: ClassVar[bool] = False
 
     def _sum(self, block: Block, near: Sequence[Block]) -> np.ndarray:
         own = block.X.sum(axis=0)

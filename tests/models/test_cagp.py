@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import kernels
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
 from daskgp.errors import NumericalError
-from daskgp.fit.panels import ActionRounds
+from daskgp.fit.rounds import Rounds
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions.cagp import CaGP, Factored, Panel, PointSums, RowSums, functions
 from daskgp.models.actions.krylov import residual_directions
+from daskgp.models.actions.passes import Passes
 from daskgp.models.scaling import identity
 from daskgp.models.values import Block, Theta, add
 from daskgp.runtime.executor import Executor
@@ -332,16 +333,17 @@ def test_mini_batches_are_unbiased():
 
 
 @pytest.mark.parametrize(("draws", "wide"), [(32, 20), (3, 4)], ids=["of all rows", "of some"])
-def test_mini_batches_that_rounds_draw_are_unbiased(monkeypatch, draws, wide):
-    monkeypatch.setattr("daskgp.fit.panels.DRAWS", draws)
-    monkeypatch.setattr("daskgp.fit.panels.DRAW_ROWS", wide)
+def test_mini_batches_that_are_drawn_are_unbiased(monkeypatch, draws, wide):
+    monkeypatch.setattr("daskgp.fit.task.DRAWS", draws)
+    monkeypatch.setattr("daskgp.fit.task.DRAW_ROWS", wide)
     (X, y), of = problem(20), actions("by owner", 20, 3)
     X[4, 0] = np.nan  # drawn like any other row, and left out
     rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
-    spans = Span(0, 6), Span(6, 12), Span(12, 20)
-    rounds = ActionRounds(CaGP(), rows, spans, rows, 19, identity(2, 2), Executor(None, False))
-    whole = rounds.value_and_gradient(THETA, of)
-    found = [rounds.value_and_gradient(THETA, of, (8, seed)) for seed in range(80)]
+    units = partition.alone((Span(0, 6), Span(6, 12), Span(12, 20)))
+    stage = Rounds(rows, units, identity(2, 2), Executor(None, False))
+    acts = Passes(CaGP(), stage, stage, 19, 2, 3)
+    whole = acts.evaluate(THETA, of)
+    found = [acts.evaluate(THETA, of, (8, seed)) for seed in range(80)]
     for name in ("value", "kernel", "noise", "weights"):
         each = np.array([getattr(f, name) for f in found])
         error = each.std(axis=0) / np.sqrt(len(each))

@@ -7,12 +7,13 @@ import pytest
 
 from daskgp import kernels
 from daskgp.arrays import backend
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
-from daskgp.fit.panels import ActionRounds
+from daskgp.fit.rounds import Rounds
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions import cagp
 from daskgp.models.actions.cagp import CaGP, Panel, functions
+from daskgp.models.actions.passes import Passes
 from daskgp.models.scaling import identity
 from daskgp.models.values import Block, Theta, move
 from daskgp.runtime.executor import Executor
@@ -135,46 +136,48 @@ def test_actions_that_are_dropped(form):
     assert_close(found, wanted, rtol=1e-6)
 
 
-# --- the rounds that Dask runs
+# --- the passes that Dask runs
 
 
-def rounds_of(device, model, dtype="float64", chosen=None):
+def passes_of(device, model, dtype="float64", chosen=None):
     X, y = problem()
     X[3, 0] = np.nan
-    names = ("a", "b"), ("u", "v")
-    rows = Rows(X, y, None, *names)
-    points = rows if chosen is None else Rows(X[chosen], y[chosen], None, *names)
-    spans = (Span(0, 7), Span(7, 8), Span(8, N))
-    executor = Executor(None, False)
-    return ActionRounds(model, rows, spans, points, N - 1, identity(2, 2), executor, dtype, device)
+
+    def stage(few, spans):
+        rows = Rows(X[few], y[few], None, ("a", "b"), ("u", "v"))
+        units, executor = partition.alone(spans), Executor(None, False)
+        return Rounds(rows, units, identity(2, 2), executor, dtype, device)
+
+    rows = points = stage(slice(None), (Span(0, 7), Span(7, 8), Span(8, N)))
+    if chosen is not None:
+        points = stage(chosen, partition.parts(0, len(chosen), 7))
+    return Passes(model, rows, points, N - 1, 2, T)
 
 
 @pytest.mark.parametrize("tile_rows", [3, 2_048])
 @pytest.mark.parametrize("subset", [False, True])
 @pytest.mark.parametrize("batch", [None, (8, 5)])
 @every_loss
-def test_rounds(monkeypatch, loss, batch, subset, tile_rows):
+def test_passes(monkeypatch, loss, batch, subset, tile_rows):
     monkeypatch.setattr(cagp, "TILE_ROWS", tile_rows)
     chosen = np.arange(0, N, 2) if subset else None
     of, theta = actions("by owner", N if chosen is None else len(chosen)), Theta(COMPOSITE, 0.1)
     wanted, found = (
-        rounds_of(device, CaGP(loss), chosen=chosen).value_and_gradient(theta, of, batch)
+        passes_of(device, CaGP(loss), chosen=chosen).evaluate(theta, of, batch)
         for device in ("cpu", "gpu")
     )
     assert_close(tuple(found), tuple(wanted), rtol=1e-7)
     state, there = (
-        rounds_of(device, CaGP(loss), chosen=chosen).solve(theta, of, len(of))[0]
+        passes_of(device, CaGP(loss), chosen=chosen).solve(theta, of, len(of))[0]
         for device in ("cpu", "gpu")
     )
     assert_close(there, state, rtol=1e-7)
 
 
 @every_loss
-def test_rounds_of_dense_actions(loss):
+def test_passes_of_dense_actions(loss):
     of, theta = actions("dense"), Theta(COMPOSITE, 0.1)
-    wanted, found = (
-        rounds_of(device, CaGP(loss)).value_and_gradient(theta, of) for device in ("cpu", "gpu")
-    )
+    wanted, found = (passes_of(device, CaGP(loss)).evaluate(theta, of) for device in ("cpu", "gpu"))
     assert wanted.weights is None  # dense actions are not learned
     assert_close(tuple(found), tuple(wanted), rtol=1e-7)
 
@@ -186,7 +189,7 @@ def test_products_with_the_covariance_of_all_rows():
     V[3] = 0.0
     K = COMPOSITE(X) * complete * complete[:, None]
     for device in ("cpu", "gpu"):
-        rounds = rounds_of(device, CaGP())
-        product = rounds.covariance(theta)(V)
+        acts = passes_of(device, CaGP())
+        product = acts.covariance(theta)(V)
         np.testing.assert_allclose(product, K @ V + 0.1 * V, rtol=1e-10, atol=1e-12)
-        np.testing.assert_array_equal(rounds.complete(), complete)
+        np.testing.assert_array_equal(acts.complete(), complete)

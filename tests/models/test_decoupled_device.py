@@ -9,7 +9,7 @@ from scipy import special
 
 from daskgp import kernels, likelihoods
 from daskgp.arrays import backend
-from daskgp.fit.minibatches import Piece
+from daskgp.fit.minibatches import Share
 from daskgp.fit.steps import Steps
 from daskgp.models.values import Block, Theta, move
 from daskgp.models.variational.decoupled import Decoupled, Draw
@@ -178,11 +178,11 @@ def test_float32(gpu, form, kind):
 @forms
 def test_steps(form):
     model, prepared, rows = problem(form, "generalized", "bernoulli")
-    pieces = [Piece((rows,), (slice(0, 7),)), Piece((rows,), (slice(7, N),))]
+    shares = [Share((rows,), (slice(0, 7),)), Share((rows,), (slice(7, N),))]
     wanted, found = (
         Steps(model, 100.0, 3, 5, Executor(None, False), "float64", device)
         for device in ("cpu", "gpu")
     )
-    assert_close(tuple(found.sums(prepared, pieces, 2)), tuple(wanted.sums(prepared, pieces, 2)))
+    assert_close(tuple(found.sums(prepared, shares, 2)), tuple(wanted.sums(prepared, shares, 2)))
     density = found.density(prepared, rows)
     assert density == pytest.approx(wanted.density(prepared, rows), rel=1e-9)

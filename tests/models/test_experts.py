@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskgp import kernels, testing
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
+from daskgp.data.blocks.draws import Central
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError
-from daskgp.fit.experts import Central, ExpertRounds
+from daskgp.fit.rounds import EXPERT_TASKS, Rounds
 from daskgp.models import REGISTRY, optimal_weights
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
@@ -310,23 +311,26 @@ def test_the_ridge_is_relative_to_the_mean_diagonal(kind):
     np.testing.assert_allclose(found.mean, papers.combined(blocks, beta)[0], rtol=1e-8, atol=1e-9)
 
 
-def rounds(blocks):
+def rounds(blocks, read_rows=None):
     """The rounds over these experts, in memory."""
     X, y = rows_of(blocks)
     edges = np.concatenate([[0], np.cumsum([len(rows.X) for rows in blocks])]).tolist()
     spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
     rows = Rows(X, y, None, ("a", "b"), tuple("uv"[: y.shape[1]]))
-    return ExpertRounds(rows, spans, 4, identity(2, y.shape[1]), Executor(None, False))
+    return Rounds(
+        rows,
+        partition.alone(spans),
+        identity(2, y.shape[1]),
+        Executor(None, False),
+        read_rows=read_rows,
+        least_tasks=EXPERT_TASKS,
+        seed=SEED,
+    )
 
 
 def through_rounds(model, theta, blocks, T, want="variance"):
     """As a fit does it: the central rows are those that are drawn there."""
-    stage, prepared = rounds(blocks), model.prepare(theta)
-    each = stage.summaries(model, theta, SEED)
-    cross = None
-    if model.needs_cross:
-        cross = stage.cross(model, theta, [summary.weights for summary in each], SEED)
-    state = model.posterior(prepared, each, cross)
+    state, _ = model.solve(theta, rounds(blocks, 4 if model.divisible else None))
     near = testing.HeldExperts(model, theta, state, blocks) if model.keeps_rows else None
     return state.beta, model.predict(theta, state, T, near, want)
 
@@ -398,8 +402,7 @@ def test_the_rounds_of_a_fit_give_what_one_block_gives(kind):
 @both_kinds
 def test_an_experts_objective_is_its_evidence_or_bound(kind, case):
     blocks, _, theta = problem(*case, kind=kind)
-    model = EXPERTS[kind](len(blocks))
-    prepared = model.prepare(theta)
+    model = EXPERTS[kind](1, "poe")
     for X, y in blocks:
         if kind == "exact":
             wanted = oracle.evidence(theta.kernel(X), y, NOISE)
@@ -407,7 +410,9 @@ def test_an_experts_objective_is_its_evidence_or_bound(kind, case):
             wanted = oracle.titsias_bound(theta.kernel, X, y, theta.inputs, NOISE)
         cuts = [Block(X[:3], y[:3]), Block(X[3:], y[3:])]
         for pieces in ([Block(X, y)], cuts):
-            assert model.summarise(prepared, pieces).value == pytest.approx(wanted, rel=1e-8)
+            rows = testing.rows_of(pieces)
+            assert model.expert_objective(theta, rows).value == pytest.approx(wanted, rel=1e-8)
+            assert model.solve(theta, rows)[1] == pytest.approx(wanted, rel=1e-8)
 
 
 # -- limits ----------------------------------------------------------------------------------
@@ -464,8 +469,8 @@ def test_the_first_two_experts_of_grbcm_have_parts_of_their_own():
 class Wrong(ExactExperts):
     """Exact experts with an error of one part in a thousand somewhere."""
 
-    def summarise(self, prepared, blocks):
-        found = super().summarise(prepared, blocks)
+    def summarise(self, theta, rows):
+        found = super().summarise(theta, rows)
         return found._replace(value=found.value * (1 + 1e-3 * (self.where == "evidence")))
 
     def predict(self, theta, state, X, near=None, want="mean"):

@@ -1,5 +1,6 @@
 """Combined experts on a device that refuses what a GPU refuses: the numbers of the host."""
 
+import dataclasses
 import itertools
 import sys
 
@@ -9,16 +10,16 @@ from effective import effective
 
 from daskgp import ExpertsGP, kernels, testing
 from daskgp.arrays import backend
-from daskgp.data import Rows
+from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
-from daskgp.fit.experts import ExpertRounds, Objectives
+from daskgp.fit.experts import Objectives
+from daskgp.fit.rounds import EXPERT_TASKS, Rounds
 from daskgp.models import REGISTRY
-from daskgp.models.exact import Exact
+from daskgp.models.method import Pass
 from daskgp.models.scaling import identity
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
-from daskgp.models.sparse.sgpr import SGPR
-from daskgp.models.values import Block, Theta, move
+from daskgp.models.values import Block, Theta, add_lists, move
 from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
 from tests.maths import fakearray
@@ -32,7 +33,6 @@ SETTINGS = {
     "paper": {"weights": "paper", "variance": "paper"},
     "share": {"weights": "paper", "central": 0.6},
 }
-METHODS = {"exact-experts": Exact, "sparse-experts": SGPR}
 
 every_kind = pytest.mark.parametrize("kind", ["exact-experts", "sparse-experts"])
 every_setting = pytest.mark.parametrize("chosen", SETTINGS.values(), ids=SETTINGS)
@@ -59,14 +59,23 @@ def theta_of(kind):
     return Theta(KERNEL, 0.1, Z)
 
 
-def rounds_of(device, dtype="float64", block_rows=4):
+def rounds_of(kind, device, dtype="float64", read_rows=4):
     edges = np.concatenate([[0], np.cumsum(SIZES)]).tolist()
     spans = tuple(itertools.starmap(Span, itertools.pairwise(edges)))
     X, y = problem()
     X[3, 0] = np.nan
     rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
-    executor = Executor(None, False)
-    return ExpertRounds(rows, spans, block_rows, identity(2, 2), executor, dtype, device)
+    return Rounds(
+        rows,
+        partition.alone(spans),
+        identity(2, 2),
+        Executor(None, False),
+        dtype,
+        device,
+        read_rows=read_rows if REGISTRY[kind].divisible else None,
+        least_tasks=EXPERT_TASKS,
+        seed=3,
+    )
 
 
 def assert_predicts_alike(gpu, model, theta, state, near=(None, None)):
@@ -81,24 +90,36 @@ def assert_predicts_alike(gpu, model, theta, state, near=(None, None)):
         assert_close(move(found, "cpu"), wanted)
 
 
+def summary_of(rows, model, theta):
+    """What the combination needs of one expert."""
+    if model.divisible:
+        return model.summarise(rows, model.prepare(theta))
+    return model.solve(theta, rows)
+
+
+def rows_there(piece):
+    """The rows as a pass is handed them."""
+    return [piece.own]
+
+
 def solved(rounds, model, theta):
-    """Summaries of the experts and the state, both on the host, and the rows of each expert."""
-    reader = rounds._reader()
-    each, cross = rounds.summaries(model, theta, seed=3), None
-    if model.needs_cross:
-        cross = rounds.cross(model, theta, [e.weights for e in each], seed=3)
-    blocks = [reader.block(i, reader.span(i)) for i in range(len(reader))]
-    return each, model.posterior(model.prepare(theta), each, cross), blocks
+    """Summaries of the experts, the state and the value on the host, and each expert's rows."""
+    alone = dataclasses.replace(model, n_experts=1) if model.divisible else type(model)(1, "poe")
+    each = rounds.map(summary_of, alone, theta)
+    state, value = model.solve(theta, rounds)
+    blocks = [block for (block,) in rounds.gather(Pass("rows", rows_there, add_lists, cut=False))]
+    return each, state, value, blocks
 
 
 @every_setting
 @every_kind
 def test_ensembles(gpu, kind, chosen):
     model, theta = REGISTRY[kind](n_experts=len(SIZES), **chosen), theta_of(kind)
-    each, state, blocks = solved(rounds_of("cpu"), model, theta)
-    found, solved_there, there = solved(rounds_of("gpu"), model, theta)
+    each, state, value, blocks = solved(rounds_of(kind, "cpu"), model, theta)
+    found, solved_there, value_there, there = solved(rounds_of(kind, "gpu"), model, theta)
     assert isinstance(there[0].X, gpu.ndarray)
     assert_close(found, each)
+    assert_close(value_there, value)
     assert_close(solved_there, state, rtol=1e-6)
     near = (
         testing.HeldExperts(model, theta, state, blocks),
@@ -119,12 +140,13 @@ def test_opticom(gpu, variance):
     assert_predicts_alike(gpu, model, theta, model.posterior(prepared, total))
 
 
-@pytest.mark.parametrize("block_rows", [4, 100])
+@pytest.mark.parametrize("read_rows", [4, 100])
 @every_kind
-def test_objectives(kind, block_rows):
+def test_objectives(kind, read_rows):
     def found(device):
-        rounds, theta = rounds_of(device, block_rows=block_rows), theta_of(kind)
-        each = Objectives(rounds, METHODS[kind](), theta, with_inputs=theta.inputs is not None)
+        rounds, theta = rounds_of(kind, device, read_rows=read_rows), theta_of(kind)
+        model = REGISTRY[kind](n_experts=len(SIZES))
+        each = Objectives(model, rounds, theta, with_inputs=theta.inputs is not None)
         at = theta.to_vector(each.with_inputs)
         return each.map(lambda evaluate, vector: evaluate(vector), range(3), [at, at + 0.1, at])
 

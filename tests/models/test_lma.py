@@ -595,7 +595,7 @@ def test_the_footprint_is_what_is_measured(kernel, dtype, size, near, m):
     shared = prepared.factor.nbytes
     task = max(local + shared, gradient + cotangent.moments.nbytes + shared)
     assert task / 1.5 < planned.task < task * 1.5
-    calls = (model.prepare, theta), (model.solve, prepared, total)
+    calls = (model.prepare, theta), (model.posterior, prepared, total)
     solve, _ = peak(*calls, (model.objective, prepared, total))
     solve += total.gram.nbytes
     assert solve / 1.5 < planned.solve < solve * 1.5

@@ -299,7 +299,7 @@ def test_the_plan_is_about_what_is_used(d, level, variance):
         finally:
             tracemalloc.stop()
 
-    state, solve = peak(model.solve)
+    state, solve = peak(model.posterior)
     _, objective = peak(model.objective)
     used = max(solve, objective) + total.gram.nbytes + prepared.factor.nbytes
     assert planned.state == pytest.approx(oracle.on_disk(state), rel=0.05)

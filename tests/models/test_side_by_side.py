@@ -181,22 +181,16 @@ def test_objectives_of_exact_experts(sizes):
 @every_size
 def test_summaries_of_exact_experts(sizes):
     model = ExactExperts(len(sizes))
-    wanted = [model.summarise(THETA, [block]) for block in blocks_of(sizes)]
-    # rows that are read in two parts
-    parts = [
-        [there(Block(b.X[:1], b.y[:1])), there(Block(b.X[1:], b.y[1:]))] for b in blocks_of(sizes)
-    ]
-    found = model.summarise_many(THETA, parts)
+    wanted = [model.summarise(THETA, block) for block in blocks_of(sizes)]
+    found = model.summarise_many(THETA, there_all(blocks_of(sizes)))
     assert {type(each.value) for each in found} == {float}
     assert_close([tuple(each) for each in found], [tuple(each) for each in wanted], **TIGHT)
 
 
 def test_several_experts_on_the_host_are_one_after_another():
     blocks, model = blocks_of((4, 4, 3)), ExactExperts(3)
-    wanted = [model.summarise(THETA, [block]) for block in blocks]
-    for found, right in zip(
-        model.summarise_many(THETA, [[b] for b in blocks]), wanted, strict=True
-    ):
+    wanted = [model.summarise(THETA, block) for block in blocks]
+    for found, right in zip(model.summarise_many(THETA, blocks), wanted, strict=True):
         assert_close(tuple(found), tuple(right), 0, 0)
     many = Exact().objective_many(THETA, rows_of((4, 4, 3)))
     for found, rows in zip(many, rows_of((4, 4, 3)), strict=True):
@@ -209,7 +203,7 @@ def test_several_experts_on_the_host_are_one_after_another():
 def test_experts_of_one_size_are_factored_by_one_call(gpu):
     blocks = there_all(blocks_of((4, 5, 4, 5, 4, 4)))
     gpu.moves = 0
-    ExactExperts(6).summarise_many(THETA, [[block] for block in blocks])
+    ExactExperts(6).summarise_many(THETA, blocks)
     assert gpu.factored == [(4, 4, 4), (2, 5, 5)]
     assert gpu.moves == 2 * 2  # of each size whether it is finite, and all that is found
     gpu.factored.clear()
@@ -225,7 +219,7 @@ def test_one_expert_that_needs_jitter_changes_no_other(caplog):
     twice = np.zeros((2, 2))
     blocks = [Block(X, np.ones((2, 1))) for X in (np.eye(2), twice, 2 * np.eye(2))]
     theta, model = Theta(kernel, 1e-18), ExactExperts(3)
-    found = model.summarise_many(theta, [[there(block)] for block in blocks])
+    found = model.summarise_many(theta, there_all(blocks))
     assert caplog.text.count("needed jitter") == 1
     for i in (0, 2):
-        assert_close(tuple(found[i]), tuple(model.summarise(theta, [blocks[i]])), **TIGHT)
+        assert_close(tuple(found[i]), tuple(model.summarise(theta, blocks[i])), **TIGHT)

@@ -194,7 +194,7 @@ def test_the_footprint_is_what_is_measured(n, m, dtype):
     local, _ = peak((model.local, prepared, block))
     gradient, _ = peak((model.local_vjp, prepared, block, cotangent))
     task = max(local, gradient + cotangent.gram.nbytes)
-    solve, _ = peak((model.solve, prepared, total), (model.objective, prepared, total))
+    solve, _ = peak((model.posterior, prepared, total), (model.objective, prepared, total))
     solve += total.gram.nbytes
     state = oracle.on_disk(model.posterior(prepared, total))
     assert planned.state == pytest.approx(state, rel=0.05)

@@ -1,16 +1,14 @@
-"""Which blocks a block is conditioned on, and training rows that prediction reads back."""
+"""Blocks that a block is conditioned on, and stores of rows in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from daskgp.data import Rows, dataset_arrays, rows_of
 from daskgp.data.blocks import prepared
-from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.partition import Unit
 from daskgp.data.stores import groups
@@ -57,71 +55,6 @@ def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -
     np.minimum.at(far, (own, place.reshape(away.shape)), away)
     order = np.argsort(far.mean(axis=0), kind="stable")
     return before[order][before[order] >= 0][:number]
-
-
-@dataclass(frozen=True, eq=False)
-class Nearby:
-    """Training rows that prediction reads back.
-
-    Parameters
-    ----------
-    rows : Rows
-        In the order of the layout.
-    layout : Layout
-        The blocks.
-    around : Around
-        Which of them predictions are conditioned on.
-    """
-
-    rows: Rows
-    layout: Layout
-    around: Around
-
-    def groups(self, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """Groups and the rows of X (n, d), in the user's units, that are in them."""
-        return self.around.groups(self.layout, X)
-
-    def parts(self, key: Key, inputs: Callable[[int], np.ndarray] | None = None) -> list[Part]:
-        """Training rows that serve a group; ``inputs`` gives those of a block, else read."""
-        return self.around.parts(key, inputs or (lambda block: self.read(block)[0]))
-
-    def read(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """X and y of a block, in the user's units."""
-        return self.rows.read(*self.layout.spans[block])
-
-    @property
-    def token(self) -> str:
-        """Checksum of the blocks."""
-        return self.layout.token
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What a model store keeps beside the rows and their blocks."""
-        return self.around.arrays()
-
-    def describe(self) -> dict[str, str]:
-        """For people."""
-        return {"conditioned on": self.around.describe()}
-
-    def lies_at(self, url: str) -> bool:
-        """Whether a URL is that of the store that the rows are read from."""
-        return prepared.lies_at(self.rows, url)
-
-    def write(self, url: str) -> None:
-        """Write the rows with their blocks to a new dataset store."""
-        layout = self.layout
-        said = {
-            "order": layout.order.to_dict(),
-            "rows": layout.rows,
-            "block_rows": layout.block_rows,
-        }
-        blocks = prepared.Written(layout.cuts, layout.centroids, said)
-        prepared.copy(url, self.rows, len(self.rows), blocks)
-
-
-def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
-    """The rows that ``Nearby.write`` or a fit left in a model store."""
-    rows, layout = open_blocks(url)
-    return Nearby(rows, layout, around_of(arrays))
 
 
 def open_blocks(url: str) -> tuple[Rows, Layout]:

@@ -1,0 +1,254 @@
+"""Training rows near a place: places that the same rows serve are predicted together."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+import numpy as np
+from distributed import get_worker
+
+from daskgp.arrays import backend
+from daskgp.data import Rows
+from daskgp.data.blocks import prepared
+from daskgp.data.blocks.around import Around, Key, Part, around_of
+from daskgp.data.blocks.layout import Layout
+from daskgp.data.blocks.neighbours import open_blocks
+from daskgp.errors import StoreError
+from daskgp.models.method import Conditioned
+from daskgp.models.values import TILE_ROWS, Block, Moments, Want, move
+from daskgp.predict.training_rows import CACHE_BYTES, Fitted, TrainingRows, cached
+
+BLOCK = -2
+"""Stands before the number of a block where others name groups of places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby(TrainingRows):
+    """Blocks of training rows, of which each place consults those near it.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the order of the layout.
+    layout : Layout
+        The blocks.
+    around : Around
+        Which of them predictions are conditioned on.
+    """
+
+    rows: Rows
+    layout: Layout
+    around: Around
+
+    fewer: ClassVar[str] = "a smaller block_rows"
+    together: ClassVar[bool] = True
+
+    def groups(self, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+        """Yield groups and the rows of X (n, d), in the user's units, that are in them."""
+        return self.around.groups(self.layout, X)
+
+    def parts(self, key: Key, inputs: Callable[[int], np.ndarray] | None = None) -> list[Part]:
+        """Return training rows that serve a group; ``inputs`` gives those of a block, else read."""
+        return self.around.parts(key, inputs or (lambda block: self.read(block)[0]))
+
+    def read(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return X and y of a block, in the user's units."""
+        return self.rows.read(*self.layout.spans[block])
+
+    @property
+    def token(self) -> str:
+        """Checksum of the blocks."""
+        return self.layout.token
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what a model store keeps beside the rows and their blocks."""
+        return self.around.arrays()
+
+    def describe(self, state: Any) -> dict[str, str]:
+        """Return the blocks, their order, and which a place consults."""
+        layout, order = self.layout, self.layout.order
+        along = ", ".join(order.leading) if order.leading else f"seed {order.seed}"
+        return {
+            "blocks": f"{layout.n_blocks:,} of {layout.block_rows:,} rows",
+            "order": f"{order.kind}: {along}",
+            "conditioned on": self.around.describe(),
+        }
+
+    def write(self, url: str) -> None:
+        """Write the rows with their blocks to a new dataset store."""
+        layout = self.layout
+        said = {
+            "order": layout.order.to_dict(),
+            "rows": layout.rows,
+            "block_rows": layout.block_rows,
+        }
+        blocks = prepared.Written(layout.cuts, layout.centroids, said)
+        prepared.copy(url, self.rows, len(self.rows), blocks)
+
+    def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
+        """Return the order (n,) that puts rows with the same blocks near them together."""
+        places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
+        groups = self.groups(np.asarray(X, np.float64)[usable])
+        return np.concatenate([*(places[members] for _, members in groups), rest])
+
+    def place(self) -> np.ndarray:
+        """Return the first training row."""
+        return self.rows.read(0, 1)[0]
+
+    def moments(
+        self,
+        fit: Fitted,
+        X: np.ndarray,
+        scaled: np.ndarray,
+        usable: np.ndarray,
+        want: Want,
+        most: int,
+    ) -> Moments:
+        """Return the posterior at rows X (n, d), group by group."""
+        return Local(fit, self).moments(X, scaled, usable, want, most)
+
+
+def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
+    """Return the rows that ``Nearby.write`` or a fit left in a model store."""
+    rows, layout = open_blocks(url)
+    return Nearby(rows, layout, around_of(arrays))
+
+
+class _Block(NamedTuple):
+    """A block as it is read back: inputs in the user's units, scaled rows and their features."""
+
+    inputs: np.ndarray
+    block: Block
+    features: Any
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.inputs.nbytes + self.features.nbytes + sum(a.nbytes for a in self.block))
+
+    def rows(self, chosen: np.ndarray | None) -> tuple[Block, Any]:
+        """Some rows and their features; all of them for None."""
+        if chosen is None or len(chosen) == len(self.inputs):
+            return self.block, self.features
+        there = backend.namespace(self.features).asarray(chosen)
+        return Block(*(array[there] for array in self.block)), self.features[there]
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """A fitted local method and its training rows."""
+
+    fit: Fitted
+    nearby: Nearby
+
+    @property
+    def model(self) -> Conditioned:
+        """The method, whose predictions are conditioned on rows."""
+        return cast(Conditioned, self.fit.model)
+
+    def moments(
+        self,
+        X: np.ndarray,
+        scaled: np.ndarray,
+        usable: np.ndarray,
+        want: Want,
+        most: int = TILE_ROWS,
+    ) -> Moments:
+        """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
+
+        Rows conditioned on the same training rows are predicted together, ``most`` of them at a
+        time; those that are not ``usable`` come out as 0.
+        """
+        total = _Gathered.empty(len(X), self.fit.scaling.y_scale.size, want)
+        places = np.flatnonzero(usable)
+        for key, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
+            near = self._cached(key, partial(self._condition, key))
+            step = most if want != "covariance" else len(members)
+            for start in range(0, len(members), step):
+                rows = places[members[start : start + step]]
+                inputs = backend.to_device(scaled[rows], self.fit.device)
+                found = self.fit.model.predict(self.fit.theta, self.fit.state, inputs, near, want)
+                total.put(rows, move(found, "cpu"))
+        if total.far:
+            _say_far(self.fit.token)
+        return total.moments()
+
+    def _cached(self, key: Key, make: Callable[[], Any]) -> Any:
+        return cached((self.fit.token, key), make, self.fit.device, CACHE_BYTES)
+
+    def _condition(self, key: Key) -> Any:
+        """What predictions need of the training rows that serve a group."""
+        parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
+        rows = [self._block(part.block).rows(part.rows) for part in parts]
+        blocks, features = zip(*rows, strict=True)
+        return self.model.condition(self.fit.theta, self.fit.state, blocks, features)
+
+    def _block(self, number: int) -> _Block:
+        return self._cached((BLOCK, number), partial(self._read, number))
+
+    def _read(self, number: int) -> _Block:
+        X, y = self.nearby.read(number)
+        block = move(self.fit.scaling.block(X, y), self.fit.device)
+        if len(block.X) < len(X):
+            raise StoreError("training rows that the model reads back are gone: fit again")
+        features = self.model.features(self.fit.theta, self.fit.state, block.X)
+        return _Block(np.asarray(X, np.float64), block, features)
+
+
+@dataclass(eq=False)
+class _Gathered:
+    """Moments of groups of rows, put together.
+
+    Rows conditioned on different blocks are correlated through what they share alone: given the
+    training rows their residuals are independent.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray | None
+    covariance: np.ndarray | None
+    shared: np.ndarray | None = None
+    far: int = 0
+
+    @classmethod
+    def empty(cls, n: int, p: int, want: Want) -> Self:
+        return cls(
+            np.zeros((n, p)),
+            np.zeros(n) if want == "variance" else None,
+            np.zeros((n, n)) if want == "covariance" else None,
+        )
+
+    def put(self, rows: np.ndarray, found: Moments) -> None:
+        self.mean[rows] = found.mean
+        self.far += 0 if found.far is None else int(np.count_nonzero(found.far))
+        if self.variance is not None:
+            self.variance[rows] = found.variance
+        if self.covariance is not None:
+            assert found.shared is not None
+            if self.shared is None:
+                self.shared = np.zeros((len(self.mean), found.shared.shape[1]))
+            across = found.shared @ self.shared.T
+            self.covariance[rows] = across
+            self.covariance[:, rows] = across.T
+            self.covariance[np.ix_(rows, rows)] = found.covariance
+            self.shared[rows] = found.shared
+
+    def moments(self) -> Moments:
+        return Moments(self.mean, self.variance, self.covariance)
+
+
+@cache
+def _say_far(token: str) -> None:
+    """Once per model and process; a worker leaves it to the client to show."""
+    message = (
+        "some rows lie far from all training rows: the prediction there is the mean function "
+        "with the prior's variance"
+    )
+    try:
+        worker = get_worker()
+    except ValueError:  # not in a worker
+        warnings.warn(message, stacklevel=2)
+    else:  # distributed.warn would show it on the worker's stderr as well, often the client's
+        worker.log_event("warn", message)
