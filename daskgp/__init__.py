@@ -91,15 +91,15 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        found: Any = _import_module("importlib.metadata").version("daskgp")
+        value: Any = _import_module("importlib.metadata").version("daskgp")
     elif name in _MODULES:
-        found = _import_module(f"daskgp.{name}")
+        value = _import_module(f"daskgp.{name}")
     elif name in _HOMES:
-        found = getattr(_import_module(_HOMES[name]), name)
+        value = getattr(_import_module(_HOMES[name]), name)
     else:
         raise AttributeError(f"module 'daskgp' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -99,5 +99,5 @@ def options(hint: Any) -> list[Any]:
     """
     if get_origin(hint) in (Union, UnionType):
         return [option for part in get_args(hint) for option in options(part)]
-    found = get_args(hint) if get_origin(hint) is Literal else (hint,)
-    return [NoneType if option is None else option for option in found]
+    allowed = get_args(hint) if get_origin(hint) is Literal else (hint,)
+    return [NoneType if option is None else option for option in allowed]

@@ -260,12 +260,12 @@ class StudentT(Likelihood):
 
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         xp, y, mean, variance = _arguments(y, mean, variance)
-        df, wide = self.df, self.df * self.scale**2
+        df, df_scale2 = self.df, self.df * self.scale**2
 
         def terms(f: Array) -> tuple[Array, ...]:
             residual = y - f
-            ratio = residual**2 / wide
-            return (df + 1) / wide * residual / (1 + ratio), xp.log1p(ratio), ratio / (1 + ratio)
+            ratio = residual**2 / df_scale2
+            return (df + 1) / df_scale2 * residual / (1 + ratio), xp.log1p(ratio), ratio / (1 + ratio)
 
         by_mean, by_variance, (logs, shares) = _averages(terms, xp, mean, variance)
         logarithm, share, n = number(logs.sum()), number(shares.sum()), y.size
@@ -467,8 +467,8 @@ def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = Non
     """
     if name not in _REGISTRY:
         raise SettingError(f"unknown likelihood {name!r}: choose one of {', '.join(_REGISTRY)}")
-    found = _REGISTRY[name]()
-    return found if log_parameters is None else found.with_log_parameters(log_parameters)
+    likelihood = _REGISTRY[name]()
+    return likelihood if log_parameters is None else likelihood.with_log_parameters(log_parameters)
 
 
 def _positive(value: Any, name: str) -> float:
@@ -508,9 +508,9 @@ def _averages(
     totals: list[Array] = []
     by_spread: Array = 0.0
     for x, w in _hermite():
-        found = terms(mean + x * spread)
-        by_spread = by_spread + w * x * found[0]
-        weighted = [w * term for term in found]
+        values = terms(mean + x * spread)
+        by_spread = by_spread + w * x * values[0]
+        weighted = [w * term for term in values]
         totals = [t + u for t, u in zip(totals, weighted, strict=True)] if totals else weighted
     return totals[0], by_spread / spread, totals[1:]
 

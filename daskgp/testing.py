@@ -56,13 +56,13 @@ def central_differences(
 ) -> np.ndarray:
     """Gradient (k,) of a scalar function of a vector (k,), by central differences."""
     at = np.asarray(at, np.float64)
-    found = np.empty(at.size)
+    gradient = np.empty(at.size)
     for i in range(at.size):
         move = np.zeros(at.size)
         move[i] = step
         ahead, behind = (at.ravel() + move).reshape(at.shape), (at.ravel() - move).reshape(at.shape)
-        found[i] = (function(ahead) - function(behind)) / (2 * step)
-    return found.reshape(at.shape)
+        gradient[i] = (function(ahead) - function(behind)) / (2 * step)
+    return gradient.reshape(at.shape)
 
 
 def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-6) -> None:
@@ -96,15 +96,15 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
 
 def _check_diagonal(kernel: Kernel, X: np.ndarray, bar: np.ndarray, rtol: float) -> None:
     """The gradient of the diagonal is that of central differences."""
-    found = kernel.diag_vjp(X, bar)
+    gradient = kernel.diag_vjp(X, bar)
     wanted = central_differences(
         lambda v: float(bar @ kernel.with_log_parameters(v).diag(X)), kernel.log_parameters
     )
     np.testing.assert_allclose(
-        found.log_parameters, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
+        gradient.log_parameters, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
     )
     wanted = central_differences(lambda A: float(bar @ kernel.diag(A)), X)
-    np.testing.assert_allclose(found.X, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal")
+    np.testing.assert_allclose(gradient.X, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal")
 
 
 def _check_pullback(
@@ -149,9 +149,9 @@ def _check_ties(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> None:
     assert len(set(listed)) == len(listed), f"groups {groups} of tied columns overlap"
     assert set(listed) <= set(range(d)), f"groups {groups} of tied columns have none of {d}"
     # where all hyper-parameters differ, what is alike by itself has one in common
-    given = kernel.resolve(np.ones(d), 1.0)
-    moved = 0.3 * np.random.default_rng(1).standard_normal(len(given.parameter_names))
-    odd = given.with_log_parameters(given.log_parameters + moved)
+    resolved = kernel.resolve(np.ones(d), 1.0)
+    moved = 0.3 * np.random.default_rng(1).standard_normal(len(resolved.parameter_names))
+    odd = resolved.with_log_parameters(resolved.log_parameters + moved)
     K = odd(X, Z)
     seen = [j for j in range(d) if not np.allclose(odd(X, Z + 0.1 * np.eye(d)[j]), K)]
     for i, j in combinations(seen, 2):
@@ -205,8 +205,8 @@ def value_and_gradient(
     model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Objective and gradient (k,) of one block, without any Dask."""
-    found = model.evaluate(theta, rows_of([Block(X, y)]))
-    return found.value, found.gradient.to_vector(with_inputs=True)
+    evaluation = model.evaluate(theta, rows_of([Block(X, y)]))
+    return evaluation.value, evaluation.gradient.to_vector(with_inputs=True)
 
 
 def check_gradient(
@@ -229,21 +229,21 @@ def check_exact_limit(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarra
     InputError
         If no finite setting of the method is exact.
     """
-    found_limit = model.exact_limit(theta, X)
-    if found_limit is None:
+    exact = model.exact_limit(theta, X)
+    if exact is None:
         raise InputError(
             f"no setting of {model.name!r} is the exact GP: check_additive and check_gradient "
             "are what can be checked"
         )
-    limit, at = found_limit
+    limit, limit_theta = exact
     test = X[:: max(1, len(X) // 7)] + 0.01
-    state, value = limit.solve(at, rows_of([Block(X, y)]))
+    state, value = limit.solve(limit_theta, rows_of([Block(X, y)]))
     near = None
     if limit.keeps_rows:
-        near = cast(Conditioned, limit).condition(at, state, [Block(X, y)])
-    moments = limit.predict(at, state, test, near, "variance")
-    found = value, moments.mean, moments.variance
-    for a, b in zip(found, _dense(theta, X, y, test), strict=True):
+        near = cast(Conditioned, limit).condition(limit_theta, state, [Block(X, y)])
+    moments = limit.predict(limit_theta, state, test, near, "variance")
+    computed = value, moments.mean, moments.variance
+    for a, b in zip(computed, _dense(theta, X, y, test), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
@@ -275,8 +275,8 @@ def check_ensemble(
     turned = experts[:fixed] + experts[fixed:][::-1]
     halves = [[Block(*(a[i::2] for a in block)) for i in (0, 1)] for (block,) in experts]
     for what, others in (("order of experts", turned), ("blocks of an expert", halves)):
-        again, found = combine_experts(model, theta, others, test)
-        for a, b in zip((again, *found[:2]), (value, *wanted[:2]), strict=True):
+        again, moments = combine_experts(model, theta, others, test)
+        for a, b in zip((again, *moments[:2]), (value, *wanted[:2]), strict=True):
             np.testing.assert_allclose(_array(a), _array(b), rtol=1e-6, atol=1e-8, err_msg=what)
     _, alone = combine_experts(model, theta, experts, test, "mean")
     np.testing.assert_allclose(alone.mean, wanted.mean, rtol=1e-9, atol=1e-9, err_msg="mean alone")

@@ -23,6 +23,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import ExactGP, ExpertsGP, kernels, testing
 from daskgp.data import reading, rows_of
+from daskgp.data.blocks.draws import Central
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
 from daskgp.fit import experts as rounds_of_experts
@@ -861,7 +862,7 @@ def test_a_share_that_happens_to_draw_no_row_is_an_error(expert, table):
 def drawn(seed, n, share):
     """Whether any of n rows is drawn."""
     span = Span(0, n)
-    return rounds_of_experts.Central(share, seed).among(span, span).any()
+    return Central(share, seed).among(span, span).any()
 
 
 def test_experts_more_than_the_complete_rows_are_refused_too(table, temporary, tmp_path):

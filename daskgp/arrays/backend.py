@@ -54,18 +54,18 @@ def namespace(*arrays: Any) -> Any:
     >>> namespace(np.zeros(3), 2.0).__name__
     'numpy'
     """
-    found: Any = None
+    common: Any = None
     for array in arrays:
         if not hasattr(array, "shape") or isinstance(array, np.generic):
             continue
         module = _module_of(array)
-        if found is not None and module is not found:
+        if common is not None and module is not common:
             raise DeviceError(
-                f"arrays are on two devices, {found.__name__} and {module.__name__}: "
+                f"arrays are on two devices, {common.__name__} and {module.__name__}: "
                 "move them to one with to_device or to_host"
             )
-        found = module
-    return np if found is None else found
+        common = module
+    return np if common is None else common
 
 
 def _module_of(array: Any) -> Any:
@@ -193,7 +193,7 @@ def _count(cupy: Any) -> tuple[int, str]:
 
 def _installations() -> list[str]:
     """Installed distributions of CuPy: two of them overwrite each other's files."""
-    names = (found.name for found in importlib.metadata.distributions())
+    names = (distribution.name for distribution in importlib.metadata.distributions())
     return sorted({name for name in names if name and re.match(r"cupy(-cuda|-rocm|$)", name)})
 
 
@@ -318,11 +318,11 @@ class Copies:
         with self._device, self._stream:
             try:
                 for array in arrays:
-                    there = self._cupy.empty(array.shape, array.dtype)
-                    copied.append(there)
+                    on_device = self._cupy.empty(array.shape, array.dtype)
+                    copied.append(on_device)
                     if array.size:
                         pinned.append(self._pinned(array))
-                        there.set(pinned[-1], stream=self._stream)
+                        on_device.set(pinned[-1], stream=self._stream)
             except BaseException:
                 self._stream.synchronize()  # pinned memory must not go while it is copied
                 raise
@@ -375,8 +375,8 @@ def cholesky(xp: Any) -> Callable[[Array], Array]:
     CuPy takes that as a setting; without it an indefinite matrix comes back half factored.
     """
     if xp.__name__ != "cupy":
-        found: Callable[[Array], Array] = xp.linalg.cholesky
-        return found
+        function: Callable[[Array], Array] = xp.linalg.cholesky
+        return function
 
     def raising(A: Array) -> Array:
         with importlib.import_module("cupyx").errstate(linalg="raise"):

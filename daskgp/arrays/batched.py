@@ -35,20 +35,20 @@ def alike(items: Sequence[T], size: Callable[[T], Hashable]) -> list[list[int]]:
     >>> alike(["ab", "c", "de"], len)
     [[0, 2], [1]]
     """
-    found: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for i, item in enumerate(items):
-        found.setdefault(size(item), []).append(i)
-    return list(found.values())
+        groups.setdefault(size(item), []).append(i)
+    return list(groups.values())
 
 
 def by_size(
     items: Sequence[T], size: Callable[[T], Hashable], work: Callable[[list[T]], Iterable[R]]
 ) -> list[R]:
     """What ``work`` makes of the items of each size, in the order of the items."""
-    found: dict[int, R] = {}
-    for places in alike(items, size):
-        found |= zip(places, work([items[i] for i in places]), strict=True)
-    return [found[i] for i in range(len(items))]
+    results: dict[int, R] = {}
+    for indices in alike(items, size):
+        results |= zip(indices, work([items[i] for i in indices]), strict=True)
+    return [results[i] for i in range(len(items))]
 
 
 class Solved(NamedTuple):
@@ -62,8 +62,8 @@ class Solved(NamedTuple):
 def solved(K: Array, noise_variance: float, y: Array) -> Solved:
     """Exact GPs of sets of rows, from K(X_i, X_i) (g, n, n), whose memory is used, and their y."""
     n, p = y.shape[1:]
-    at = namespace(K, y).arange(n)
-    K[:, at, at] += noise_variance
+    diagonal = namespace(K, y).arange(n)
+    K[:, diagonal, diagonal] += noise_variance
     L = cholesky_stack(K)
     half = whiten_stack(L, y.transpose(0, 2, 1))
     values = -0.5 * ((half * half).sum(axis=(1, 2)) + p * logdet_stack(L))
@@ -73,8 +73,8 @@ def solved(K: Array, noise_variance: float, y: Array) -> Solved:
 
 def stacked(arrays: Iterable[Array]) -> Array:
     """Arrays of one shape in one of their own, in float64."""
-    found = list(arrays)
-    return namespace(*found).stack(found).astype(np.float64, copy=False)
+    parts = list(arrays)
+    return namespace(*parts).stack(parts).astype(np.float64, copy=False)
 
 
 def cholesky_stack(A: Array) -> Array:
@@ -153,8 +153,8 @@ def _inverse_triangles(L: Array) -> Array:
     The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
     """
     xp, m = namespace(L), L.shape[-1]
-    found, at = xp.zeros_like(L), xp.arange(m)
-    found[:, at, at] = 1.0 / L[:, at, at]
+    inverse, diagonal = xp.zeros_like(L), xp.arange(m)
+    inverse[:, diagonal, diagonal] = 1.0 / L[:, diagonal, diagonal]
     half = 1
     while half < m:
         for left in ([*range(0, m - 2 * half + 1, 2 * half)], [m - m % (2 * half)]):
@@ -163,9 +163,9 @@ def _inverse_triangles(L: Array) -> Array:
                 continue
             first = xp.asarray(np.add.outer(left, np.arange(half)))
             second = xp.asarray(np.add.outer(left, np.arange(half, half + low)))
-            A = found[:, first[:, :, None], first[:, None, :]]
+            A = inverse[:, first[:, :, None], first[:, None, :]]
             C = L[:, second[:, :, None], first[:, None, :]]
-            B = found[:, second[:, :, None], second[:, None, :]]
-            found[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
+            B = inverse[:, second[:, :, None], second[:, None, :]]
+            inverse[:, second[:, :, None], first[:, None, :]] = -xp.matmul(B, xp.matmul(C, A))
         half *= 2
-    return found
+    return inverse

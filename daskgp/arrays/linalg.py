@@ -121,8 +121,8 @@ def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:
     if not A.size:
         return A
     xp = namespace(A)
-    scratch, at = A.copy(), xp.arange(len(A))
-    scratch[at, at] += added
+    scratch, diagonal = A.copy(), xp.arange(len(A))
+    scratch[diagonal, diagonal] += added
     try:
         L = backend.cholesky(xp)(scratch)
     except np.linalg.LinAlgError:
@@ -242,14 +242,14 @@ def diagonal_inverses(L: Array) -> list[Array]:
     if not is_numpy(namespace(L)):
         return []
     trtri = _lapack("trtri", L)
-    found = []
+    inverses = []
     for j in range(0, len(L), BLOCK):
         inverse, info = trtri(L[j : j + BLOCK, j : j + BLOCK], lower=1)
         if info:
             raise NumericalError(f"the factor has a zero at diagonal entry {j + info - 1}")
         np.copyto(inverse, 0, where=_above(len(inverse)))
-        found.append(np.ascontiguousarray(inverse.T))
-    return found
+        inverses.append(np.ascontiguousarray(inverse.T))
+    return inverses
 
 
 def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
@@ -257,10 +257,10 @@ def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -
 
     As fast as trsm, and NumPy's products let other threads run while SciPy's trsm does not.
     """
-    held = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
+    buffer = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
     for inverse, j in zip(inverses, range(0, len(L), BLOCK), strict=True):
         block = A[:, j : j + BLOCK]
-        part = held[:, : block.shape[1]]
+        part = buffer[:, : block.shape[1]]
         np.matmul(A[:, :j], L[j : j + BLOCK, :j].T, out=part)
         np.subtract(block, part, out=part)
         np.matmul(part, inverse, out=block)
@@ -268,12 +268,12 @@ def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -
 
 def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
     """Backward substitution by column blocks, from the last to the first."""
-    held = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
+    buffer = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
     starts = range(0, len(L), BLOCK)
     for inverse, j in reversed(list(zip(inverses, starts, strict=True))):
         stop = j + len(inverse)
         block = A[:, j:stop]
-        part = held[:, : stop - j]
+        part = buffer[:, : stop - j]
         np.matmul(A[:, stop:], L[stop:, j:stop], out=part)
         np.subtract(block, part, out=part)
         np.matmul(part, inverse.T, out=block)
@@ -310,10 +310,10 @@ def times_lower(A: Array, L: Array) -> Array:
     m = _square(L, "L")
     if not is_numpy(xp):
         return A @ L
-    found = np.empty((len(A), m), np.result_type(A, L))
+    result = np.empty((len(A), m), np.result_type(A, L))
     for j in range(0, m, _WIDE):
-        np.matmul(A[:, j:], L[j:, j : j + _WIDE], out=found[:, j : j + _WIDE])
-    return found
+        np.matmul(A[:, j:], L[j:, j : j + _WIDE], out=result[:, j : j + _WIDE])
+    return result
 
 
 def times_lower_t(A: Array, L: Array) -> Array:
@@ -322,11 +322,11 @@ def times_lower_t(A: Array, L: Array) -> Array:
     m = _square(L, "L")
     if not is_numpy(xp):
         return A @ L.T
-    found = np.empty((len(A), m), np.result_type(A, L))
+    result = np.empty((len(A), m), np.result_type(A, L))
     for j in range(0, m, _WIDE):
         stop = j + _WIDE
-        np.matmul(A[:, :stop], L[j:stop, :stop].T, out=found[:, j:stop])
-    return found
+        np.matmul(A[:, :stop], L[j:stop, :stop].T, out=result[:, j:stop])
+    return result
 
 
 def lower_times_lower(A: Array, B: Array) -> Array:
@@ -334,13 +334,13 @@ def lower_times_lower(A: Array, B: Array) -> Array:
     xp, m = namespace(A, B), _square(A, "A")
     if not is_numpy(xp):
         return xp.tril(A @ B)
-    found = np.zeros((m, m), np.result_type(A, B))
+    result = np.zeros((m, m), np.result_type(A, B))
     for i in range(0, m, _WIDE):
         rows = slice(i, min(i + _WIDE, m))
         for j in range(0, rows.stop, _WIDE):
             own = slice(j, j + _WIDE)
-            np.matmul(A[rows, j : rows.stop], B[j : rows.stop, own], out=found[rows, own])
-    return found
+            np.matmul(A[rows, j : rows.stop], B[j : rows.stop, own], out=result[rows, own])
+    return result
 
 
 def lower_of_columns(A: Array, B: Array) -> Array:
@@ -348,13 +348,13 @@ def lower_of_columns(A: Array, B: Array) -> Array:
     xp, m = namespace(A, B), A.shape[1]
     if not is_numpy(xp):
         return xp.tril(A.T @ B)
-    found = np.zeros((m, m), np.result_type(A, B))
+    result = np.zeros((m, m), np.result_type(A, B))
     for i in range(0, m, _WIDE):
         stop = min(i + _WIDE, m)
-        np.matmul(A[:, i:stop].T, B[:, :stop], out=found[i:stop, :stop])
-        corner = found[i:stop, i:stop]
+        np.matmul(A[:, i:stop].T, B[:, :stop], out=result[i:stop, :stop])
+        corner = result[i:stop, i:stop]
         np.copyto(corner, 0, where=_above(stop - i))
-    return found
+    return result
 
 
 def lower_t_times(L: Array, A: Array) -> Array:
@@ -362,10 +362,10 @@ def lower_t_times(L: Array, A: Array) -> Array:
     xp, m = namespace(L, A), _square(L, "L")
     if not is_numpy(xp):
         return L.T @ A
-    found = np.empty((m, A.shape[1]), np.result_type(L, A))
+    result = np.empty((m, A.shape[1]), np.result_type(L, A))
     for i in range(0, m, _WIDE):
-        np.matmul(L[i:, i : i + _WIDE].T, A[i:], out=found[i : i + _WIDE])
-    return found
+        np.matmul(L[i:, i : i + _WIDE].T, A[i:], out=result[i : i + _WIDE])
+    return result
 
 
 def inverse_lower(L: Array) -> Array:
@@ -375,8 +375,8 @@ def inverse_lower(L: Array) -> Array:
         return _device_solve(L, xp.eye(m, dtype=L.dtype))
     if not m:
         return np.array(L)
-    found = np.array(L, dtype=common_type(L), order="C")
-    inverse, info = _lapack("trtri", found)(found.T, lower=0, overwrite_c=1)
+    factor = np.array(L, dtype=common_type(L), order="C")
+    inverse, info = _lapack("trtri", factor)(factor.T, lower=0, overwrite_c=1)
     if info:
         raise NumericalError(f"the factor has a zero at diagonal entry {info - 1}")
     return inverse.T
@@ -405,8 +405,8 @@ def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
 
 def row_squares(A: Array) -> Array:
     """Squared norms (n,) of the rows of A (n, m)."""
-    found: Array = namespace(A).einsum("ij,ij->i", A, A)
-    return found
+    squares: Array = namespace(A).einsum("ij,ij->i", A, A)
+    return squares
 
 
 def symmetrize(S: Array) -> Array:
@@ -454,8 +454,8 @@ def inverse_from_factor(L: Array) -> Array:
 def between_inverses(L: Array, M: Array) -> Array:
     """L^-T M L^-1 for symmetric M (m, m)."""
     half = solve_lower_t(L, M)
-    found = solve_lower_t(L, half.T)
-    return 0.5 * (found + found.T)
+    full = solve_lower_t(L, half.T)
+    return 0.5 * (full + full.T)
 
 
 def _lapack(name: str, A: np.ndarray) -> Any:

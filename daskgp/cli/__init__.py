@@ -59,13 +59,13 @@ def convert(
 
     began = time.perf_counter()
     names, targets = (None if text is None else _names(text) for text in (features, target))
-    found = run(source, destination, target=targets, features=names, block_rows=block_rows)
+    converted = run(source, destination, target=targets, features=names, block_rows=block_rows)
     result(
         dataset=destination,
-        rows=found.rows,
-        skipped=found.skipped,
-        features=list(found.features),
-        targets=list(found.targets),
+        rows=converted.rows,
+        skipped=converted.skipped,
+        features=list(converted.features),
+        targets=list(converted.targets),
         seconds=_since(began),
     )
 
@@ -106,8 +106,8 @@ def prepare(
     began = time.perf_counter()
     chosen = _names(order) if "," in order else order
     with Workers(scheduler, workers, memory_limit).executor():
-        found = run(source, destination, order=chosen, block_rows=block_rows)
-    result(dataset=destination, **found._asdict(), seconds=_since(began))
+        prepared = run(source, destination, order=chosen, block_rows=block_rows)
+    result(dataset=destination, **prepared._asdict(), seconds=_since(began))
 
 
 @main.command()
@@ -153,8 +153,8 @@ def fit(
         else:
             reserved = models.reserve(model_store, claim, resume)
             with reserved as group, cluster.executor(estimator.device):
-                at = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
-                place = checkpoints.Place(at, claim)
+                url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
+                place = checkpoints.Place(url, claim)
                 estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
                 claim.check()
                 save_into(estimator, group, model_store)
@@ -255,8 +255,8 @@ def score(
     estimator = load(model_store, device)
     X, y = open_dataset(test)
     with cluster.executor(estimator.solved_.device) as executor:
-        found = scores(estimator.solved_, X, y, executor)
-    result(**found, seconds=_since(began))
+        figures = scores(estimator.solved_, X, y, executor)
+    result(**figures, seconds=_since(began))
 
 
 @main.command()
@@ -309,13 +309,13 @@ def plan(
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:
             limit = executor.memory_per_task()
-        found = estimator.plan(X, y)
+        needs = estimator.plan(X, y)
         try:
-            refuse(found, limit, estimator._knob(rows))
+            refuse(needs, limit, estimator._knob(rows))
         except PlanError as error:
             remedy = str(error)
         if measure and remedy is None:
-            found = estimator.plan(X, y, measure=True)
+            needs = estimator.plan(X, y, measure=True)
         where = chosen(executor, device)
     if as_json:
         verdict = {
@@ -324,9 +324,9 @@ def plan(
             "fits": remedy is None,
             "remedy": remedy,
         }
-        click.echo(json.dumps(dataclasses.asdict(found) | {"workers": threads} | verdict))
+        click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
     else:
-        describe_plan(found, limit, remedy, threads, estimator._most_iterations(), where)
+        describe_plan(needs, limit, remedy, threads, estimator._most_iterations(), where)
 
 
 def _since(began: float) -> float:

@@ -35,9 +35,9 @@ def describe(url: str) -> None:
     elif "X" in groups.names_in(url):
         _dataset(url, group)
     else:
-        there = ", ".join(sorted(groups.names_in(url))) or "nothing"
+        names = ", ".join(sorted(groups.names_in(url))) or "nothing"
         raise StoreError(
-            f"{url} is no dataset, model or prediction store of daskgp: it holds {there}"
+            f"{url} is no dataset, model or prediction store of daskgp: it holds {names}"
         )
 
 
@@ -101,9 +101,9 @@ def _dataset(url: str, group: Any) -> None:
 
 def _predictions(url: str, group: Any) -> None:
     names = group.attrs.asdict()
-    there = groups.names_in(url)
+    present = groups.names_in(url)
     for name in ("mean", "variance", "done"):
-        if name not in there:
+        if name not in present:
             raise StoreError(f"predictions {url} are incomplete: {name!r} is missing, run it again")
     mean = groups.array_of(group, "mean")
     done = groups.values_of(groups.array_of(group, "done"))
@@ -273,16 +273,16 @@ def _add_blocks(table: Table, layout: Layout) -> None:
 def _add_actions(table: Table, estimator: CaGP) -> None:
     """Actions, the points that they are made of, and what was maximised."""
     kept = estimator._supports()
-    of = estimator.actions if isinstance(estimator.actions, str) else "given"
-    said = f"{estimator.n_actions_:,} {of}"
+    kind = estimator.actions if isinstance(estimator.actions, str) else "given"
+    said = f"{estimator.n_actions_:,} {kind}"
     dropped = kept.count - estimator.n_actions_
     table.add_row("actions", f"{said}, {dropped:,} dropped" if dropped else said)
     points = int(estimator.solved_.state.points)
     table.add_row("points", f"{points:,} of {estimator.n_rows_:,} rows")
     if len(kept.edges):
         sizes = np.diff(kept.edges)
-        few, most = sizes.min(), sizes.max()
-        between = f"{most:,}" if few == most else f"{few:,} or {most:,}"
+        smallest, largest = sizes.min(), sizes.max()
+        between = f"{largest:,}" if smallest == largest else f"{smallest:,} or {largest:,}"
         table.add_row("support of an action", f"{between} rows")
     else:
         table.add_row("support of an action", "all points")

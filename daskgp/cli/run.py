@@ -51,9 +51,9 @@ class Command(click.Command):
         if ctx.resilient_parsing:  # a shell completes a command that is half written
             return rest
         for parameter in self.params:
-            given = ctx.params.get(parameter.name or "")
-            every = given if isinstance(given, tuple) else (given,)
-            if any(isinstance(text, str) and not text.strip() for text in every):
+            value = ctx.params.get(parameter.name or "")
+            values = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(text, str) and not text.strip() for text in values):
                 remedy = "" if parameter.required else " or leave the option out"
                 raise click.BadParameter(f"it is blank: give a value{remedy}", ctx, parameter)
         return rest

@@ -45,14 +45,14 @@ def build_estimator(
     from daskgp.estimators import ESTIMATORS
     from daskgp.estimators.settings import check_settings
 
-    in_file, found = read_config(config) if config else (None, {})
+    in_file, settings = read_config(config) if config else (None, {})
     name = model or in_file
     if name is None:
         raise SettingError(f"no model is given: add --model with one of {', '.join(ESTIMATORS)}")
     if name not in ESTIMATORS:
         raise SettingError(f"unknown model {name!r}: {_suggestion(name, ESTIMATORS)}")
-    found = found | dict(_assignment(text) for text in assignments)
-    estimator = ESTIMATORS[name](**typed_settings(name, ESTIMATORS[name], found))
+    settings = settings | dict(_assignment(text) for text in assignments)
+    estimator = ESTIMATORS[name](**typed_settings(name, ESTIMATORS[name], settings))
     check_settings(estimator)
     return estimator
 
@@ -91,10 +91,10 @@ class _Text:
     @property
     def value(self) -> Any:
         try:
-            found = tomllib.loads(f"value = {self.text}")
+            parsed = tomllib.loads(f"value = {self.text}")
         except tomllib.TOMLDecodeError:
             return self.text
-        return found["value"] if len(found) == 1 else self.text
+        return parsed["value"] if len(parsed) == 1 else self.text
 
 
 def _assignment(text: str) -> tuple[str, _Text]:

@@ -64,7 +64,7 @@ class Steps:
     def inputs(self, shares: list[Share]) -> np.ndarray:
         """Return the inputs (n, d) of the rows of a batch."""
         over = Pass("functions", _inputs, add_lists, cut=False, in_place=False)
-        return np.concatenate(self._batch(shares).sum(over))
+        return np.concatenate(Batch(tuple(shares), self.executor).sum(over))
 
     def density(self, prepared: Prepared, rows: Block) -> float:
         """Return the mean log predictive density of rows and their targets."""

@@ -41,8 +41,8 @@ def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
             )
     if Z is not None and X.shape[1] != Z.shape[1]:
         raise InputError(f"X has {X.shape[1]} columns, Z has {Z.shape[1]}: they must agree")
-    given = [array for array in (X, Z) if array is not None]
-    single = all(array.dtype == np.float32 for array in given)
+    arrays = [array for array in (X, Z) if array is not None]
+    single = all(array.dtype == np.float32 for array in arrays)
     dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
     X = X.astype(dtype, copy=False)
     return Inputs(xp, X, None if Z is None else Z.astype(dtype, copy=False), dtype)

@@ -89,10 +89,10 @@ class Composite(Kernel):
         return tuple(unit for part in self.parts for unit in part.units(n_features))
 
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
-        found = (
-            part.coordinates(None if varies is None else varies[at]) for part, at in self._slices()
+        blocks = (
+            part.coordinates(None if varies is None else varies[where]) for part, where in self._slices()
         )
-        return np.asarray(block_diag(*found))
+        return np.asarray(block_diag(*blocks))
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return _united(group for part in self.parts for group in part.tied_columns(d))
@@ -180,12 +180,12 @@ class Composite(Kernel):
 
 def _united(groups: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """Disjoint groups: those that have a column in common become one."""
-    found: list[set[int]] = []
+    merged: list[set[int]] = []
     for group in groups:
-        near = [other for other in found if not other.isdisjoint(group)]
-        found = [other for other in found if other not in near]
-        found.append(set(group).union(*near))
-    return tuple(sorted(tuple(sorted(group)) for group in found))
+        shared = [other for other in merged if not other.isdisjoint(group)]
+        merged = [other for other in merged if other not in shared]
+        merged.append(set(group).union(*shared))
+    return tuple(sorted(tuple(sorted(group)) for group in merged))
 
 
 @dataclass(frozen=True)
@@ -223,8 +223,8 @@ class Sum(Composite):
     def weighted_vjp(
         self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
     ) -> WeightedGradient:
-        found = [part.weighted_vjp(Z, weights, X, F_bar, by_inputs) for part in self.parts]
-        by_log, by_weights, *by_both = zip(*found, strict=True)
+        gradients = [part.weighted_vjp(Z, weights, X, F_bar, by_inputs) for part in self.parts]
+        by_log, by_weights, *by_both = zip(*gradients, strict=True)
         inputs = (sum(parts) for parts in by_both) if by_inputs else (None, None)
         return WeightedGradient(np.concatenate(by_log), sum(by_weights), *inputs)
 
@@ -294,15 +294,15 @@ class Product(Composite):
         if len(self._tiles()) != 1:
             return super().weighted_vjp(Z, weights, X, F_bar, by_inputs)
         weights = self._multiplied(weights)
-        found = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar, by_inputs)
+        gradient = self._tiles()[0].weighted_vjp(Z, weights, X, F_bar, by_inputs)
         by_log = np.zeros(len(self.parameter_names))
         for part, where in self._slices():
             if isinstance(part, Constant):  # K is proportional to it
-                by_log[where] = number(namespace(X).vdot(found.weights, weights.values))
+                by_log[where] = number(namespace(X).vdot(gradient.weights, weights.values))
             else:
-                by_log[where] = found.log_parameters
-        by_weights = found.weights * math.prod(self._constants())
-        return found._replace(log_parameters=by_log, weights=by_weights)
+                by_log[where] = gradient.log_parameters
+        by_weights = gradient.weights * math.prod(self._constants())
+        return gradient._replace(log_parameters=by_log, weights=by_weights)
 
     def _multiplied(self, weights: Weights) -> Weights:
         """The weights times the constants."""

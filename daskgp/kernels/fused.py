@@ -289,13 +289,13 @@ class Fused:
     def tile(self, U: Array, W: Array, K: Array) -> Array:
         """K (n, m), put in its contiguous memory or copied there."""
         (n, q), m = U.shape, len(W)
-        found = K if K.flags.c_contiguous else self.xp.empty(K.shape, K.dtype)
-        if found.size:
+        values = K if K.flags.c_contiguous else self.xp.empty(K.shape, K.dtype)
+        if values.size:
             grid = _blocks(m), min(-(-n // 8), MOST_BLOCKS)
-            arrays = self._rows(U), self._columns(W), found
+            arrays = self._rows(U), self._columns(W), values
             self._launch("tile", grid, U.dtype, q, 1, *arrays, n, m)
-        if found is not K:
-            K[...] = found
+        if values is not K:
+            K[...] = values
         return K
 
     def pull(self, U: Array, W: Array, K_bar: Array) -> Pulled:
@@ -303,13 +303,13 @@ class Fused:
         xp, (n, q), m = self.xp, U.shape, len(W)
         if not n or not m:
             return Pulled(0.0, 0.0, xp.zeros_like(U), xp.zeros_like(W))
-        given = self._rows(U), self._columns(W), xp.ascontiguousarray(K_bar)
+        arrays = self._rows(U), self._columns(W), xp.ascontiguousarray(K_bar)
         by_rows = xp.empty((n, q + 2))
-        self._launch("pull_rows", (n, 1), U.dtype, q, 1, *given, by_rows, n, m)
+        self._launch("pull_rows", (n, 1), U.dtype, q, 1, *arrays, by_rows, n, m)
         rows = _part(n, 8 * q * m)
         by_columns = xp.empty((-(-n // rows), q, m))
         grid = _blocks(m), len(by_columns)
-        self._launch("pull_columns", grid, U.dtype, q, 1, *given, by_columns, n, m, rows)
+        self._launch("pull_columns", grid, U.dtype, q, 1, *arrays, by_columns, n, m, rows)
         variance, shape = to_host(by_rows[:, q:].sum(axis=0)).tolist()
         U_bar, W_bar = by_rows[:, :q].astype(U.dtype), by_columns.sum(axis=0).T.astype(W.dtype)
         return Pulled(variance, shape, U_bar, W_bar)
@@ -320,8 +320,8 @@ class Fused:
         out = xp.empty((runs, t, n))
         if out.size:
             grid = _blocks(-(-n // _rows_of_thread(U.dtype, q, t))), min(runs, MOST_BLOCKS)
-            at = xp.asarray(starts.astype(np.int64))
-            arrays = self._rows(U), self._rows(S), at, self._columns(W), out
+            offsets = xp.asarray(starts.astype(np.int64))
+            arrays = self._rows(U), self._rows(S), offsets, self._columns(W), out
             self._launch("contract", grid, U.dtype, q, t, *arrays, runs, n)
         return out
 
@@ -332,8 +332,8 @@ class Fused:
             return Learned(xp.zeros(S.shape), np.zeros(q), 0.0)
         rows = _part(n, 8 * a * (t + q + 1), least=16 * PIECE)
         out = xp.empty((-(-n // rows), t + q + 1, a))
-        at = xp.asarray(column.astype(np.int32))
-        arrays = self._columns(U), self._rows(S), at, self._rows(W), self._rows(F_bar), out
+        first = xp.asarray(column.astype(np.int32))
+        arrays = self._columns(U), self._rows(S), first, self._rows(W), self._rows(F_bar), out
         self._launch("learn", (_blocks(a), len(out)), U.dtype, q, t, *arrays, a, n, rows)
         total = out.sum(axis=0)
         numbers = to_host(total[t:].sum(axis=1))

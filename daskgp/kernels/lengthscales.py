@@ -41,7 +41,7 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
     for group in map(list, kernel.tied_columns(len(spread))):
         spread[group] = np.where(spread[group] > 0, spread[group].max(), 0.0)
     steps, origin = np.geomspace(1e-5, 10.0, 241), np.zeros((1, len(spread)))
-    found = np.full(len(spread), np.inf)
+    lengths = np.full(len(spread), np.inf)
     for j, width in enumerate(spread):
         away = np.zeros((len(steps), len(spread)))
         away[:, j] = steps * width
@@ -55,5 +55,5 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
         if len(below) and width > 0 and lowest < 1 - 1e-6:
             before, first = max(below[0] - 1, 0), below[0]  # between the two, so without a jump
             ends = correlation[[first, before]]
-            found[j] = width * np.interp(middle, ends, steps[[first, before]])
-    return found
+            lengths[j] = width * np.interp(middle, ends, steps[[first, before]])
+    return lengths

@@ -78,8 +78,8 @@ class Linear(Kernel):
         product(A, (B * self._variances(B)).T, out)
         if inputs.Z is None:
             symmetrize(out)
-            every = xp.arange(len(out))
-            out[every, every] = self.diag(X)
+            diagonal = xp.arange(len(out))
+            out[diagonal, diagonal] = self.diag(X)
         return out
 
     def diag(self, X: Array) -> Array:

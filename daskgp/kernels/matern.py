@@ -37,14 +37,14 @@ class Matern12(Stationary):
     def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp = namespace(q)
         coincident = q <= same.least
-        found = not is_numpy(xp) or bool(coincident.any())
+        needed = not is_numpy(xp) or bool(coincident.any())
         xp.sqrt(q, out=aside)
-        if found and not same.exact:  # the root turns a zero's rounding into 1e-8
+        if needed and not same.exact:  # the root turns a zero's rounding into 1e-8
             aside[coincident] = 0
         xp.negative(aside, out=q)
         xp.exp(q, out=q)
         times(q, self.variance)
-        if found:  # so that k / r is 0
+        if needed:  # so that k / r is 0
             aside[coincident] = np.inf
 
     def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:

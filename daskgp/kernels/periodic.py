@@ -80,8 +80,8 @@ class Periodic(Radial):
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
         spread = np.asarray(spread, dtype=np.float64)
         check_dims(self.active_dims, len(spread), "Periodic")
-        widest = spread if self.active_dims is None else spread[list(self.active_dims)]
-        reach = float(widest.max()) or 1.0
+        ranges = spread if self.active_dims is None else spread[list(self.active_dims)]
+        reach = float(ranges.max()) or 1.0
         period = (reach * PERIOD_BOUNDS[0], reach * PERIOD_BOUNDS[1])
         return np.log([VARIANCE_BOUNDS, LENGTHSCALE_BOUNDS, period])
 

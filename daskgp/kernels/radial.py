@@ -266,9 +266,9 @@ class Radial(Kernel):
         device = self._fused(inputs, U)
         if device and weights.fits(MOST_COLUMNS):
             columns, starts = weights.runs()
-            found = device.contract(U, weights.beside(), starts, W)
-            found = found[:, 0] if weights.owner is not None else found.sum(axis=0)
-            F[columns] += found.astype(F.dtype, copy=False)
+            sums = device.contract(U, weights.beside(), starts, W)
+            sums = sums[:, 0] if weights.owner is not None else sums.sum(axis=0)
+            F[columns] += sums.astype(F.dtype, copy=False)
             return F
         for patch, K, _, _ in self._patches(inputs, weights, U, W):
             F[patch.columns, patch.rows] += patch.weights @ K
@@ -310,10 +310,10 @@ class Radial(Kernel):
     ) -> WeightedGradient:
         """The gradient of ``weighted`` by weights and parameters, in one pass."""
         S, F_bar = weights.beside(), F_bar.astype(U.dtype, copy=False)
-        found = device.learn(U, S, weights.column(), W, F_bar)
-        by_variance = number((found.weights * S).sum())
-        by_log = self._gather(by_variance, self._scales_vjp(found.squares), found.shape)
-        by_weights = found.weights.astype(U.dtype).reshape(weights.values.shape)
+        gradient = device.learn(U, S, weights.column(), W, F_bar)
+        by_variance = number((gradient.weights * S).sum())
+        by_log = self._gather(by_variance, self._scales_vjp(gradient.squares), gradient.shape)
+        by_weights = gradient.weights.astype(U.dtype).reshape(weights.values.shape)
         return WeightedGradient(by_log, by_weights, None, None)
 
     def _patches(

@@ -105,8 +105,8 @@ def describe(kernel: Kernel) -> dict[str, Any]:
         If it does not, as where a class is not registered.
     """
     try:
-        found = kernel.to_dict()
-        same = from_dict(json.loads(json.dumps(found))) == kernel
+        description = kernel.to_dict()
+        same = from_dict(json.loads(json.dumps(description))) == kernel
     except (TypeError, ValueError) as error:
         kind = type(kernel).__name__
         raise SettingError(f"a kernel of class {kind} cannot be stored: {error}") from error
@@ -115,7 +115,7 @@ def describe(kernel: Kernel) -> dict[str, Any]:
             f"a kernel of class {type(kernel).__name__} cannot be stored: its to_dict() describes "
             f"another kernel; register its class with daskgp.kernels.register"
         )
-    return found
+    return description
 
 
 def identity(kernel: Kernel) -> str:
@@ -155,8 +155,8 @@ def _from_dict(description: Any, levels: int) -> Kernel:
         parts = settings.get("parts")
         if not isinstance(parts, list) or len(settings) != 1:
             raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
-        found: Any = COMPOSITES[name]
-        return found(tuple(_from_dict(part, levels - 1) for part in parts))
+        composite: Any = COMPOSITES[name]
+        return composite(tuple(_from_dict(part, levels - 1) for part in parts))
     if not isinstance(name, str) or name not in REGISTRY:
         raise SettingError(
             f"unknown kernel {shown(name)}: choose one of {', '.join(REGISTRY)}, or import the "

@@ -100,16 +100,16 @@ class Stationary(Radial):
         return np.log(np.vstack([VARIANCE_BOUNDS, np.outer(spread, LENGTHSCALE_BOUNDS)]))
 
     def resolve(self, median: np.ndarray, distance: float) -> Any:
-        everywhere = np.asarray(median, dtype=np.float64)
-        here = self._active(everywhere)
+        medians = np.asarray(median, dtype=np.float64)
+        active = self._active(medians)
         scale: Any = self.lengthscale
         if isinstance(scale, tuple):
             return self
         if scale is None:
-            share = np.linalg.norm(here) / max(np.linalg.norm(everywhere), np.finfo(float).tiny)
-            scale = _usable(here) if self.ard else float(_usable(distance * share))
+            share = np.linalg.norm(active) / max(np.linalg.norm(medians), np.finfo(float).tiny)
+            scale = _usable(active) if self.ard else float(_usable(distance * share))
         if self.ard:
-            scale = tuple(map(float, np.broadcast_to(scale, here.shape)))
+            scale = tuple(map(float, np.broadcast_to(scale, active.shape)))
         return replaced(self, lengthscale=scale)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
@@ -125,11 +125,11 @@ class Stationary(Radial):
         2004), so the first coordinate is log v - 2 nu log l, l the geometric mean of those that
         vary.
         """
-        found = np.eye(len(self.parameter_names))
+        T = np.eye(len(self.parameter_names))
         number = len(self.lengthscale) if isinstance(self.lengthscale, tuple) else 1
         share = np.ones(number) if varies is None else varies[1 : 1 + number].astype(float)
-        found[0, 1 : 1 + number] = -2.0 * self._smoothness * share / max(share.sum(), 1.0)
-        return found
+        T[0, 1 : 1 + number] = -2.0 * self._smoothness * share / max(share.sum(), 1.0)
+        return T
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         tied = all_tied(self.active_dims, d, type(self).__name__)

@@ -71,13 +71,13 @@ class Weights:
     def patches(self, n: int) -> Iterator[Patch]:
         """Cut the tile of all points and n rows; parts of the same points have the same weights."""
         xp = namespace(self.values)
-        tall, wide = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
+        height, width = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
         if not is_numpy(xp):
-            tall, wide = DEVICE_PATCH
-        wide = -(-n // max(1, -(-n // wide)))  # none is thin
-        strips = [self._strip(slice(i, i + tall)) for i in range(0, len(self), tall)]
-        for start in range(0, n, max(wide, 1)):
-            rows = slice(start, min(start + wide, n))
+            height, width = DEVICE_PATCH
+        width = -(-n // max(1, -(-n // width)))  # none is thin
+        strips = [self._strip(slice(i, i + height)) for i in range(0, len(self), height)]
+        for start in range(0, n, max(width, 1)):
+            rows = slice(start, min(start + width, n))
             for points, columns, weights in strips:
                 yield Patch(points, rows, columns, weights)
 
@@ -135,10 +135,10 @@ class Weights:
 
     def times(self, F: Array) -> Array:
         """F S (q, t) for F (q, a)."""
-        found = namespace(F).zeros((len(F), self.count), F.dtype)
+        result = namespace(F).zeros((len(F), self.count), F.dtype)
         for points, _, columns, S in self.patches(1):
-            found[:, columns] += F[:, points] @ S.T
-        return found
+            result[:, columns] += F[:, points] @ S.T
+        return result
 
     def spread(self, M: Array) -> Array:
         """M S' (q, a) for M (q, t)."""

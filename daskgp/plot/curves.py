@@ -60,12 +60,12 @@ def history(
     if not len(history):
         raise InputError("history is empty: it has entries after a fit with an optimizer")
     if against not in history[0]:
-        there = ", ".join(map(str, history[0]))
-        raise InputError(f"history has no {shown(against)}: choose against= among {there}")
+        known = ", ".join(map(str, history[0]))
+        raise InputError(f"history has no {shown(against)}: choose against= among {known}")
     entries = [entry for entry in history if value in entry]
     if not entries:
-        there = ", ".join(dict.fromkeys(key for entry in history for key in entry))
-        raise InputError(f"history has no {shown(value)}: choose value= among {there}")
+        known = ", ".join(dict.fromkeys(key for entry in history for key in entry))
+        raise InputError(f"history has no {shown(value)}: choose value= among {known}")
     along = np.array([float(entry[against]) for entry in entries])
     drawn = np.array([float(entry[value]) for entry in entries])
     fig, (ax,) = new_figure((6.0, 3.6))
@@ -179,10 +179,10 @@ def posterior_lines(
     x = np.asarray(x, np.float64)
     if x.ndim != 1 or not len(panels):
         raise InputError(f"x has shape {x.shape}, of {len(panels)} panels: give (n,) and one panel")
-    wide = min(columns or len(panels), len(panels))
-    rows = -(-len(panels) // wide)
-    size = (5.2 * wide, 3.6) if rows == 1 else (4.2 * wide, 2.6 * rows)
-    fig, axes = new_figure(size, wide, rows, sharex=True, sharey=True)
+    per_row = min(columns or len(panels), len(panels))
+    rows = -(-len(panels) // per_row)
+    size = (5.2 * per_row, 3.6) if rows == 1 else (4.2 * per_row, 2.6 * rows)
+    fig, axes = new_figure(size, per_row, rows, sharex=True, sharey=True)
     if rows > 1:
         axes[0].locator_params(axis="x", nbins=5)
     for ax in axes[len(panels) :]:
@@ -199,8 +199,8 @@ def posterior_lines(
         if known:
             draw_reference(ax, x, *known)
         ax.set_title(name)
-        ax.set_xlabel(names[0] if i + wide >= len(panels) else "")
-        ax.set_ylabel(names[1] if i % wide == 0 else "")
+        ax.set_xlabel(names[0] if i + per_row >= len(panels) else "")
+        ax.set_ylabel(names[1] if i % per_row == 0 else "")
         tidy(ax)
     return finished(fig, title, path)
 

@@ -18,8 +18,8 @@ from daskgp.arrays import backend
 from daskgp.data import Rows, partition
 from daskgp.data.partition import Span, alone, even, following
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
-from daskgp.fit import refusal, rounds, task
 from daskgp.fit import plan as planning
+from daskgp.fit import refusal, rounds, task
 from daskgp.fit.experts import Objectives
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.markov import lma
@@ -418,6 +418,8 @@ def test_exact_experts_side_by_side(cupy, monkeypatch):
     assert_close(found, wanted, 1e-10, 1e-10)
     # matrices and rows stay there: numbers of each size and those of the kernels' gradients
     assert max(np.prod(e[1], dtype=int) for e in cupy.cuda.log if e[0] == "get") <= 2 * 4
+    each = [Objectives(model, of[d], theta, False).evaluate(vector) for d in ("gpu", "cpu")]
+    assert_close(*each, 1e-10, 1e-10)
 
 
 def test_an_exact_expert_whose_rows_do_not_fit_is_named(cupy):

@@ -350,7 +350,8 @@ def experts_rows(experts: Experts) -> Iterable[Block]:
     return (experts.rows(i) for i in range(len(experts)))
 
 
-class Functions(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Functions:
     """The experts' means as functions: k(., x) weighted by alpha (n, p), one after another.
 
     ``starts`` (M + 1,) say where each begins among the weights, ``edges`` (M,) its first row.

@@ -17,30 +17,16 @@ from distributed import Client
 import daskgp
 from daskgp.estimators import ESTIMATORS
 from daskgp.runtime.executor import Executor
+from tests.contract import cases
 
-SMALL = {
-    "sgpr": {"n_inducing": 10},
-    "lma": {"n_support": 10, "block_rows": 30},
-    "pic": {"n_support": 10, "block_rows": 30},
-    "experts": {"n_inducing": 8, "n_experts": 6},
-    "opticom": {"n_experts": 6},
-    "cagp": {"n_actions": 6, "block_rows": 40},
-    "cggp": {"n_actions": 6, "block_rows": 40},
-    "decoupled": {"n_mean": 20, "n_covariance": 8},
-    "svgp": {"n_inducing": 10},
-    "ssgp": {"n_frequencies": 10},
-    "exact": {},
-}
-STOCHASTIC = {"batch_rows": 60, "max_iter": 6}
+NAMES = [name for name in cases.SETTINGS if name in ESTIMATORS]
+
+
+MINI = ("decoupled", "svgp")
 
 
 def made(name):
-    kind = ESTIMATORS[name]
-    settings = {"max_iter": 1, "random_state": 0, **SMALL[name]}
-    if name in ("decoupled", "svgp"):
-        settings |= STOCHASTIC
-    known = kind().get_params()
-    return kind(**{key: value for key, value in settings.items() if key in known})
+    return cases.make(name, max_iter=cases.STOCHASTIC["max_iter"] if name in MINI else 1)
 
 
 def kill(pid):
@@ -115,16 +101,12 @@ def killing(monkeypatch):
     left["timer"].join()
 
 
-def test_all_estimators_are_covered():
-    assert set(SMALL) == set(ESTIMATORS)
-
-
 # others of a kind: the same rounds with another model
 ALIKE = ("pic", "cagp", "cggp", "opticom", "svgp", "ssgp", "exact")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in SMALL]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in NAMES]
 )
 def test_four_workers_of_which_one_is_killed_give_the_bits_of_one(
     name, stores, one, four, tmp_path, killing
@@ -140,7 +122,7 @@ def test_four_workers_of_which_one_is_killed_give_the_bits_of_one(
         assert predicted(found, places, tmp_path / "found.zarr") == moments
 
 
-STORING = [name for name in SMALL if name != "cggp"]  # which has no variance to be stored
+STORING = [name for name in NAMES if name != "cggp"]  # which has no variance to be stored
 FEW = ("sgpr", "lma")
 
 
