@@ -64,7 +64,7 @@ __all__ = [
     "prepare",
 ]
 
-# A name is imported when it is first asked for: `daskgp --help` need not wait for Dask.
+# Names are imported on first access, so that `daskgp --help` does not wait for Dask.
 _MODULES = ("errors", "kernels", "metrics", "plot")
 _HOMES = {
     "CGGP": "daskgp.estimators",

@@ -1,4 +1,4 @@
-"""``python -m daskgp``, the same as the ``daskgp`` command."""
+"""Entry point of ``python -m daskgp``, equivalent to the ``daskgp`` command."""
 
 from daskgp.cli import main
 

@@ -1,4 +1,4 @@
-"""Values as messages show them."""
+"""Checks of settings, and values as messages show them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 from daskgp.errors import SettingError
 
 LONGEST = 100
-"""Characters of a value that a message shows."""
+"""Most characters of a value that a message shows."""
 
 
 class _Short(reprlib.Repr):
-    """``reprlib``, which says the shape of an array instead of its numbers."""
+    """``reprlib.Repr`` that shows the shape of an array instead of its numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ _SHORT = _Short()
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: on one line, a long one without its middle.
+    """Return a value as messages show it: on one line, shortened if long.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def shown(value: Any) -> str:
 
 
 def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise SettingError unless a setting is one of those allowed, and no look-alike."""
+    """Raise SettingError unless a setting is one of those allowed; 1 does not pass for True."""
     if not any(value is one or (type(value) is str and value == one) for one in allowed):
         raise SettingError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, allowed))}")
 
@@ -75,7 +75,7 @@ def _finite(value: Any) -> bool:
 
 
 def share(name: str, value: Any, zero: bool = False) -> None:
-    """Raise SettingError unless a setting is a number up to 1, greater than 0 or from it."""
+    """Raise SettingError unless a setting is a number in (0, 1], or in [0, 1] with ``zero``."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
     if not (_finite(value) and (0 < float(value) <= 1 or (zero and value == 0))):
@@ -84,7 +84,7 @@ def share(name: str, value: Any, zero: bool = False) -> None:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A setting that is a whole number from ``least``; SettingError for anything else."""
+    """Return a setting that is a whole number from ``least`` on, else raise SettingError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
     return int(value)

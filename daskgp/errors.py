@@ -8,46 +8,46 @@ class DaskgpError(Exception):
 
 
 class InputError(DaskgpError, ValueError):
-    """Data, an argument or a file is not usable; the message says what to change."""
+    """Unusable data, argument or file; the message says what to change."""
 
 
 class SettingError(InputError):
-    """A setting of an estimator, kernel or command is unknown or out of range."""
+    """Unknown or out-of-range setting of an estimator, kernel or command."""
 
 
 class StoreError(InputError):
-    """A dataset, model or prediction store is missing, damaged or of another kind."""
+    """Missing or damaged dataset, model or prediction store, or one of another kind."""
 
 
 class PlanError(InputError):
-    """The work asked for cannot fit the memory or the disk there is."""
+    """Requested work that cannot fit in the available memory or disk."""
 
 
 class DeviceError(InputError):
-    """The device asked for cannot be had."""
+    """Requested device that is unavailable."""
 
 
 class NumericalError(DaskgpError, ArithmeticError):
-    """A factorisation or a variance failed beyond what rounding explains."""
+    """Failure of a factorisation or a variance beyond what rounding explains."""
 
 
 class RunError(DaskgpError, RuntimeError):
-    """The run failed although its input was usable (a cluster, a disk, a worker)."""
+    """Failure of a run although its input was usable (a cluster, a disk, a worker)."""
 
 
 class FullDiskError(StoreError, RunError):
-    """A disk or quota is full: once there is space, the work can go on."""
+    """Full disk or quota; once there is space, the work can go on."""
 
 
 class MemoryRunError(RunError):
-    """Tasks ran out of memory, or their workers died of it.
+    """Failure of tasks that ran out of memory, or whose workers died of it.
 
     Parameters
     ----------
     seen : str
         What happened.
     where : str
-        On how much work.
+        How much work it happened on.
     remedy : str
         What to do about it.
     """
@@ -66,7 +66,7 @@ class MemoryRunError(RunError):
 
 
 class DeviceMemoryError(MemoryRunError):
-    """A GPU ran out of memory, and smaller pieces of the work did not help or cannot be had.
+    """GPU out of memory, where smaller pieces of the work did not help or are impossible.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Likelihoods p(y | f) of a latent GP value f, and their expectations under Gaussians of f.
 
 Letters: y and mean (n, p), variance (n,) of the Gaussian q(f) = N(mean, variance) that the p
-outputs share, or one of each entry, (n, p); x and w the nodes and weights of Gauss-Hermite
+outputs share, or one per entry, (n, p); x and w the nodes and weights of Gauss-Hermite
 quadrature, f = mean + sqrt(2 variance) x.  Everything is computed in float64, which costs little
-beside a tile of a kernel, and stays on the device of its arguments.
+compared with a kernel tile, and stays on the device of its arguments.
 """
 
 # ruff: noqa: D102 - the base class documents what its likelihoods override
@@ -33,11 +33,11 @@ NOISE_BOUNDS = (1e-6, 1e2)
 SCALE_BOUNDS = (1e-3, 1e2)
 DF_BOUNDS = (2.1, 1e3)
 LEAST_VARIANCE = 1e-12
-"""Smaller variances of f count as this one: derivatives divide by its root."""
+"""Smaller variances of f count as this one: derivatives divide by its square root."""
 LEAST_SHARE = 1e-6
-"""A share of ones, or a mean count, is taken to be at least this; the share of zeros too."""
+"""Lower limit of the share of ones, the share of zeros, and the mean count."""
 MOST_LOG_RATE = 50.0
-"""Expected rates grow linearly from here on: they stay numbers in float32, as do their slopes."""
+"""Expected rates grow linearly from here on: they and their slopes stay finite in float32."""
 
 _LOG_2PI = math.log(2 * math.pi)
 
@@ -45,8 +45,8 @@ _LOG_2PI = math.log(2 * math.pi)
 class Expectation(NamedTuple):
     """Sum over entries of E_q[log p(y | f)] and its derivatives.
 
-    ``by_mean`` and ``by_variance`` (n, p) are those by the mean and variance of each entry,
-    ``by_log`` (k,), float64 on the host, those by the logs of the likelihood's parameters.
+    ``by_mean`` and ``by_variance`` (n, p) are those with respect to the mean and variance of each
+    entry, ``by_log`` (k,), float64 on the host, those to the logs of the likelihood's parameters.
     """
 
     value: float
@@ -56,17 +56,17 @@ class Expectation(NamedTuple):
 
 
 class Likelihood(ABC):
-    """A distribution of an observation y given the latent value f."""
+    """Distribution of an observation y given the latent value f."""
 
     discrete: ClassVar[bool] = False
-    """Whether y is coded, not measured, and is not to be standardised."""
+    """True if y is coded, not measured, and is not to be standardised."""
     log_concave: ClassVar[bool] = True
-    """Whether log p(y | f) is concave in f; then no ``by_variance`` is positive."""
+    """True if log p(y | f) is concave in f; then no ``by_variance`` is positive."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name in settings and stores, which ``by_name`` takes."""
+        """Name in settings and stores, which ``by_name`` takes."""
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -84,36 +84,36 @@ class Likelihood(ABC):
         return np.zeros((0, 2))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Likelihood:
-        """The same likelihood with other parameters, InputError if they are not k."""
+        """Return the same likelihood with other parameters; raise InputError if they are not k."""
         self._check_count(values)
         return self
 
     @abstractmethod
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
-        """Expected log-likelihood under q, with the exact derivatives of its quadrature.
+        """Return the expected log-likelihood under q, with the exact derivatives of its quadrature.
 
         Parameters
         ----------
         y, mean : (n, p) array
             Observed values, none missing, and means of f.
         variance : (n,) array
-            Variances of f, those of all outputs.
+            Variances of f, shared by all outputs.
         """
 
     @abstractmethod
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Log of the integral of p(y | f) q(f) df, (n, p); NaN where y is."""
+        """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is."""
 
     @abstractmethod
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Mean and variance, both (n, p), of a new observation y."""
+        """Return the mean and variance, both (n, p), of a new observation y."""
 
     def supports(self, y: Any) -> Any:
-        """Whether each entry can be observed; a missing one (NaN) passes."""
+        """Return True for each entry that can be observed, and for missing ones (NaN)."""
         return np.isfinite(y) | np.isnan(y)
 
     def check(self, y: np.ndarray, names: Sequence[str]) -> None:
-        """InputError, naming the target, if a value of y (n, p) cannot be observed."""
+        """Raise InputError, naming the target, if a value of y (n, p) cannot be observed."""
         bad = ~self.supports(y)
         if not bad.any():
             return
@@ -126,7 +126,7 @@ class Likelihood(ABC):
         )
 
     def refuse(self, count: int) -> None:
-        """InputError if so many values cannot be observed."""
+        """Raise InputError if ``count`` values, more than 0, cannot be observed."""
         if count:
             raise InputError(
                 f"{count} targets are none that can be observed: the {self.name} likelihood takes "
@@ -134,7 +134,7 @@ class Likelihood(ABC):
             )
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
-        """Latent constants (p,) at which the mean of y is y_mean; 0 where y is standardised."""
+        """Return latent constants (p,) at which the mean of y is y_mean; 0 where y is standardised."""
         return np.zeros(len(y_mean))
 
     _takes: ClassVar[str] = "finite numbers: leave the others out"
@@ -211,12 +211,12 @@ class Gaussian(Likelihood):
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """Noise with heavy tails, which outliers do not sway: y = f + scale * t with df.
+    """Heavy-tailed noise, robust to outliers: y = f + scale * t with df degrees of freedom.
 
     Raises
     ------
     SettingError
-        If the scale is not positive and finite, or there is no variance: df of 2 or less.
+        If the scale is not positive and finite, or df is 2 or less, so without a variance.
 
     Examples
     --------
@@ -260,12 +260,16 @@ class StudentT(Likelihood):
 
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         xp, y, mean, variance = _arguments(y, mean, variance)
-        df, df_scale2 = self.df, self.df * self.scale**2
+        df, width = self.df, self.df * self.scale**2
 
         def terms(f: Array) -> tuple[Array, ...]:
             residual = y - f
-            ratio = residual**2 / df_scale2
-            return (df + 1) / df_scale2 * residual / (1 + ratio), xp.log1p(ratio), ratio / (1 + ratio)
+            ratio = residual**2 / width
+            return (
+                (df + 1) / width * residual / (1 + ratio),
+                xp.log1p(ratio),
+                ratio / (1 + ratio),
+            )
 
         by_mean, by_variance, (logs, shares) = _averages(terms, xp, mean, variance)
         logarithm, share, n = number(logs.sum()), number(shares.sum()), y.size
@@ -277,12 +281,12 @@ class StudentT(Likelihood):
         return Expectation(value, by_mean, by_variance, np.array([scale_bar, df_bar]))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        # A Student-t is Gaussian given its precision e^t, Gamma distributed; f is integrated in
-        # closed form, whatever the scale is beside the variance, and t by the trapezoidal rule.
+        # Given its precision e^t, which is Gamma distributed, a Student-t is Gaussian: f is
+        # integrated in closed form, however small the scale is, and t by the trapezoidal rule.
         xp, y, mean, variance = _arguments(y, mean, variance)
         half = 0.5 * self.df
         squares = (y - mean) ** 2
-        # from the prior's peak at 0 or the posterior's below it, far out on either side
+        # far beyond the prior's peak at 0 and the posterior's below it, on either side
         low = -xp.log1p(squares / (self.df * self.scale**2)) - 20 / half - math.sqrt(40 / half)
         high = min(math.sqrt(40 / half), 1 + math.log1p(20 / half))
         step = (high - low) / (MIXTURE_NODES - 1)
@@ -343,12 +347,12 @@ class Bernoulli(Likelihood):
             f = sign * f
             if self.link == "logit":
                 return sign * functions.expit(-f), _log_expit(f, xp)
-            # the density over the distribution function, without the loss of either in the tails
+            # density over distribution function, without underflow of either in the tails
             slope = math.sqrt(2 / math.pi) / functions.erfcx(-math.sqrt(0.5) * f)
             return sign * slope, functions.log_ndtr(f)
 
         by_mean, by_variance, (logs,) = _averages(terms, xp, mean, variance)
-        by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is all but linear
+        by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
         return Expectation(number(logs.sum()), by_mean, by_variance, np.zeros(0))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
@@ -405,8 +409,8 @@ class Poisson(Likelihood):
         return Expectation(value, y - slope, -0.5 * slope, np.zeros(0))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        # A large count is far narrower in f than q may be: nodes are those of the Gaussian at
-        # the mode of p(y | f) q(f).  With e^l = variance e^f the mode has
+        # p(y | f) of a large count can be far narrower than q, so the nodes are those of the
+        # Gaussian at the mode of p(y | f) q(f).  With e^l = variance e^f the mode has
         # l + e^l = mean + variance y + log variance, convex in l and solved by Newton's method.
         xp, y, mean, variance = _arguments(y, mean, variance)
         log_variance = xp.log(variance)
@@ -429,7 +433,7 @@ class Poisson(Likelihood):
 
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         xp, mean, _, variance = _arguments(mean, mean, variance)
-        rate = xp.exp(xp.minimum(mean + 0.5 * variance, 200))  # its square is a number too
+        rate = xp.exp(xp.minimum(mean + 0.5 * variance, 200))  # its square is finite too
         return rate, rate + rate**2 * xp.expm1(xp.minimum(variance, 200))
 
     def supports(self, y: Any) -> Any:
@@ -451,14 +455,14 @@ NAMES = tuple(_REGISTRY)
 
 
 def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = None) -> Likelihood:
-    """The likelihood registered under a name, with its defaults if no parameters are given.
+    """Return the likelihood registered under a name, with its defaults if no parameters are given.
 
     Raises
     ------
     SettingError
-        If there is none of that name; the message lists the known names.
+        If no likelihood has that name; the message lists the known names.
     InputError
-        If the parameters are not as many as the likelihood has.
+        If the number of parameters is not that of the likelihood.
 
     Examples
     --------
@@ -472,7 +476,7 @@ def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = Non
 
 
 def _positive(value: Any, name: str) -> float:
-    """A positive finite number, else SettingError."""
+    """Return a positive finite number; raise SettingError for anything else."""
     if isinstance(value, bool | str) or not np.isscalar(value):
         raise SettingError(f"{name} must be a positive number, not {shown(value)}")
     number = float(value)  # type: ignore[arg-type]
@@ -482,7 +486,7 @@ def _positive(value: Any, name: str) -> float:
 
 
 def _arguments(y: Array, mean: Array, variance: Array) -> tuple[Any, Array, Array, Array]:
-    """The array module and the arguments in float64, the variances as many as the means."""
+    """Return the array module and the arguments in float64, variances broadcast to the means."""
     xp = namespace(y, mean, variance)
     y, mean, variance = (a.astype(np.float64, copy=False) for a in (y, mean, variance))
     if variance.ndim < mean.ndim:
@@ -492,7 +496,7 @@ def _arguments(y: Array, mean: Array, variance: Array) -> tuple[Any, Array, Arra
 
 @cache
 def _hermite() -> tuple[tuple[float, float], ...]:
-    """Nodes and weights of Gauss-Hermite quadrature, the weights adding up to 1."""
+    """Return nodes and weights of Gauss-Hermite quadrature, the weights adding up to 1."""
     nodes, weights = np.polynomial.hermite.hermgauss(NODES)
     return tuple(zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True))
 
@@ -500,9 +504,11 @@ def _hermite() -> tuple[tuple[float, float], ...]:
 def _averages(
     terms: Callable[[Array], tuple[Array, ...]], xp: Any, mean: Array, variance: Array
 ) -> tuple[Array, Array, list[Array]]:
-    """Quadrature of terms of f: slopes by mean and variance from the first, means of the others.
+    """Average terms of f under q by quadrature; the first is the slope of a function of f.
 
-    The nodes are taken one at a time, so that no array is larger than those of the arguments.
+    Returned are that function's derivatives with respect to mean and variance, and the averages of
+    the other terms.  The nodes are taken one at a time, so that no array is larger than the
+    arguments.
     """
     spread = xp.sqrt(2 * variance)
     totals: list[Array] = []
@@ -516,7 +522,7 @@ def _averages(
 
 
 def _log_sum_exp(terms: Iterable[Array], xp: Any) -> Array:
-    """Log of the sum of exponentials, the terms taken one at a time."""
+    """Return the log of the sum of exponentials, taking the terms one at a time."""
     rest = iter(terms)
     top = next(rest)
     total = xp.ones_like(top)

@@ -32,7 +32,7 @@ __all__ = ["coverage", "crps", "interval_score", "mae", "nlpd", "nmse", "rmse", 
 
 
 def rmse(y_true: Array, mean: Array) -> Array:
-    """Root of the mean squared error, in the units of `y_true`.
+    """Return the root mean squared error, in the units of `y_true`.
 
     Parameters
     ----------
@@ -53,13 +53,13 @@ def rmse(y_true: Array, mean: Array) -> Array:
 
 
 def mae(y_true: Array, mean: Array) -> Array:
-    """Mean absolute error, in the units of `y_true`; arguments and errors as in `rmse`."""
+    """Return the mean absolute error, in the units of `y_true`; arguments and errors as in `rmse`."""
     y_true, mean = _arrays(y_true=y_true, mean=mean)
     return _result(_mean(np.abs(y_true - mean), y_true))
 
 
 def nmse(y_true: Array, mean: Array) -> Array:
-    """Mean squared error over the variance of `y_true`: 1 for the best constant prediction.
+    """Return the mean squared error over the variance of `y_true`: 1 for the best constant.
 
     With several outputs the ratios of the outputs are averaged. Arguments are as in `rmse`; a
     `y_true` that is constant raises `InputError` as well (lazily: gives NaN).
@@ -80,7 +80,7 @@ def nmse(y_true: Array, mean: Array) -> Array:
 def nlpd(
     y_true: Array, mean: Array, variance: Array, likelihood: Likelihood | str | None = None
 ) -> Array:
-    """Mean negative log predictive density, in nats.
+    """Return the mean negative log predictive density, in nats.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def nlpd(
     ------
     InputError
         If the shapes differ, no observed value is left, a variance is not positive (with a
-        likelihood: is negative) or a value is none that the likelihood can give.
+        likelihood: is negative) or a value is one that the likelihood cannot give.
 
     Examples
     --------
@@ -118,10 +118,10 @@ def nlpd(
 
 
 def crps(y_true: Array, mean: Array, variance: Array) -> Array:
-    """Mean continuous ranked probability score of Gaussian predictions, in units of `y_true`.
+    """Return the mean continuous ranked probability score of Gaussian predictions.
 
-    Closed form of Gneiting and Raftery (2007), eq. 21, with the sign turned so that less is
-    better. Arguments and errors as in `nlpd`.
+    In units of `y_true`; the closed form of Gneiting and Raftery (2007), eq. 21, with the sign
+    reversed so that lower is better. Arguments and errors as in `nlpd`.
     """
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
     std = np.sqrt(variance)
@@ -132,7 +132,7 @@ def crps(y_true: Array, mean: Array, variance: Array) -> Array:
 
 
 def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
-    """Share of observed values inside the central predictive interval.
+    """Return the share of observed values inside the central predictive interval.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -
 
 
 def interval_score(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
-    """Mean interval score of the central predictive interval, in units of `y_true`.
+    """Return the mean interval score of the central predictive interval, in units of `y_true`.
 
     Width of the interval plus ``2 / (1 - level)`` times the distance of a value outside it:
     Gneiting and Raftery (2007), eq. 43. Arguments and errors as in `coverage`.
@@ -170,7 +170,7 @@ def interval_score(y_true: Array, mean: Array, variance: Array, level: float = 0
 
 
 def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
-    """Scores that ``daskgp score`` prints, under the names it prints.
+    """Return the scores that ``daskgp score`` prints, under the names it prints.
 
     Parameters
     ----------
@@ -203,9 +203,9 @@ def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
 
 
 def _arrays(latent: bool = False, **named: Array) -> list[Array]:
-    """Arrays of one shape in the order given; a variance that is not positive becomes NaN.
+    """Return arrays of one shape in their order; a variance that is not positive becomes NaN.
 
-    A latent function may be known without any variance: then only a negative one becomes NaN.
+    With ``latent`` the variance may be zero, and only a negative one becomes NaN.
     """
     arrays = {name: _array(name, values) for name, values in named.items()}
     y_true = arrays["y_true"]
@@ -239,7 +239,7 @@ def _array(name: str, values: Array) -> Array:
 
 
 def _same_shape(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Whether two shapes agree; a length not known yet (NaN, after a Dask mask) passes."""
+    """Return True if two shapes agree; an unknown length (NaN, after a Dask mask) passes."""
     return len(a) == len(b) and all(
         i == j or math.isnan(i) or math.isnan(j) for i, j in zip(a, b, strict=True)
     )
@@ -260,7 +260,7 @@ def _positive(variance: Array, observed: Array, latent: bool) -> Array:
 
 
 def _log_density(arrays: list[Array], likelihood: Likelihood) -> Array:
-    """Log density of each value, given values, means and variances; of lazy ones by chunks."""
+    """Return the log density of each value from values, means and variances; lazily by chunk."""
     y_true, mean, variance = arrays
     if isinstance(y_true, np.ndarray):
         columns = y_true.reshape(len(y_true), -1)
@@ -284,7 +284,7 @@ def _chunk_density(
 
 
 def _mean(values: Array, y_true: Array, axis: int | None = None) -> Array:
-    """Mean of `values` where `y_true` is observed; NaN where nothing is."""
+    """Return the mean of `values` where `y_true` is observed; NaN where nothing is."""
     observed = ~np.isnan(y_true)
     count = observed.sum(axis=axis)
     total = np.where(observed, values, 0.0).sum(axis=axis, dtype=np.float64)

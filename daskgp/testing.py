@@ -33,10 +33,10 @@ STEP = 1e-5
 
 @contextmanager
 def no_compute() -> Iterator[None]:
-    """Fail if anything is computed by Dask inside the block.
+    """Fail if anything is computed by Dask inside the context.
 
-    Whatever the scheduler: one that is set, one that is named in a call, or a distributed client.
-    The whole process is under watch, other threads too.
+    This holds for any scheduler: one that is set, one that is named in a call, or a distributed
+    client.  The whole process is watched, other threads included.
     """
 
     def refuse(*args: Any, **kwargs: Any) -> None:
@@ -54,7 +54,7 @@ def no_compute() -> Iterator[None]:
 def central_differences(
     function: Callable[[np.ndarray], float], at: np.ndarray, step: float = STEP
 ) -> np.ndarray:
-    """Gradient (k,) of a scalar function of a vector (k,), by central differences."""
+    """Return the gradient (k,) of a scalar function of a vector (k,), by central differences."""
     at = np.asarray(at, np.float64)
     gradient = np.empty(at.size)
     for i in range(at.size):
@@ -68,9 +68,9 @@ def central_differences(
 def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-6) -> None:
     """Check a kernel's laws at X (n, d) and Z (m, d), two sets of distinct rows.
 
-    Symmetric with the stated diagonal, positive semi-definite, equal to its pullback's value,
-    sums of weighted columns those of the tile, and all gradients those of central differences.
-    Columns that it treats alike are tied.
+    It is symmetric with the stated diagonal, positive semi-definite and equal to its pullback's
+    value; sums of weighted columns are those of the tile, and all gradients those of central
+    differences.  Columns that it treats alike are tied.
     """
     _check_ties(kernel, X, Z)
     K = kernel(X)
@@ -95,7 +95,7 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
 
 
 def _check_diagonal(kernel: Kernel, X: np.ndarray, bar: np.ndarray, rtol: float) -> None:
-    """The gradient of the diagonal is that of central differences."""
+    """Check that the gradient of the diagonal is that of central differences."""
     gradient = kernel.diag_vjp(X, bar)
     wanted = central_differences(
         lambda v: float(bar @ kernel.with_log_parameters(v).diag(X)), kernel.log_parameters
@@ -104,7 +104,9 @@ def _check_diagonal(kernel: Kernel, X: np.ndarray, bar: np.ndarray, rtol: float)
         gradient.log_parameters, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
     )
     wanted = central_differences(lambda A: float(bar @ kernel.diag(A)), X)
-    np.testing.assert_allclose(gradient.X, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal")
+    np.testing.assert_allclose(
+        gradient.X, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
+    )
 
 
 def _check_pullback(
@@ -115,7 +117,7 @@ def _check_pullback(
     found: KernelGradient,
     rtol: float,
 ) -> None:
-    """The gradient of sum(bar * K(X, Z)) is that of central differences."""
+    """Check that the gradient of sum(bar * K(X, Z)) is that of central differences."""
 
     def contracted(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> float:
         return float((bar * kernel(X, Z)).sum())
@@ -142,13 +144,13 @@ def _check_pullback(
 
 
 def _check_ties(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> None:
-    """Check that groups of tied columns are disjoint, and hold those that may change places."""
+    """Check that groups of tied columns are disjoint and contain interchangeable columns."""
     d = X.shape[1]
     groups = kernel.tied_columns(d)
     listed = [j for group in groups for j in group]
     assert len(set(listed)) == len(listed), f"groups {groups} of tied columns overlap"
     assert set(listed) <= set(range(d)), f"groups {groups} of tied columns have none of {d}"
-    # where all hyper-parameters differ, what is alike by itself has one in common
+    # as all hyper-parameters differ, columns that are still alike share one
     resolved = kernel.resolve(np.ones(d), 1.0)
     moved = 0.3 * np.random.default_rng(1).standard_normal(len(resolved.parameter_names))
     odd = resolved.with_log_parameters(resolved.log_parameters + moved)
@@ -164,7 +166,7 @@ def _check_ties(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> None:
 
 
 def rows_of(*units: Sequence[Block]) -> TaskRounds:
-    """Return rows in memory as a method takes them, each unit some blocks of scaled rows."""
+    """Return rows in memory as a method takes them, each unit a sequence of scaled blocks."""
     return TaskRounds.of(units)
 
 
@@ -181,10 +183,10 @@ def check_model(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> 
 
 
 def check_additive(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
-    """``local(A ++ B) == combine(local(A), local(B))``, also for empty and one-row parts.
+    """Check ``local(A ++ B) == combine(local(A), local(B))``, also for empty and one-row parts.
 
-    B is given A as what is near it: additive methods pay no heed, and the summaries of others
-    follow the chain rule, p(A) p(B | A).
+    B is given A as its neighbour: additive methods ignore it, and the summaries of others follow
+    the chain rule, p(A) p(B | A).
     """
     prepared = model.prepare(theta)
     whole = model.local(prepared, Block(X, y))
@@ -204,7 +206,7 @@ def check_additive(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) 
 def value_and_gradient(
     model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Objective and gradient (k,) of one block, without any Dask."""
+    """Return the objective and gradient (k,) of one block, without any Dask."""
     evaluation = model.evaluate(theta, rows_of([Block(X, y)]))
     return evaluation.value, evaluation.gradient.to_vector(with_inputs=True)
 
@@ -212,7 +214,7 @@ def value_and_gradient(
 def check_gradient(
     model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, rtol: float = 1e-5
 ) -> None:
-    """The gradient of the objective is that of central differences."""
+    """Check that the gradient of the objective is that of central differences."""
     _, gradient = value_and_gradient(model, theta, X, y)
     wanted = central_differences(
         lambda v: value_and_gradient(model, theta.from_vector(v), X, y)[0],
@@ -222,7 +224,7 @@ def check_gradient(
 
 
 def check_exact_limit(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
-    """At its exact limit a method gives the exact GP's evidence, mean and variance.
+    """Check that a method at its exact limit gives the exact GP's evidence, mean and variance.
 
     Raises
     ------
@@ -252,8 +254,8 @@ def check_ensemble(
 ) -> None:
     """Check the laws of a method that combines experts, on rows X (n, d), y (n, p).
 
-    The rows are cut into ``model.n_experts`` experts of different sizes.  Neither the order of
-    the experts matters nor how the rows of one come in blocks; variances are finite and not
+    The rows are split into ``model.n_experts`` experts of different sizes.  Neither the order of
+    the experts matters nor how the rows of one are split into blocks; variances are finite and not
     negative; with one expert at its exact limit, where it has one, the method is the exact GP.
 
     Parameters
@@ -263,7 +265,7 @@ def check_ensemble(
     X, y : ndarray
         In scaled units.
     fixed : int, default 0
-        Experts at the front whose places matter: 2 for grBCM, whose first is the communication
+        Experts at the front whose positions matter: 2 for grBCM, whose first is the communication
         expert and whose second has weight 1.
     """
     test = X[:: max(1, len(X) // 7)] + 0.01
@@ -291,7 +293,7 @@ def check_ensemble(
 
 
 def _ragged(X: np.ndarray, y: np.ndarray, count: int) -> list[Block]:
-    """Rows at random in ``count`` blocks, each larger than the one before."""
+    """Split rows at random into ``count`` blocks, each larger than the one before."""
     order, sizes = np.random.default_rng(0).permutation(len(X)), np.arange(1, count + 1)
     edges = np.cumsum(sizes)[:-1] * len(X) // sizes.sum()
     return [Block(X[rows], y[rows]) for rows in np.split(order, edges)]
@@ -308,7 +310,7 @@ def combine_experts(
     X: np.ndarray,
     want: Want = "variance",
 ) -> tuple[float, Moments]:
-    """Sum of the experts' objectives and their combined posterior at X (n, d), without any Dask.
+    """Return the experts' summed objectives and combined posterior at X (n, d), without any Dask.
 
     Each expert is a sequence of blocks of rows; sums over rows are over all rows.
     """
@@ -321,7 +323,7 @@ def combine_experts(
 
 @dataclass(frozen=True, eq=False)
 class HeldExperts:
-    """Experts' rows in memory, given to the predictions of a method that reads them back."""
+    """Experts' rows in memory, for the predictions of a method that reads them back."""
 
     model: Any
     theta: Theta
@@ -332,16 +334,16 @@ class HeldExperts:
         return len(self.blocks)
 
     def rows(self, i: int) -> Block:
-        """Scaled rows of expert i."""
+        """Return the scaled rows of expert i."""
         return self.blocks[i]
 
     def conditioned(self, *experts: int) -> Any:
-        """What the method made of the rows of some experts together."""
+        """Condition the method on the rows of some experts together."""
         return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
 def _dense(theta: Theta, X: np.ndarray, y: np.ndarray, test: np.ndarray) -> tuple[Any, ...]:
-    """Evidence, mean and variance of the exact GP by their definitions ([OPT] eqs. 2 and 4)."""
+    """Return evidence, mean and variance of the exact GP as defined ([OPT] eqs. 2 and 4)."""
     kernel, (n, p) = theta.kernel, y.shape
     C, K = kernel(X) + theta.noise_variance * np.eye(n), kernel(test, X)
     weights, logdet = np.linalg.solve(C, y), np.linalg.slogdet(C).logabsdet

@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypeAlias
 
 Array: TypeAlias = Any
-"""A NumPy or CuPy array; the two share one interface and backend.py tells them apart."""
+"""NumPy or CuPy array; the two share one interface and backend.py tells them apart."""
 
 Device: TypeAlias = Literal["auto", "cpu", "gpu"]
 DtypeName: TypeAlias = Literal["float64", "float32"]

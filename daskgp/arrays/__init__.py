@@ -1,1 +1,1 @@
-"""Arrays of NumPy or CuPy: the only door to CuPy, linear algebra, and small matrices together."""
+"""NumPy and CuPy arrays: all access to CuPy, linear algebra, and batches of small matrices."""

@@ -1,4 +1,4 @@
-"""NumPy or CuPy for an array; the only door to cupy.
+"""Choice of NumPy or CuPy for an array; the only module that imports cupy.
 
 Arrays stay where they are: only ``to_device``, ``to_host`` and ``Copies`` move data.
 """
@@ -27,27 +27,27 @@ logger = logging.getLogger(__name__)
 NO_GPU = "install daskgp[gpu] on a machine with an NVIDIA GPU, or ask for device='cpu'"
 _announced: set[str] = set()
 _BROKEN = (ImportError, OSError, RuntimeError, AttributeError, ValueError)
-"""What an import of CuPy raises that does not fit its driver, CUDA or NumPy."""
+"""Exceptions raised on importing a CuPy that does not match its driver, CUDA or NumPy."""
 
 
 def namespace(*arrays: Any) -> Any:
-    """The array module that holds all the arrays.
+    """Return the array module of all the arrays.
 
     Parameters
     ----------
     *arrays : array or scalar
-        Scalars and None belong to every module and are passed over.
+        Scalars and None belong to every module and are skipped.
 
     Returns
     -------
     module
         ``numpy`` for NumPy arrays or when there is no array at all, ``cupy`` for CuPy arrays,
-        otherwise what the arrays' ``__array_namespace__`` answers.
+        otherwise what the arrays' ``__array_namespace__`` returns.
 
     Raises
     ------
     DeviceError
-        If the arrays are held by different modules.
+        If the arrays belong to different modules.
 
     Examples
     --------
@@ -82,24 +82,24 @@ def _module_of(array: Any) -> Any:
 
 
 def is_numpy(xp: Any) -> bool:
-    """Whether the array module is NumPy, whose arrays SciPy's BLAS may work on in place."""
+    """Return True for NumPy, on whose arrays SciPy's BLAS may work in place."""
     return xp is np
 
 
 def resolve_device(device: str) -> str:
-    """The device to compute on, "cpu" or "gpu".
+    """Return the device to compute on, "cpu" or "gpu".
 
     Parameters
     ----------
     device : {"auto", "cpu", "gpu"}
-        "auto" takes a GPU where CuPy finds one and logs, once, what it chose.
+        "auto" takes a GPU if CuPy finds one, and logs its choice once.
 
     Raises
     ------
     DeviceError
-        If "gpu" is asked for and cannot be had; the message says why and what to do.
+        If "gpu" is requested but unavailable; the message says why and what to do.
     SettingError
-        If ``device`` is none of the three.
+        If ``device`` is none of the three values.
     """
     if device == "cpu":
         return "cpu"
@@ -118,18 +118,18 @@ def resolve_device(device: str) -> str:
 
 
 def check_device(device: str) -> None:
-    """SettingError for a device that is none of the three."""
+    """Raise SettingError unless ``device`` is "auto", "cpu" or "gpu"."""
     if device not in ("auto", "cpu", "gpu"):
         raise SettingError(f"device must be 'auto', 'cpu' or 'gpu', not {shown(device)}")
 
 
 def why_no_gpu() -> str:
-    """The reason this process has no usable GPU in one line, empty if it has one."""
+    """Return in one line why this process has no usable GPU, empty if it has one."""
     return _why_no_gpu()
 
 
 def count_gpus() -> tuple[int, str]:
-    """GPUs of this machine, and why there are none; nothing is computed to find out."""
+    """Return the number of GPUs of this machine, and why if it is 0, without computing anything."""
     cupy, reason = _cupy()
     return _count(cupy) if cupy is not None else (0, reason)
 
@@ -150,12 +150,12 @@ def _why_no_gpu() -> str:
 
 
 _working: dict[Any, str] = {}
-"""Of a module of CuPy why it is no good: it is tried once a process."""
+"""Reason why a CuPy module is unusable, empty if it works; tested once per process."""
 _FULL = "the device has no memory left"
 
 
 def _cupy() -> tuple[Any, str]:
-    """CuPy, or why it cannot be had."""
+    """Return CuPy and an empty reason, or None and why it is unavailable."""
     if importlib.util.find_spec("cupy") is None:
         return None, _MISSING
     try:
@@ -165,7 +165,7 @@ def _cupy() -> tuple[Any, str]:
 
 
 def _why_not_working(cupy: Any) -> str:
-    """The reason a small computation fails, which wants all libraries that larger ones do."""
+    """Return why a small computation fails; it uses all libraries that larger ones need."""
     several = _installations()
     if len(several) > 1:
         names = ", ".join(several)
@@ -192,13 +192,13 @@ def _count(cupy: Any) -> tuple[int, str]:
 
 
 def _installations() -> list[str]:
-    """Installed distributions of CuPy: two of them overwrite each other's files."""
+    """Return the installed distributions of CuPy: two of them overwrite each other's files."""
     names = (distribution.name for distribution in importlib.metadata.distributions())
     return sorted({name for name in names if name and re.match(r"cupy(-cuda|-rocm|$)", name)})
 
 
 def _line(error: BaseException) -> str:
-    """What an error goes back to, in one line: CuPy wraps it in advice of many lines."""
+    """Return the root cause of an error in one line: CuPy wraps it in many lines of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = (line.strip() for line in str(error).splitlines())
@@ -206,12 +206,12 @@ def _line(error: BaseException) -> str:
 
 
 def to_device(array: Any, device: str, dtype: Any = None) -> Array:
-    """The array on "cpu" or "gpu", moved only if it lies elsewhere; cast if a dtype is given.
+    """Return the array on "cpu" or "gpu", moved only if it lies elsewhere, cast if given a dtype.
 
     Raises
     ------
     DeviceError
-        If the GPU cannot be had.
+        If the GPU is unavailable.
     """
     if resolve_device(device) == "cpu":
         host = to_host(array)
@@ -221,7 +221,7 @@ def to_device(array: Any, device: str, dtype: Any = None) -> Array:
 
 
 def to_host(array: Any) -> np.ndarray:
-    """The array as a NumPy array; one move for a device array, none for a host array."""
+    """Return the array as a NumPy array: one transfer from a device, none from the host."""
     if isinstance(array, np.ndarray):
         return array
     get = getattr(array, "get", None)
@@ -229,7 +229,9 @@ def to_host(array: Any) -> np.ndarray:
 
 
 def number(value: Any) -> float:
-    """A scalar as a Python float: the one way a number leaves a device, since it waits for it.
+    """Return a scalar as a Python float.
+
+    Numbers leave a device only through this function, since it waits for the device.
 
     Examples
     --------
@@ -241,24 +243,24 @@ def number(value: Any) -> float:
 
 
 def compiles(xp: Any) -> bool:
-    """Whether functions written in CUDA C can be compiled for the module's arrays."""
+    """Return True if CUDA C can be compiled for the module's arrays."""
     return hasattr(xp, "RawModule")
 
 
 def device_source(xp: Any, source: str) -> Any:
-    """Compiled CUDA C; its ``get_function(name)`` is called with grid, block and arguments."""
-    return xp.RawModule(code=source)  # the C++ that CuPy takes for its own: all are new enough
+    """Compile CUDA C; functions from ``get_function(name)`` take grid, block and arguments."""
+    return xp.RawModule(code=source)  # the default C++ standard of every CuPy is new enough
 
 
 class DeviceMemory(NamedTuple):
-    """Bytes of the current GPU: what CuPy could still allocate, and all there are."""
+    """Bytes of memory of the current GPU: those that CuPy could still allocate, and all."""
 
     free: int
     total: int
 
 
 def device_memory() -> DeviceMemory | None:
-    """The memory of the current GPU; None where another allocator than CuPy's pool rules it."""
+    """Return the memory of the current GPU; None if an allocator other than CuPy's pool manages it."""
     cupy = importlib.import_module("cupy")
     pool = cupy.get_default_memory_pool()
     if cupy.cuda.get_allocator() != pool.malloc:
@@ -271,7 +273,7 @@ def device_memory() -> DeviceMemory | None:
 
 
 def free_device_memory() -> None:
-    """Give back what CuPy's pools keep of arrays that are gone."""
+    """Free the memory that CuPy's pools keep from deleted arrays."""
     cupy = importlib.import_module("cupy")
     cupy.get_default_memory_pool().free_all_blocks()
     cupy.get_default_pinned_memory_pool().free_all_blocks()
@@ -279,7 +281,7 @@ def free_device_memory() -> None:
 
 @contextmanager
 def device_memory_is_named(where: str, remedy: str, divided: bool = False) -> Iterator[None]:
-    """A GPU that ran out of memory inside as a DeviceMemoryError that goes to other processes."""
+    """Raise a DeviceMemoryError, which can be pickled, if a GPU runs out of memory inside."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -290,19 +292,18 @@ def device_memory_is_named(where: str, remedy: str, divided: bool = False) -> It
 
 
 def _is_device_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):  # of CuPy's pool or another allocator, but not of NumPy
+    if isinstance(error, MemoryError):  # from CuPy's pool or another allocator, but not from NumPy
         return not type(error).__module__.startswith("numpy")
     names = "MemoryAllocation", "ALLOC_FAILED", "OUT_OF_MEMORY"  # runtime, libraries, driver
     return any(name in str(error) for name in names)
 
 
 class Copies:
-    """Copies of host arrays to the GPU beside what it computes, by a stream of their own.
+    """Copies of host arrays to the GPU while it computes, on a stream of their own.
 
-    Arrays go through pinned memory, as copies that do not wait must.  Two rules keep the streams
-    in order: the computing stream waits for a copy before it is used (``Copy.ready``), and the
-    copying stream waits for what was computed with it before its memory can be had again
-    (``Copy.release``).
+    Arrays go through pinned memory, as asynchronous copies must.  Two rules keep the streams in
+    order: the computing stream waits for a copy before using it (``Copy.ready``), and the copying
+    stream waits for what was computed with it before its memory is reused (``Copy.release``).
     """
 
     def __init__(self) -> None:
@@ -312,7 +313,7 @@ class Copies:
         self._stream = _copying.setdefault(self._device.id, fresh)
 
     def begin(self, arrays: Sequence[np.ndarray]) -> Copy:
-        """Begin to copy arrays; any thread may."""
+        """Begin to copy arrays; any thread may call this."""
         copied: list[Array] = []
         pinned = []
         with self._device, self._stream:
@@ -324,7 +325,7 @@ class Copies:
                         pinned.append(self._pinned(array))
                         on_device.set(pinned[-1], stream=self._stream)
             except BaseException:
-                self._stream.synchronize()  # pinned memory must not go while it is copied
+                self._stream.synchronize()  # pinned memory must not be freed during the copy
                 raise
             return Copy(self._cupy, self._stream, copied, pinned, self._stream.record())
 
@@ -336,11 +337,11 @@ class Copies:
 
 
 _copying: dict[int, Any] = {}
-"""The copying stream of each device: memory goes back to the stream that it came from."""
+"""Copying stream of each device: memory goes back to the stream that it came from."""
 
 
 class Copy:
-    """Arrays on their way to the GPU; made by ``Copies``."""
+    """Arrays being copied to the GPU; made by ``Copies``."""
 
     def __init__(
         self, cupy: Any, stream: Any, arrays: list[Array], pinned: list[np.ndarray], done: Any
@@ -349,19 +350,19 @@ class Copy:
         self._arrays, self._pinned = arrays, pinned
 
     def ready(self) -> list[Array]:
-        """The arrays, for the current stream: what it does from now on waits for the copy."""
+        """Return the arrays for the current stream, whose later work waits for the copy."""
         self._cupy.cuda.get_current_stream().wait_event(self._done)
         return list(self._arrays)
 
     def release(self) -> None:
-        """Give the arrays up once what the current stream was told to do with them is done."""
-        self._done.synchronize()  # long done where they were used; pinned memory may go
+        """Release the arrays once the work queued on the current stream is done with them."""
+        self._done.synchronize()  # long done if they were used; pinned memory may be freed
         self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
         self._arrays, self._pinned = [], []
 
 
 def special(xp: Any) -> ModuleType:
-    """The module of special functions (erf, ndtr, ...) that works on the module's arrays."""
+    """Return the module of special functions (erf, ndtr, ...) for the module's arrays."""
     if is_numpy(xp):
         return scipy.special
     if xp.__name__ == "cupy":
@@ -370,9 +371,9 @@ def special(xp: Any) -> ModuleType:
 
 
 def cholesky(xp: Any) -> Callable[[Array], Array]:
-    """The module's ``linalg.cholesky``, told to raise LinAlgError as NumPy does.
+    """Return the module's ``linalg.cholesky``, made to raise LinAlgError as NumPy's does.
 
-    CuPy takes that as a setting; without it an indefinite matrix comes back half factored.
+    In CuPy this is a setting; without it an indefinite matrix comes back half factored.
     """
     if xp.__name__ != "cupy":
         function: Callable[[Array], Array] = xp.linalg.cholesky
@@ -386,12 +387,12 @@ def cholesky(xp: Any) -> Callable[[Array], Array]:
 
 
 def solve_triangular(xp: Any) -> Callable[..., Array]:
-    """SciPy's ``solve_triangular(a, b, trans, lower, overwrite_b)`` for another module."""
+    """Return the module's ``solve_triangular(a, b, trans, lower, overwrite_b)``, like SciPy's."""
     if xp.__name__ == "cupy":
         return importlib.import_module("cupyx.scipy.linalg").solve_triangular
     return xp.linalg.solve_triangular
 
 
 def wide(K: Array) -> Array:
-    """A tile in float64: L^-1 would magnify the rounding of products in float32."""
+    """Return a tile in float64: L^-1 would magnify the rounding of products in float32."""
     return K.astype(np.float64, copy=False)

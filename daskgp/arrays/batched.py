@@ -1,4 +1,4 @@
-"""Small problems of one size, worked on side by side on a device: one alone leaves it idle.
+"""Batches of small problems of one size, solved together on a device: one alone leaves it idle.
 
 Letters: g sets of n rows with p targets, C_i = K(X_i, X_i) + s I = L_i L_i', alpha_i = C_i^-1 y_i,
 s the noise variance.
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def alike(items: Sequence[T], size: Callable[[T], Hashable]) -> list[list[int]]:
-    """Places of the items of each size, sizes in the order in which they first come.
+    """Return the indices of the items of each size, sizes in order of first appearance.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def alike(items: Sequence[T], size: Callable[[T], Hashable]) -> list[list[int]]:
 def by_size(
     items: Sequence[T], size: Callable[[T], Hashable], work: Callable[[list[T]], Iterable[R]]
 ) -> list[R]:
-    """What ``work`` makes of the items of each size, in the order of the items."""
+    """Apply ``work`` to the items of each size and return its results in the order of the items."""
     results: dict[int, R] = {}
     for indices in alike(items, size):
         results |= zip(indices, work([items[i] for i in indices]), strict=True)
@@ -60,7 +60,7 @@ class Solved(NamedTuple):
 
 
 def solved(K: Array, noise_variance: float, y: Array) -> Solved:
-    """Exact GPs of sets of rows, from K(X_i, X_i) (g, n, n), whose memory is used, and their y."""
+    """Solve exact GPs of sets of rows from K(X_i, X_i) (g, n, n), overwritten, and y (g, n, p)."""
     n, p = y.shape[1:]
     diagonal = namespace(K, y).arange(n)
     K[:, diagonal, diagonal] += noise_variance
@@ -72,15 +72,15 @@ def solved(K: Array, noise_variance: float, y: Array) -> Solved:
 
 
 def stacked(arrays: Iterable[Array]) -> Array:
-    """Arrays of one shape in one of their own, in float64."""
+    """Stack arrays of one shape into one, in float64."""
     parts = list(arrays)
     return namespace(*parts).stack(parts).astype(np.float64, copy=False)
 
 
 def cholesky_stack(A: Array) -> Array:
-    """Factors (g, m, m) of stacked symmetric matrices, jitter as of ``cholesky`` from 0 on.
+    """Return factors (g, m, m) of stacked symmetric matrices; as ``cholesky``, jitter from 0.
 
-    A stack of one matrix, here and below, is left to the routines for large ones.
+    Here and below, a stack of one matrix is left to the routines for large ones.
     """
     xp = namespace(A)
     if len(A) == 1:
@@ -97,9 +97,9 @@ def cholesky_stack(A: Array) -> Array:
 
 
 def whiten_stack(L: Array, K: Array, overwrite: bool = False) -> Array:
-    """K_i L_i^-T of stacked factors (g, m, m) and rows (g, n, m).
+    """Return K_i L_i^-T for stacked factors (g, m, m) and rows (g, n, m).
 
-    By column blocks, as ``whiten_rows`` does it on the host: products of whole stacks keep a
+    Works by column blocks, as ``whiten_rows`` does on the host: products of whole stacks keep a
     device busy, triangular solves of small matrices do not.
     """
     xp, m = namespace(L, K), L.shape[-1]
@@ -117,7 +117,7 @@ def whiten_stack(L: Array, K: Array, overwrite: bool = False) -> Array:
 
 
 def unwhiten_stack(L: Array, A: Array, overwrite: bool = False) -> Array:
-    """A_i L_i^-1 of stacked factors (g, m, m) and rows (g, n, m), as ``whiten_stack``."""
+    """Return A_i L_i^-1 for stacked factors (g, m, m) and rows (g, n, m), as ``whiten_stack``."""
     xp, m = namespace(L, A), L.shape[-1]
     if len(L) == 1:
         return unwhiten_rows(L[0], A[0], overwrite)[None]
@@ -132,7 +132,7 @@ def unwhiten_stack(L: Array, A: Array, overwrite: bool = False) -> Array:
 
 
 def inverse_stack(L: Array) -> Array:
-    """(L_i L_i')^-1 of stacked factors (g, m, m)."""
+    """Return (L_i L_i')^-1 for stacked factors (g, m, m)."""
     xp, m = namespace(L), L.shape[-1]
     if len(L) == 1:
         return inverse_from_factor(L[0])[None]
@@ -142,13 +142,13 @@ def inverse_stack(L: Array) -> Array:
 
 
 def logdet_stack(L: Array) -> Array:
-    """Logarithms (g,) of |L_i L_i'| of stacked factors (g, m, m)."""
+    """Return log |L_i L_i'| (g,) for stacked factors (g, m, m)."""
     xp = namespace(L)
     return 2.0 * xp.log(xp.diagonal(L, 0, 1, 2).astype(np.float64)).sum(axis=1)
 
 
 def _inverse_triangles(L: Array) -> Array:
-    """Inverses of stacked lower triangles (g, m, m), of blocks twice as large in each round.
+    """Invert stacked lower triangles (g, m, m), by blocks twice as large in each round.
 
     The inverse of [[A, 0], [C, B]] has -B^-1 C A^-1 below its diagonal.
     """

@@ -1,4 +1,4 @@
-"""Cholesky factors and triangular solves; names say the formula.
+"""Cholesky factors and triangular solves, with names that say the formula.
 
 A kernel tile K is (rows, m) in C order and is worked on by rows, so BLAS sees K' in Fortran
 order and every product and solve here happens in place.  On the host this is SciPy's BLAS and
@@ -28,7 +28,7 @@ BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks 
 
 
 def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[Array, float]:
-    """The factor L of L L' = A + jitter mean(diag A) I, and the jitter it took.
+    """Return the factor L of L L' = A + jitter mean(diag A) I, and the jitter used.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
     Raises
     ------
     NumericalError
-        If A holds NaN or infinity, or is not positive definite with a jitter of 1e-4.
+        If A contains NaN or infinity, or is not positive definite with a jitter of 1e-4.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
 
 
 def _scratch(A: Array, overwrite: bool) -> Array:
-    """Where the factor is built: A itself if it may be used so."""
+    """Return the array in which the factor is built: A itself if it may be, else a copy."""
     xp = namespace(A)
     if not is_numpy(xp):
         return A
@@ -100,7 +100,7 @@ def _scratch(A: Array, overwrite: bool) -> Array:
 
 
 def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray | None:
-    """Factor ``scratch`` in place; on failure put it back as it was and return None."""
+    """Factor ``scratch`` in place; on failure restore it and return None."""
     diagonal = np.einsum("ii->i", scratch)
     before = diagonal.copy()
     diagonal += added
@@ -150,17 +150,17 @@ def _mirror(A: np.ndarray) -> None:
 
 @functools.cache
 def _above(m: int) -> np.ndarray:
-    """Which entries (m, m) are above the diagonal; for the orders of blocks."""
+    """Return the mask (m, m) of the entries above the diagonal; cached for the sizes of blocks."""
     return ~np.tri(m, dtype=bool)
 
 
 def solve_lower(L: Array, B: Array) -> Array:
-    """L^-1 B, for L (m, m) lower triangular and B (m,) or (m, p)."""
+    """Return L^-1 B for L (m, m) lower triangular and B (m,) or (m, p)."""
     return _solve(L, B, transpose=False)
 
 
 def solve_lower_t(L: Array, B: Array) -> Array:
-    """L^-T B, for L (m, m) lower triangular and B (m,) or (m, p)."""
+    """Return L^-T B for L (m, m) lower triangular and B (m,) or (m, p)."""
     return _solve(L, B, transpose=True)
 
 
@@ -179,7 +179,7 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
 
 
 def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -> Array:
-    """L^-1 B, or L^-T B; cuBLAS wants one type and an entry."""
+    """Return L^-1 B, or L^-T B; cuBLAS needs one dtype and at least one entry."""
     xp = namespace(L, B)
     dtype = common_type(L, B)
     if not B.size:
@@ -192,7 +192,7 @@ def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -
 def whiten_rows(
     L: Array, K: Array, overwrite: bool = False, inverses: list[Array] | None = None
 ) -> Array:
-    """K L^-T: each row k of K (n, m) becomes L^-1 k.
+    """Return K L^-T: each row k of K (n, m) becomes L^-1 k.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def whiten_rows(
     overwrite : bool, default False
         Work in K's memory where its layout allows.
     inverses : list of arrays, optional
-        ``diagonal_inverses(L)``, where many tiles share L.
+        ``diagonal_inverses(L)``, if many tiles share L.
     """
     xp = namespace(L, K)
     m = _square(L, "L")
@@ -222,7 +222,7 @@ def whiten_rows(
 def unwhiten_rows(
     L: Array, A: Array, overwrite: bool = False, inverses: list[Array] | None = None
 ) -> Array:
-    """A L^-1: each row a of A (n, m) becomes L^-T a.  Arguments as in ``whiten_rows``."""
+    """Return A L^-1: each row a of A (n, m) becomes L^-T a.  Arguments as in ``whiten_rows``."""
     xp = namespace(L, A)
     m = _square(L, "L")
     if A.ndim != 2 or A.shape[1] != m:
@@ -238,7 +238,7 @@ def unwhiten_rows(
 
 
 def diagonal_inverses(L: Array) -> list[Array]:
-    """Transposed inverses of L's diagonal blocks, for ``whiten_rows``; empty off the host."""
+    """Return transposed inverses of L's diagonal blocks, for ``whiten_rows``; none off the host."""
     if not is_numpy(namespace(L)):
         return []
     trtri = _lapack("trtri", L)
@@ -253,9 +253,9 @@ def diagonal_inverses(L: Array) -> list[Array]:
 
 
 def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
-    """Forward substitution by column blocks: nearly all of it is matrix products.
+    """Solve by forward substitution in column blocks, nearly all of it matrix products.
 
-    As fast as trsm, and NumPy's products let other threads run while SciPy's trsm does not.
+    It is as fast as trsm, and NumPy's products let other threads run, which SciPy's trsm does not.
     """
     buffer = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
     for inverse, j in zip(inverses, range(0, len(L), BLOCK), strict=True):
@@ -267,7 +267,7 @@ def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -
 
 
 def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
-    """Backward substitution by column blocks, from the last to the first."""
+    """Solve by backward substitution in column blocks, from the last to the first."""
     buffer = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
     starts = range(0, len(L), BLOCK)
     for inverse, j in reversed(list(zip(inverses, starts, strict=True))):
@@ -280,7 +280,7 @@ def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarra
 
 
 def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
-    """Solve with L (or L' if ``flip``) on the columns of C-ordered X."""
+    """Solve with L (or L' if ``flip``) for the columns of C-ordered X."""
     if not X.size:
         return
     trsm = get_blas_funcs(("trsm",), (L, X))[0]
@@ -295,7 +295,10 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
 
 
 def product(A: Array, B: Array, out: Array) -> Array:
-    """A B in ``out``, of their common type and of any strides: CuPy's products want it whole."""
+    """Compute A B in ``out``, of their common dtype and of any strides, and return it.
+
+    CuPy's products need ``out`` contiguous.
+    """
     xp = namespace(A, B, out)
     if is_numpy(xp) or out.flags.c_contiguous:
         xp.matmul(A, B, out=out)
@@ -305,7 +308,7 @@ def product(A: Array, B: Array, out: Array) -> Array:
 
 
 def times_lower(A: Array, L: Array) -> Array:
-    """A L (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
+    """Return A L (n, m) for L (m, m) lower triangular, without the products with its zeros."""
     xp = namespace(L, A)
     m = _square(L, "L")
     if not is_numpy(xp):
@@ -317,7 +320,7 @@ def times_lower(A: Array, L: Array) -> Array:
 
 
 def times_lower_t(A: Array, L: Array) -> Array:
-    """A L' (n, m) for L (m, m) lower triangular: products with its zeros are left out."""
+    """Return A L' (n, m) for L (m, m) lower triangular, without the products with its zeros."""
     xp = namespace(L, A)
     m = _square(L, "L")
     if not is_numpy(xp):
@@ -330,7 +333,7 @@ def times_lower_t(A: Array, L: Array) -> Array:
 
 
 def lower_times_lower(A: Array, B: Array) -> Array:
-    """A B (m, m) for lower triangular A and B."""
+    """Return A B (m, m) for lower triangular A and B."""
     xp, m = namespace(A, B), _square(A, "A")
     if not is_numpy(xp):
         return xp.tril(A @ B)
@@ -344,7 +347,7 @@ def lower_times_lower(A: Array, B: Array) -> Array:
 
 
 def lower_of_columns(A: Array, B: Array) -> Array:
-    """Lower triangle of A' B (m, m), for A and B (n, m); zeros above it."""
+    """Return the lower triangle of A' B (m, m) for A and B (n, m), with zeros above it."""
     xp, m = namespace(A, B), A.shape[1]
     if not is_numpy(xp):
         return xp.tril(A.T @ B)
@@ -358,7 +361,7 @@ def lower_of_columns(A: Array, B: Array) -> Array:
 
 
 def lower_t_times(L: Array, A: Array) -> Array:
-    """L' A (m, n) for L (m, m) lower triangular."""
+    """Return L' A (m, n) for L (m, m) lower triangular."""
     xp, m = namespace(L, A), _square(L, "L")
     if not is_numpy(xp):
         return L.T @ A
@@ -369,7 +372,7 @@ def lower_t_times(L: Array, A: Array) -> Array:
 
 
 def inverse_lower(L: Array) -> Array:
-    """L^-1 (m, m), lower triangular, in C order."""
+    """Return L^-1 (m, m), lower triangular, in C order."""
     xp, m = namespace(L), _square(L, "L")
     if not is_numpy(xp):
         return _device_solve(L, xp.eye(m, dtype=L.dtype))
@@ -383,34 +386,34 @@ def inverse_lower(L: Array) -> Array:
 
 
 def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
-    """S += A'A in place; only the lower triangle of the result is promised; returns S.
+    """Add A'A to S in place and return S; only its lower triangle is guaranteed.
 
     Parameters
     ----------
     S : (m, m) array
-        Running sum; nothing is said of what is above its diagonal afterwards.
+        Running sum; its entries above the diagonal are undefined afterwards.
     A : (n, m) array
         Rows.  A float32 A with a float64 S is multiplied in float32 and added in float64.
     work : (m, m) array, optional
-        Memory for the product, of A's dtype, where many tiles are added.
+        Memory for the product, of A's dtype, if many tiles are added.
     """
     xp = namespace(S, A)
     m = _square(S, "S")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
-    # NumPy takes syrk for A'A, and lets other threads run while SciPy's does not
+    # NumPy uses syrk for A'A and lets other threads run, which SciPy's syrk does not
     S += A.T @ A if work is None else xp.matmul(A.T, A, out=work)
     return S
 
 
 def row_squares(A: Array) -> Array:
-    """Squared norms (n,) of the rows of A (n, m)."""
+    """Return the squared norms (n,) of the rows of A (n, m)."""
     squares: Array = namespace(A).einsum("ij,ij->i", A, A)
     return squares
 
 
 def symmetrize(S: Array) -> Array:
-    """Copy the lower triangle of S (m, m) to the upper one, in place; returns S."""
+    """Copy the lower triangle of S (m, m) to the upper one in place and return S."""
     xp = namespace(S)
     _square(S, "S")
     if is_numpy(xp):
@@ -421,7 +424,7 @@ def symmetrize(S: Array) -> Array:
 
 
 def logdet_factor(L: Array) -> float:
-    """Logarithm of |L L'|, that is 2 sum log diag L.
+    """Return log |L L'|, that is 2 sum log diag L.
 
     Examples
     --------
@@ -433,7 +436,7 @@ def logdet_factor(L: Array) -> float:
 
 
 def inverse_from_factor(L: Array) -> Array:
-    """(L L')^-1, both triangles, from the lower triangular factor L (m, m)."""
+    """Return (L L')^-1, both triangles, from the lower triangular factor L (m, m)."""
     xp = namespace(L)
     m = _square(L, "L")
     if not is_numpy(xp):
@@ -452,19 +455,19 @@ def inverse_from_factor(L: Array) -> Array:
 
 
 def between_inverses(L: Array, M: Array) -> Array:
-    """L^-T M L^-1 for symmetric M (m, m)."""
+    """Return L^-T M L^-1 for symmetric M (m, m)."""
     half = solve_lower_t(L, M)
     full = solve_lower_t(L, half.T)
     return 0.5 * (full + full.T)
 
 
 def _lapack(name: str, A: np.ndarray) -> Any:
-    """The LAPACK routine for the array's dtype."""
+    """Return the LAPACK routine for the array's dtype."""
     return get_lapack_funcs(name, (A,))
 
 
 def common_type(*arrays: np.ndarray) -> Any:
-    """float32 if all arrays are, else float64."""
+    """Return float32 if all arrays are float32, else float64."""
     return np.float32 if all(a.dtype == np.float32 for a in arrays) else np.float64
 
 

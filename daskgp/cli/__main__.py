@@ -1,4 +1,4 @@
-"""``python -m daskgp.cli``, the same as the ``daskgp`` command."""
+"""Entry point of ``python -m daskgp.cli``, equivalent to the ``daskgp`` command."""
 
 from daskgp.cli import main
 

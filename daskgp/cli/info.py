@@ -1,4 +1,4 @@
-"""Tables of what stores hold and plans need, for people."""
+"""Tables for people of what stores contain and plans need."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _predictions(url: str, group: Any) -> None:
 
 
 def _run_table(runs: list[dict[str, Any]]) -> Table:
-    """The latest runs on a prediction store, the last one below."""
+    """Return a table of the latest runs on a prediction store, the last one at the bottom."""
     table = Table("started", "exit", "rows", "found done", "seconds", "error", title="latest runs")
     for run in runs:
         names = ("started", "exit", "rows", "skipped", "seconds", "error")
@@ -190,7 +190,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
 
 
 def _add_features(table: Table, solved: Solved) -> None:
-    """Names of the features, and of those that are constant."""
+    """Add the names of the features, and of those that are constant."""
     table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
     uses = zip(solved.feature_names, solved.scaling.uses, strict=True)
     constant = [name for name, used in uses if not used]
@@ -199,13 +199,13 @@ def _add_features(table: Table, solved: Solved) -> None:
 
 
 def _add_functions(table: Table, state: Any) -> None:
-    """How many functions a variational GP has."""
+    """Add the numbers of functions of a variational GP."""
     table.add_row("functions of the covariance", f"{len(state.root):,}")
     table.add_row("functions of the mean", f"{len(state.weights) + len(state.shared_weights):,}")
 
 
 def _add_noise(table: Table, estimator: GaussianProcess) -> None:
-    """What y is given f."""
+    """Add the distribution of y given f: its noise, or another likelihood."""
     solved, noise = estimator.solved_, estimator.noise_variance_
     if solved.likelihood is not None:
         table.add_row("likelihood", f"{solved.likelihood!r}")
@@ -231,7 +231,7 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
 
 
 def _hyperparameter_table(estimator: GaussianProcess) -> Table:
-    """Hyper-parameters in the units of the data; the standard error is "-" where not known."""
+    """Return hyper-parameters in the units of the data, "-" for an unknown standard error."""
     names = ("name", "value", "standard error", "unit")
     table = Table(*names, title="hyper-parameters", title_justify="left")
     for row in estimator.hyperparameters_.texts():
@@ -248,7 +248,7 @@ def _leaves(kernel: Kernel) -> Iterator[Any]:
 
 
 def _kernel_text(kernel: Kernel) -> str:
-    """The hyper-parameters by name; those of many dimensions are in a table of their own."""
+    """Return the hyper-parameters by name; ARD lengthscales are in the other table only."""
     values = np.exp(kernel.log_parameters)
     pairs = zip(kernel.parameter_names, values, strict=True)
     shown = [f"{name}={value:.4g}" for name, value in pairs if "lengthscale[" not in name]
@@ -271,7 +271,7 @@ def _add_blocks(table: Table, layout: Layout) -> None:
 
 
 def _add_actions(table: Table, estimator: CaGP) -> None:
-    """Actions, the points that they are made of, and what was maximised."""
+    """Add the actions, the points that they are made of, and what was maximised."""
     kept = estimator._supports()
     kind = estimator.actions if isinstance(estimator.actions, str) else "given"
     said = f"{estimator.n_actions_:,} {kind}"
@@ -304,7 +304,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Two digits in a unit that suits."""
+    """Return two digits in a suitable unit."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{float(f'{seconds / length:.2g}'):g} {unit}"

@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def estimator_options(command: F) -> F:
-    """``--model``, ``--set`` and ``--config``."""
+    """Add ``--model``, ``--set`` and ``--config`` to a command."""
     for decorate in (
         click.option(
             "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
@@ -35,7 +35,7 @@ def estimator_options(command: F) -> F:
 
 
 def lock_options(command: F) -> F:
-    """``--wait`` and ``--clear-lock``, as arguments of these names."""
+    """Add ``--wait`` and ``--clear-lock`` to a command, as arguments of these names."""
     for decorate in (
         click.option(
             "--clear-lock",
@@ -55,7 +55,7 @@ def lock_options(command: F) -> F:
 
 
 def device_option(command: F) -> F:
-    """``--device``, as the argument ``device``."""
+    """Add ``--device`` to a command, as the argument ``device``."""
     decorate = click.option(
         "--device",
         type=click.Choice(["auto", "cpu", "gpu"]),
@@ -65,7 +65,7 @@ def device_option(command: F) -> F:
 
 
 def cluster_options(command: F) -> F:
-    """``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
+    """Add ``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
     for decorate in (
         click.option(
             "--memory-limit",

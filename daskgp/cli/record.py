@@ -1,4 +1,4 @@
-"""The record that a run of ``predict`` leaves for who watches its schedule."""
+"""The record that a run of ``predict`` leaves for whoever monitors its schedule."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """What a run did, written when it begins to work and again when it ends.
+    """Record of what a run did, written when it begins to work and again when it ends.
 
     It goes to ``place``, or beside the output; the store remembers it too.  A run that is refused
-    before it begins leaves one only where a place is given.
+    before it begins leaves one only if ``place`` is given.
     """
 
     def __init__(self, model: str, inputs: str, output: str, place: str | None) -> None:
@@ -44,7 +44,7 @@ class Record:
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:
-        """Around all of the command: a place that is given hears of every end."""
+        """Wrap the whole command: ``place``, if given, receives a record however it ends."""
         try:
             yield
         except BaseException as error:
@@ -55,7 +55,7 @@ class Record:
 
     @contextmanager
     def kept(self, claim: Claim) -> Iterator[None]:
-        """Around the work, under the lock of the output; another run's record is left alone."""
+        """Wrap the work, under the lock of the output; another run's record is left alone."""
         try:
             yield
         except BaseException as error:
@@ -67,14 +67,14 @@ class Record:
         self._write(None)
 
     def begin(self) -> None:
-        """Say that the run is at work; nothing was done yet, should this not be possible."""
+        """Record that the run is at work; if this fails, nothing has been done yet."""
         from daskgp.data.stores import run_records
 
         run_records.write(self._url, self._found)
         self._began = True
 
     def done(self, rows: int, skipped: int) -> dict[str, Any]:
-        """Note what was done; the figures of it."""
+        """Note what was done and return its figures."""
         seconds = self._seconds()
         rate = round(rows / max(seconds, 1e-3), 1)
         figures = {"rows": rows, "skipped": skipped, "seconds": seconds, "rows_per_second": rate}
@@ -96,7 +96,7 @@ class Record:
         self._found["seconds"] = self._found["seconds"] or self._seconds()
 
     def _write(self, failure: BaseException | None, remember: bool = True) -> None:
-        """Write the record; what hinders that is told with the failure of the run, if it failed."""
+        """Write the record; an error in doing so becomes a note on the run's failure, if it failed."""
         from daskgp.data.stores import run_records
 
         try:

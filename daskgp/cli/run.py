@@ -1,4 +1,4 @@
-"""Frame of a command: exit codes, one-line errors, logs on stderr and the cluster it works on."""
+"""Framework of the commands: exit codes, one-line errors, logs on stderr, and the cluster."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 RESUMABLE = "predict"
-"""The command that always goes on from where it was; ``fit`` says by itself where it does."""
+"""The command that can always resume; ``fit`` itself says when it can."""
 GOES_ON = "the same command with --resume goes on from here"
 
 
 class Failure(click.ClickException):
-    """The one line and the exit code that a command ends with."""
+    """The line and the exit code that a command ends with."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -43,12 +43,12 @@ class Terminated(KeyboardInterrupt):
 
 
 class Command(click.Command):
-    """A command that takes no blank text for a path or an option that is left out."""
+    """Command that rejects blank text instead of taking it for a path or an omitted option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; a UsageError names the one that is blank."""
         rest = super().parse_args(ctx, args)
-        if ctx.resilient_parsing:  # a shell completes a command that is half written
+        if ctx.resilient_parsing:  # shell completion of a half-written command
             return rest
         for parameter in self.params:
             value = ctx.params.get(parameter.name or "")
@@ -60,12 +60,12 @@ class Command(click.Command):
 
 
 class Main(click.Group):
-    """A group whose commands fail with one plain line on stderr, never with a traceback."""
+    """Group whose commands fail with one plain line on stderr, never with a traceback."""
 
     command_class = Command
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run, and leave the process with the exit code of the outcome."""
+        """Run, and exit the process with the code of the outcome."""
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **extra)
@@ -85,7 +85,7 @@ class Main(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it raises becomes a `Failure`."""
+        """Run a command and turn what it raises into a `Failure`."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -97,8 +97,8 @@ class Main(click.Group):
 
 
 def outcome(error: BaseException, resumable: bool = False) -> tuple[int, str]:
-    """The exit code and the one line that a command ends with for an error."""
-    # notes such as that a store was kept to go on from
+    """Return the exit code and the one line that a command ends with for an error."""
+    # for example that a store was kept to resume from
     notes: list[str] = list(getattr(error, "__notes__", ()))
     if isinstance(error, InputError):
         code, line = BAD_INPUT, str(error)
@@ -117,7 +117,7 @@ def outcome(error: BaseException, resumable: bool = False) -> tuple[int, str]:
 
 @contextmanager
 def _heeds_sigterm() -> Iterator[None]:
-    """End on SIGTERM, as schedulers send it, with one line and without what is half done."""
+    """End on SIGTERM, which schedulers send, with one line and without half-done output."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -145,14 +145,14 @@ def result(**values: Any) -> None:
 
 
 class _Handler(logging.Handler):
-    """Writes to what stderr is at the moment, so that a progress bar can stay below."""
+    """Handler that writes to the current stderr, so that a progress bar can stay below."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(self.format(record), err=True)
 
 
 class _Format(logging.Formatter):
-    """Time and level for who asked for logs, a plain line for who did not."""
+    """Formatter with time and level if logs were asked for, of plain lines if not."""
 
     def format(self, record: logging.LogRecord) -> str:
         if logger.isEnabledFor(logging.DEBUG):
@@ -181,7 +181,7 @@ def _verbose(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
 
 
 def verbose_option(command: F) -> F:
-    """``-v``, before or after the name of the command."""
+    """Add ``-v``, accepted before or after the name of the command."""
     return click.option(
         "-v",
         "--verbose",
@@ -197,7 +197,7 @@ def verbose_option(command: F) -> F:
 
 @dataclass(frozen=True)
 class Workers:
-    """The options that say where tasks run."""
+    """Options that say where tasks run."""
 
     scheduler: str | None
     number: int | None
@@ -212,9 +212,9 @@ class Workers:
 
     @contextmanager
     def executor(self, device: Device = "cpu", start: bool = True) -> Iterator[Executor]:
-        """The cluster at ``--scheduler``, or a local one for as long as the command runs.
+        """Yield the cluster at ``--scheduler``, or a local one for as long as the command runs.
 
-        None is started without ``start``: this process, then.
+        Without ``start``, no local cluster is started and this process is used.
         """
         from daskgp.runtime.connect import connect
         from daskgp.runtime.executor import Executor, chosen

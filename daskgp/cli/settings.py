@@ -25,14 +25,14 @@ WORDS = {"true": True, "false": False}
 def build_estimator(
     model: str | None, assignments: Sequence[str] = (), config: str | None = None
 ) -> GaussianProcess:
-    """The estimator that ``--model``, ``--set key=value`` and ``--config`` describe.
+    """Build the estimator that ``--model``, ``--set key=value`` and ``--config`` describe.
 
     Parameters
     ----------
     model : str, optional
         Name in the registry; wins over ``model`` in the file.
     assignments : sequence of str
-        ``key=value``; the value is read as TOML, or as plain text where it is not TOML.  They
+        ``key=value``; the value is read as TOML, or as plain text if it is not TOML.  They
         win over the file.
     config : str, optional
         A TOML file with ``model`` at its top and settings under ``[settings]``.
@@ -58,7 +58,7 @@ def build_estimator(
 
 
 def read_config(path: str) -> tuple[str | None, dict[str, Any]]:
-    """Model and settings of a TOML file."""
+    """Read model and settings from a TOML file."""
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
@@ -84,7 +84,7 @@ def read_config(path: str) -> tuple[str | None, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Text:
-    """A value from the command line: its text, and what TOML makes of it."""
+    """Value from the command line: its text, and its value as TOML."""
 
     text: str
 
@@ -107,7 +107,7 @@ def _assignment(text: str) -> tuple[str, _Text]:
 def typed_settings(
     model: str, estimator: type[GaussianProcess], found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Settings with the types of the constructor; SettingError names the first that is wrong."""
+    """Return settings with the constructor's types; SettingError names the first wrong one."""
     known = list(inspect.signature(estimator).parameters)
     hints = get_type_hints(estimator)
     for name in found:
@@ -119,7 +119,7 @@ def typed_settings(
 
 
 def _typed(name: str, given: Any, hint: Any) -> Any:
-    """One value as one of the types of its annotation."""
+    """Return one value as one of the types of its annotation."""
     text = given.text if isinstance(given, _Text) else given
     value = given.value if isinstance(given, _Text) else given
     words = value.strip().lower() if isinstance(value, str) else None
@@ -150,7 +150,7 @@ _PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
 
 
 def _options(hint: Any) -> list[Any]:
-    """Types and allowed words of an annotation."""
+    """Return the types and allowed words of an annotation."""
     options = checks.options(hint)
     if all(isinstance(option, str) or option in _PLAIN for option in options):
         return options
@@ -160,7 +160,7 @@ def _options(hint: Any) -> list[Any]:
 
 
 def _names(text: str) -> str | list[str]:
-    """One name, or several with commas between them."""
+    """Return one name, or a list of those separated by commas."""
     names = [part.strip() for part in text.split(",")]
     return names if len(names) > 1 else names[0]
 

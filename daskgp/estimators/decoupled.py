@@ -9,8 +9,7 @@ import numpy as np
 
 from daskgp.checks import positive, whole
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.batched import STREAM
-from daskgp.estimators.variational import VariationalGP
+from daskgp.estimators.variational import STREAM, VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import RBF, Kernel

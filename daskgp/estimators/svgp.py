@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from daskgp.estimators.batched import STREAM
-from daskgp.estimators.variational import VariationalGP
+from daskgp.estimators.variational import STREAM, VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
 
 

@@ -1,7 +1,7 @@
-"""Base of the kernels: value, diagonal, and the vector-Jacobian products of both.
+"""Base class of the kernels: value, diagonal, and the vector-Jacobian products of both.
 
 Kernels are values: frozen, hashable, comparable, picklable.  Letters: X (n, d) and Z (m, d)
-inputs, K = k(X, Z) a tile (n, m), K_bar the derivative of some objective by K.
+inputs, K = k(X, Z) a tile (n, m), K_bar the derivative of some objective with respect to K.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KernelGradient(NamedTuple):
     """Gradient of an objective through a kernel tile.
 
     ``log_parameters`` (k,) is always float64 on the host; ``X`` (n, d) and ``Z`` (m, d) have
-    the dtype and device of the inputs.  ``Z`` is None where the kernel had one argument only.
+    the dtype and device of the inputs.  ``Z`` is None if the kernel had one argument only.
     """
 
     log_parameters: np.ndarray
@@ -45,7 +45,7 @@ class KernelGradient(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The unit of a hyper-parameter: powers of the units of some columns and of the target.
+    """Unit of a hyper-parameter: powers of the units of some columns and of the target.
 
     A lengthscale over columns 0 and 1 is ``Unit((0, 1), 1, 0)``, a variance ``Unit((), 0, 2)``.
     """
@@ -56,22 +56,22 @@ class Unit(NamedTuple):
 
 
 class Pullback(Protocol):
-    """From the cotangent K_bar (n, m) to the gradient; may be called more than once."""
+    """Function from the cotangent K_bar (n, m) to the gradient; may be called more than once."""
 
     def __call__(self, K_bar: Array, overwrite: bool = False) -> KernelGradient:
-        """The gradient; ``overwrite`` allows K_bar's memory to be used."""
+        """Return the gradient; ``overwrite`` allows K_bar's memory to be used."""
 
 
 class Kernel(ABC):
-    """A covariance function k(x, z) of two rows of inputs."""
+    """Covariance function k(x, z) of two rows of inputs."""
 
     name: ClassVar[str]
-    """What text and stores call it."""
+    """Name in text and stores."""
     _known: ClassVar[dict[str, type[Kernel]]] = REGISTRY
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
-        """The tile K(X, Z).
+        """Return the tile K(X, Z).
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Kernel(ABC):
         Z : (m, d) array, optional
             K(X, X) without it, exactly symmetric and with the diagonal of ``diag``.
         out : (n, m) array, optional
-            Where to put K, of the inputs' dtype.
+            Memory for K, of the inputs' dtype.
 
         Returns
         -------
@@ -94,15 +94,15 @@ class Kernel(ABC):
 
     @abstractmethod
     def diag(self, X: Array) -> Array:
-        """The diagonal k(x, x) of K(X, X), shape (n,)."""
+        """Return the diagonal k(x, x) of K(X, X), shape (n,)."""
 
     @abstractmethod
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
     ) -> tuple[Array, Pullback]:
-        """The tile K(X, Z) and the function from K_bar to the gradient.
+        """Return the tile K(X, Z) and the function from K_bar to the gradient.
 
-        Both share one evaluation.  The function keeps K, so K comes back read-only: copy it
+        Both share one evaluation.  The function keeps K, so K is returned read-only: copy it
         to change it.  Without Z the gradients of both arguments are added up in ``.X``.
 
         Parameters
@@ -111,25 +111,25 @@ class Kernel(ABC):
         Z : (m, d) array, optional
         work : (tiles, n, m) array, optional
             Memory to work in, of the inputs' dtype; K is part of it and valid until it is used
-            again.  Fresh memory can cost a loop over tiles as much time as the kernel.
+            again.  Allocating anew can cost a loop over tiles as much time as the kernel.
         """
 
     @property
     @abstractmethod
     def tiles(self) -> int:
-        """Tiles of memory that a pullback takes, K among them."""
+        """Number of tiles of memory that a pullback takes, K included."""
 
     def vjp(self, X: Array, Z: Array | None, K_bar: Array) -> KernelGradient:
-        """Gradient of sum(K_bar * K(X, Z)) with K_bar held fixed; K_bar is not modified."""
+        """Return the gradient of sum(K_bar * K(X, Z)) with K_bar held fixed; K_bar is not modified."""
         _, pull = self.pullback(X, Z)
         return pull(K_bar)
 
     @abstractmethod
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
-        """Gradient of sum(diag_bar * diag(X)) with diag_bar (n,) held fixed."""
+        """Return the gradient of sum(diag_bar * diag(X)) with diag_bar (n,) held fixed."""
 
     def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
-        """Values S' K(Z, X) (t, n) of functions at rows X (n, d), the tile never kept.
+        """Return values S' K(Z, X) (t, n) of functions at rows X (n, d), without keeping the tile.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Kernel(ABC):
             S, over the points Z.
         X : (n, d) array
         out : (t, n) array, optional
-            What the values are added to, of the inputs' dtype or float64.
+            Array to add the values to, of the inputs' dtype or float64.
         """
         inputs, weights = checked_weights(Z, weights, X)
         F = weights.functions(inputs.shape[1], out)
@@ -149,9 +149,9 @@ class Kernel(ABC):
     def weighted_vjp(
         self, Z: Array, weights: Weights, X: Array, F_bar: Array, by_inputs: bool = True
     ) -> WeightedGradient:
-        """Gradient of sum(F_bar * weighted(Z, weights, X)) with F_bar (t, n) held fixed.
+        """Return the gradient of sum(F_bar * weighted(Z, weights, X)) with F_bar (t, n) held fixed.
 
-        Without ``by_inputs`` that by Z and X is left out, and is None.
+        Without ``by_inputs``, the gradients with respect to Z and X are left out and None.
         """
         inputs, weights = checked_weights(Z, weights, X)
         by_log = np.zeros(len(self.parameter_names))
@@ -178,27 +178,27 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def log_parameters(self) -> np.ndarray:
-        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale None is 1."""
+        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale of None counts as 1."""
 
     @abstractmethod
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Kernel:
-        """The same kernel with other hyper-parameters; ``values`` has shape (k,)."""
+        """Return the same kernel with other hyper-parameters; ``values`` has shape (k,)."""
 
     @abstractmethod
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
-        """Bounds (k, 2) of ``log_parameters`` for inputs whose columns have ranges ``spread``."""
+        """Return bounds (k, 2) of ``log_parameters`` for inputs with columns of ranges ``spread``."""
 
     @abstractmethod
     def resolve(self, median: np.ndarray, distance: float) -> Kernel:
-        """Fill in lengthscales left None, and spread ARD ones over the dimensions.
+        """Fill in lengthscales left None, and expand ARD ones to one per dimension.
 
         Parameters
         ----------
         median : (d,) array
             Median distance between rows along each dimension, for ARD lengthscales.
         distance : float
-            Median Euclidean distance between rows, for isotropic lengthscales; taken in
-            proportion where the kernel acts on some dimensions only.
+            Median Euclidean distance between rows, for isotropic lengthscales; scaled in
+            proportion if the kernel acts on some dimensions only.
 
         Raises
         ------
@@ -207,30 +207,30 @@ class Kernel(ABC):
         """
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        """Return the unit of each hyper-parameter; one without has powers 0, the default."""
+        """Return the unit of each hyper-parameter; by default, powers 0 for those without a unit."""
         return tuple(Unit() for _ in self.parameter_names)
 
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
-        """Return T (k, k): training takes its steps in T log_parameters.
+        """Return T (k, k), the identity by default: training takes its steps in T log_parameters.
 
-        Where the data fix a combination of hyper-parameters better than each, it should be one
-        of these coordinates.  By default the identity.  Those that do not vary, by a mask (k,),
-        are coordinates of their own and part of no other.
+        A combination of hyper-parameters that the data determine better than each alone should be
+        one of these coordinates.  Those that do not vary, by a mask (k,), are coordinates of their
+        own and part of no other.
         """
         return np.eye(len(self.parameter_names))
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
-        """Groups of the d columns that have to keep their proportions.
+        """Return groups of the d columns that have to keep their proportions.
 
         Columns are tied where one hyper-parameter, such as a lengthscale, serves them all: inputs
         are then standardised by one scale for the group, so that the kernel of the scaled inputs
-        is one of the distances in the user's units.  A column of no group has a scale of its own.
+        is one of the distances in the user's units.  A column in no group has a scale of its own.
         Kernels that do not override this tie none.
 
         Returns
         -------
         tuple of tuples of int
-            Disjoint groups of two or more columns, each in rising order.
+            Disjoint groups of two or more columns, each in increasing order.
 
         Raises
         ------
@@ -240,12 +240,12 @@ class Kernel(ABC):
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """A description that JSON can hold; ``from_dict`` reads it.
+        """Return a JSON-serialisable description, which ``from_dict`` reads.
 
         Raises
         ------
         SettingError
-            If the class is not registered: another kernel would come back.
+            If the class is not registered, so that another kernel would come back.
         """
         self._check_registered()
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # kernels are dataclasses
@@ -293,8 +293,8 @@ class Kernel(ABC):
 
 
 def checked_weights(Z: Array, weights: Weights, X: Array) -> tuple[Inputs, Weights]:
-    """Points, rows and weights of one type and of sizes that agree; the rows are ``.Z``."""
+    """Return points, rows and weights of one dtype and of matching sizes; the rows are ``.Z``."""
     inputs = check_inputs(Z, X)
-    namespace(inputs.X, weights.values)  # or they are on two devices
+    namespace(inputs.X, weights.values)  # raises if they are on two devices
     weights.check(len(inputs.X))
     return inputs, weights.astype(inputs.dtype)

@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
 
 
 def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
-    """The inputs as two-dimensional float32 or float64 arrays on one device."""
+    """Return the inputs as two-dimensional float32 or float64 arrays on one device."""
     xp = namespace(X, Z)
     if is_numpy(xp):
         X = np.asarray(X)
@@ -49,7 +49,7 @@ def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
 
 
 def check_out(inputs: Inputs, out: Array | None) -> Array:
-    """``out`` if it fits the tile, a new array if there is none."""
+    """Return ``out`` if it fits the tile, or a new array if it is None."""
     if out is None:
         return inputs.xp.empty(inputs.shape, dtype=inputs.dtype)
     namespace(inputs.X, out)
@@ -62,7 +62,7 @@ def check_out(inputs: Inputs, out: Array | None) -> Array:
 
 
 def check_work(inputs: Inputs, work: Array | None, tiles: int) -> Any:
-    """``tiles`` arrays of the tile's shape, cut out of ``work`` if there is one."""
+    """Return ``tiles`` arrays of the tile's shape, cut out of ``work`` unless it is None."""
     if work is None:
         return [inputs.xp.empty(inputs.shape, dtype=inputs.dtype) for _ in range(tiles)]
     namespace(inputs.X, work)
@@ -76,7 +76,7 @@ def check_work(inputs: Inputs, work: Array | None, tiles: int) -> Any:
 
 
 def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
-    """K_bar in the tile's dtype, InputError if its shape is another."""
+    """Return K_bar in the tile's dtype; raise InputError if its shape is another."""
     namespace(inputs.X, K_bar)
     if K_bar.shape != inputs.shape:
         raise InputError(f"K_bar has shape {K_bar.shape}, the tile {inputs.shape}: they must agree")
@@ -84,7 +84,7 @@ def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
 
 
 def select_columns(X: Array, active_dims: tuple[int, ...] | None, name: str) -> Array:
-    """The columns a kernel acts on."""
+    """Return the columns that a kernel acts on."""
     if active_dims is None:
         return X
     check_dims(active_dims, X.shape[1], name)
@@ -92,7 +92,7 @@ def select_columns(X: Array, active_dims: tuple[int, ...] | None, name: str) -> 
 
 
 def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
-    """InputError unless every active dimension is one of d columns."""
+    """Raise InputError unless every active dimension is one of d columns."""
     if active_dims is not None and max(active_dims) >= d:
         raise InputError(
             f"{name} has active_dims={shown(active_dims)}, the inputs have {d} columns: "
@@ -101,14 +101,14 @@ def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
 
 
 def all_tied(active_dims: tuple[int, ...] | None, d: int, name: str) -> tuple[tuple[int, ...], ...]:
-    """The one group of the columns that a kernel acts on, none if it is a single column."""
+    """Return the columns that a kernel acts on as one group, or no group if there is only one."""
     check_dims(active_dims, d, name)
     dims = range(d) if active_dims is None else sorted(active_dims)
     return (tuple(dims),) if len(dims) > 1 else ()
 
 
 def scatter_columns(gradient: Array, active_dims: tuple[int, ...] | None, d: int) -> Array:
-    """The gradient of all d columns from that of the active ones."""
+    """Return the gradient of all d columns from that of the active ones."""
     if active_dims is None:
         return gradient
     full = namespace(gradient).zeros((len(gradient), d), dtype=gradient.dtype)
@@ -117,12 +117,12 @@ def scatter_columns(gradient: Array, active_dims: tuple[int, ...] | None, d: int
 
 
 def column_sums(A: Array, B: Array) -> np.ndarray:
-    """Sums over rows of A * B, (d,) float64 on the host."""
+    """Sum A * B over rows, (d,) float64 on the host."""
     return to_host((A.astype(np.float64) * B).sum(axis=0))
 
 
 def read_only(K: Array) -> Array:
-    """K, protected against writing where the array module can."""
+    """Return K, write-protected if the array module can do so."""
     if is_numpy(namespace(K)):
         K = K.view()
         K.flags.writeable = False
@@ -130,7 +130,7 @@ def read_only(K: Array) -> Array:
 
 
 def positive(value: Any, name: str) -> float:
-    """A positive finite number, else SettingError."""
+    """Return a positive finite number; raise SettingError for anything else."""
     if isinstance(value, bool | str) or not np.isscalar(value):
         raise SettingError(f"{name} must be a positive number, not {shown(value)}")
     try:
@@ -143,7 +143,7 @@ def positive(value: Any, name: str) -> float:
 
 
 def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
-    """A positive number or a non-empty tuple of them, else SettingError."""
+    """Return a positive number or a non-empty tuple of them, else raise SettingError."""
     try:
         dimension = np.ndim(value)
     except ValueError:  # lists of different lengths
@@ -156,7 +156,7 @@ def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
 
 
 def dimensions(value: Any, name: str) -> tuple[int, ...] | None:
-    """Distinct column numbers as a tuple, or None for all columns, else SettingError."""
+    """Return distinct column numbers as a tuple, None for all columns, else raise SettingError."""
     if value is None:
         return None
     dims = (value,) if isinstance(value, int | np.integer) else tuple(value)
@@ -169,13 +169,13 @@ def dimensions(value: Any, name: str) -> tuple[int, ...] | None:
 
 
 def exp_of_log(values: np.ndarray, like: float | tuple[float, ...] | None) -> Any:
-    """Parameters from their logarithms: a tuple if ``like`` is one, else a float."""
+    """Return parameters from their logarithms: a tuple if ``like`` is one, else a float."""
     numbers = np.exp(values)
     return tuple(map(float, numbers)) if isinstance(like, tuple) else float(numbers[0])
 
 
 def indexed(name: str, value: float | tuple[float, ...] | None) -> tuple[str, ...]:
-    """Parameter names: ``name``, or ``name[0]``, ``name[1]``, ... for a tuple."""
+    """Return parameter names: ``name``, or ``name[0]``, ``name[1]``, ... for a tuple."""
     if isinstance(value, tuple):
         return tuple(f"{name}[{i}]" for i in range(len(value)))
     return (name,)

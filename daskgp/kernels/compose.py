@@ -35,7 +35,7 @@ COMPOSITES: dict[str, type[Kernel]] = {}
 
 @dataclass(frozen=True)
 class Composite(Kernel):
-    """Base of sums and products: everything about parameters, nothing about values.
+    """Base class of sums and products: everything about parameters, nothing about values.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Composite(Kernel):
 
     @classmethod
     def of(cls, *parts: Kernel | float) -> Self:
-        """The composite of kernels and positive numbers, flattened."""
+        """Return the composite of kernels and positive numbers, flattened."""
         flat: list[Kernel] = []
         for part in parts:
             kernel = part if isinstance(part, Kernel) else Constant(part)
@@ -90,7 +90,8 @@ class Composite(Kernel):
 
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
         blocks = (
-            part.coordinates(None if varies is None else varies[where]) for part, where in self._slices()
+            part.coordinates(None if varies is None else varies[where])
+            for part, where in self._slices()
         )
         return np.asarray(block_diag(*blocks))
 
@@ -103,10 +104,10 @@ class Composite(Kernel):
 
     @abstractmethod
     def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
-        """Put the composite of the values of the parts and of numbers in ``out``."""
+        """Put the composite of the parts' values and of ``constants`` in ``out`` and return it."""
 
     def _tiles(self) -> list[Kernel]:
-        """The parts that are not constants: constants need no tile."""
+        """Return the parts that are not constants: constants need no tile."""
         return [part for part in self.parts if not isinstance(part, Constant)]
 
     def _constants(self) -> list[float]:
@@ -119,7 +120,7 @@ class Composite(Kernel):
         def values() -> Iterator[Array]:
             tile = out
             for i, part in enumerate(self._tiles()):
-                if i == 1:  # the first lies in out and gathers the others
+                if i == 1:  # the first is put in out, which accumulates the others
                     tile = inputs.xp.empty_like(out)
                 yield part(inputs.X, inputs.Z, out=tile)
 
@@ -138,7 +139,7 @@ class Composite(Kernel):
     def _pullbacks(
         self, inputs: Inputs, work: Array | None
     ) -> tuple[Array, list[Array], list[Pullback], list[Array]]:
-        """An empty tile for K, values and pullbacks of the parts, and spare tiles."""
+        """Return an empty tile for K, values and pullbacks of the parts, and spare tiles."""
         tiles = self._tiles()
         if work is None:
             work = inputs.xp.empty((self.tiles, *inputs.shape), dtype=inputs.dtype)
@@ -162,7 +163,7 @@ class Composite(Kernel):
         gradients: Iterator[KernelGradient],
         constant: Callable[[Constant], float],
     ) -> KernelGradient:
-        """The whole gradient from those of the tiles, in order, and of each constant."""
+        """Assemble the gradient from those of the tiles, in order, and of each constant."""
         by_log = np.zeros(len(self.parameter_names))
         X_bar = inputs.xp.zeros_like(inputs.X)
         Z_bar = None if inputs.Z is None else inputs.xp.zeros_like(inputs.Z)
@@ -179,7 +180,7 @@ class Composite(Kernel):
 
 
 def _united(groups: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """Disjoint groups: those that have a column in common become one."""
+    """Return disjoint groups, merging those that have a column in common."""
     merged: list[set[int]] = []
     for group in groups:
         shared = [other for other in merged if not other.isdisjoint(group)]
@@ -265,7 +266,7 @@ class Product(Composite):
     _spare: ClassVar[int] = 1
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        """Return units as if the first part carried that of the target, the others none."""
+        """Return units as if the first part carried that of the target and the others none."""
         first, *others = (part.units(n_features) for part in self.parts)
         plain = (unit._replace(of_target=0) for units in others for unit in units)
         return (*first, *plain)
@@ -305,7 +306,7 @@ class Product(Composite):
         return gradient._replace(log_parameters=by_log, weights=by_weights)
 
     def _multiplied(self, weights: Weights) -> Weights:
-        """The weights times the constants."""
+        """Return the weights times the constants."""
         values = weights.values * math.prod(self._constants())
         return Weights(values, weights.owner, weights.count)
 
@@ -340,7 +341,7 @@ class Product(Composite):
         return read_only(K), pull
 
     def _without(self, i: int, values: list[Array], cotangent: Array, out: Array) -> Array:
-        """The cotangent of factor i, the product's times all other factors, put in ``out``."""
+        """Put the cotangent of factor i, the product's times all other factors, in ``out``."""
         namespace(cotangent).multiply(cotangent, math.prod(self._constants()), out=out)
         for j, value in enumerate(values):
             if j != i:

@@ -1,14 +1,14 @@
 """Stationary kernels in one pass on a GPU: tiles, their gradients, and sums that keep no tile.
 
-A tile made by array functions is written and read once a function; here an entry is made in
-registers, and leaves them as a value, or added to a sum.  The source below is compiled for each
-formula, type and number of features where the array module can compile, which NumPy cannot.  Sums
-and products of kernels are made of such parts by array functions, by choice: their number is
-without bound, and compiling each would take longer than it saves.
+A tile made by array functions is written and read once per function; here an entry is computed in
+registers and leaves them as a value or as part of a sum.  The source below is compiled for each
+formula, type and number of features if the array module can compile, which NumPy cannot.  Sums and
+products of kernels are made of such parts by array functions, by choice: their number is unbounded,
+and compiling each would take longer than it saves.
 
-Letters: features U (n, q) and W (m, q), so r^2 = |u - w|^2 by differences, which cancel nothing;
-K (n, m) values and D = K_bar dk/dr^2; S weights (a, t) of functions over points, F (t, n).  Sums
-of the inputs' type have 64 terms or a thread's share of a row; those are added up in float64, in an
+Letters: features U (n, q) and W (m, q), so r^2 = |u - w|^2 by differences, free of cancellation;
+K (n, m) values and D = K_bar dk/dr^2; S weights (a, t) of functions over points, F (t, n).  Sums in
+the inputs' type have 64 terms or one thread's share of a row; these are added up in float64, in an
 order that depends on the shapes alone.
 """
 
@@ -25,17 +25,17 @@ from daskgp.arrays.backend import to_host
 from daskgp.typing import Array
 
 MOST_FEATURES = 24
-"""Features that a thread holds in registers; kernels of more take array functions."""
+"""Most features that a thread keeps in registers; kernels with more use array functions."""
 MOST_COLUMNS = 8
-"""Dense functions summed without a tile; more are a tile times a matrix, which is faster then."""
+"""Most dense functions summed without a tile; for more, a tile times a matrix is faster."""
 THREADS = 128
-"""Threads of a block; a power of two."""
+"""Threads per block; a power of two."""
 PIECE = 64
 """Terms that are added in the inputs' type."""
 PART_BYTES = 1 << 26
 """Most bytes of partial sums."""
 MOST_BLOCKS = 65_535
-"""Blocks along the second axis of a grid."""
+"""Most blocks along the second axis of a grid."""
 
 FORMULAS = {
     "rbf": """
@@ -63,7 +63,7 @@ FORMULAS = {
     *slope = (real)-0.5 * *value / b;
     *by_shape = -shape * *value * (1 / b - 1 + l);""",
 }
-"""Value, derivative by r^2 and by the logarithm of the shape, of r2, v and shape."""
+"""C code of the value and its derivatives with respect to r^2 and log shape, from r2, v and shape."""
 
 SOURCE = r"""
 HELPER void evaluate(real r2, real v, real shape, real *value, real *slope, real *by_shape)
@@ -77,7 +77,7 @@ HELPER real squared(const real *u, const real *w)
     return r2;
 }
 
-/* K (n, m) of U (n, Q) and W' (Q, m): a thread a column, some rows of a block. */
+/* K (n, m) of U (n, Q) and W' (Q, m): one thread per column, some rows per block. */
 ENTRY void tile(const real *U, const real *Wt, real *K, long long n, long long m, real v,
                 real shape)
 {
@@ -93,7 +93,7 @@ ENTRY void tile(const real *U, const real *Wt, real *K, long long n, long long m
         }
 }
 
-/* Rows of 2 D (u - w) summed over columns, and of K_bar K and of the shape: (n, Q + 2). */
+/* Per row, sums over columns of 2 D (u - w), K_bar K and K_bar dk/dlog shape: (n, Q + 2). */
 ENTRY void pull_rows(const real *U, const real *Wt, const real *K_bar, double *out, long long n,
                      long long m, real v, real shape)
 {
@@ -121,7 +121,7 @@ ENTRY void pull_rows(const real *U, const real *Wt, const real *K_bar, double *o
         for (int k = 0; k < Q + 2; ++k) out[i * (Q + 2) + k] = sums[k * THREADS];
 }
 
-/* Columns of 2 D (w - u) summed over the rows of a part: (parts, Q, m). */
+/* Per column, sums over the rows of a part of 2 D (w - u): (parts, Q, m). */
 ENTRY void pull_columns(const real *U, const real *Wt, const real *K_bar, double *out, long long n,
                         long long m, long long rows, real v, real shape)
 {
@@ -146,8 +146,8 @@ ENTRY void pull_columns(const real *U, const real *Wt, const real *K_bar, double
     for (int k = 0; k < Q; ++k) out[(blockIdx.y * (long long)Q + k) * m + j] = total[k];
 }
 
-/* Sums over runs of points of S' K(U, W): (runs, T, n), points shared, a thread some rows, for
-   which it reads a point once. */
+/* Sums over runs of points of S' K(U, W): (runs, T, n), points in shared memory, several rows per
+   thread, which reads a point once for all of them. */
 ENTRY void contract(const real *U, const real *S, const long long *starts, const real *Wt,
                     double *out, long long runs, long long n, real v, real shape)
 {
@@ -185,8 +185,8 @@ ENTRY void contract(const real *U, const real *S, const long long *starts, const
     }
 }
 
-/* Of each point, summed over the rows of a part: F_bar K by its T functions, D (u - w)^2, shape;
-   (parts, T + Q + 1, a), a thread a point, rows shared. */
+/* Per point, sums over the rows of a part of F_bar K for its T functions, D (u - w)^2 and the
+   shape's: (parts, T + Q + 1, a), one thread per point, rows in shared memory. */
 ENTRY void learn(const real *Ut, const real *S, const int *column, const real *W,
                  const real *F_bar, double *out, long long a, long long n, long long rows, real v,
                  real shape)
@@ -235,11 +235,11 @@ CUDA = """
 #define SHARED __shared__
 #define BARRIER __syncthreads
 """
-"""What the words in capitals are on a GPU."""
+"""Definitions of the words in capitals on a GPU."""
 
 
 def source(formula: str, dtype: Any, features: int, columns: int = 1) -> str:
-    """C source of all functions for a formula, a type, q features and t dense functions."""
+    """Return the C source of all functions for a formula, a type, q features and t functions."""
     single = np.dtype(dtype) == np.float32
     names = {
         "real": "float" if single else "double",
@@ -256,12 +256,12 @@ def source(formula: str, dtype: Any, features: int, columns: int = 1) -> str:
 
 @cache
 def _compiled(xp: Any, name: str, sizes: tuple[int, int], *settings: Any) -> Any:
-    """A function of ``source(*settings)``; ``sizes`` are what else the source depends on."""
+    """Compile a function of ``source(*settings)``; the source depends on ``sizes`` too."""
     return backend.device_source(xp, CUDA + source(*settings)).get_function(name)
 
 
 class Pulled(NamedTuple):
-    """Sums of K_bar K and of the shape, and the gradients by both features."""
+    """Gradients with respect to log variance (the sum of K_bar K), log shape and both features."""
 
     variance: float
     shape: float
@@ -270,7 +270,10 @@ class Pulled(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Gradients by the weights (a, t), by r^2's part of each feature times it, and by the shape."""
+    """Gradients with respect to the weights (a, t) and log shape, and sums per feature.
+
+    The sums ``squares`` (q,) are those of D (u - w)^2.
+    """
 
     weights: Array
     squares: np.ndarray
@@ -279,7 +282,7 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class Fused:
-    """A stationary formula with its variance and shape, on arrays of one device module."""
+    """Stationary formula with its variance and shape, on arrays of one device module."""
 
     xp: Any
     formula: str
@@ -287,7 +290,7 @@ class Fused:
     shape: float
 
     def tile(self, U: Array, W: Array, K: Array) -> Array:
-        """K (n, m), put in its contiguous memory or copied there."""
+        """Compute K (n, m) in its own memory, or copy it there if that is not contiguous."""
         (n, q), m = U.shape, len(W)
         values = K if K.flags.c_contiguous else self.xp.empty(K.shape, K.dtype)
         if values.size:
@@ -299,7 +302,7 @@ class Fused:
         return K
 
     def pull(self, U: Array, W: Array, K_bar: Array) -> Pulled:
-        """Gradient of sum(K_bar K) by features and parameters, K made again on the way."""
+        """Return the gradient of sum(K_bar K) by features and parameters, recomputing K."""
         xp, (n, q), m = self.xp, U.shape, len(W)
         if not n or not m:
             return Pulled(0.0, 0.0, xp.zeros_like(U), xp.zeros_like(W))
@@ -315,7 +318,7 @@ class Fused:
         return Pulled(variance, shape, U_bar, W_bar)
 
     def contract(self, U: Array, S: Array, starts: np.ndarray, W: Array) -> Array:
-        """Sums (runs, t, n) over runs of points, which begin at ``starts`` (runs + 1,)."""
+        """Return sums (runs, t, n) over runs of points, which begin at ``starts`` (runs + 1,)."""
         xp, (_, q), t, n, runs = self.xp, U.shape, S.shape[1], len(W), len(starts) - 1
         out = xp.empty((runs, t, n))
         if out.size:
@@ -326,7 +329,10 @@ class Fused:
         return out
 
     def learn(self, U: Array, S: Array, column: np.ndarray, W: Array, F_bar: Array) -> Learned:
-        """Gradient of sum(F_bar F) by weights and parameters; F_bar (., n) from ``column`` on."""
+        """Return the gradient of sum(F_bar F) by weights and parameters.
+
+        The functions of point i are the rows of F_bar (., n) from ``column[i]`` on.
+        """
         xp, (a, q), t, n = self.xp, U.shape, S.shape[1], len(W)
         if not a or not n:
             return Learned(xp.zeros(S.shape), np.zeros(q), 0.0)
@@ -343,7 +349,7 @@ class Fused:
         return self.xp.ascontiguousarray(A)
 
     def _columns(self, A: Array) -> Array:
-        """A' in memory: threads side by side read entries side by side."""
+        """Return A' contiguous in memory: neighbouring threads read neighbouring entries."""
         return self.xp.ascontiguousarray(A.T)
 
     def _launch(
@@ -357,14 +363,14 @@ class Fused:
 
 
 def fused(xp: Any, formula: str | None, variance: float, shape: float, q: int) -> Fused | None:
-    """The formula where the array module compiles it and q features fit; else None."""
+    """Return the formula if the array module compiles it and q features fit, else None."""
     if formula is None or not 0 < q <= MOST_FEATURES or not backend.compiles(xp):
         return None
     return Fused(xp, formula, variance, shape)
 
 
 def _rows_of_thread(dtype: Any, features: int, columns: int) -> int:
-    """Rows whose features and sums a thread has registers for, four at most."""
+    """Return how many rows' features and sums fit in a thread's registers, four at most."""
     words = (np.dtype(dtype).itemsize // 4) * (features + columns) + 2 * columns
     return max(1, min(4, 48 // words))
 
@@ -374,6 +380,6 @@ def _blocks(size: int) -> int:
 
 
 def _part(n: int, row_bytes: int, least: int = 4 * PIECE) -> int:
-    """Rows of a part, so that partial sums of ``row_bytes`` a part stay small."""
+    """Return the rows per part that keep the partial sums, ``row_bytes`` per part, small."""
     most = max(1, min(MOST_BLOCKS, PART_BYTES // max(row_bytes, 1)))
     return max(least, -(-n // most))

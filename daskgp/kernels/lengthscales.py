@@ -18,7 +18,7 @@ class Distances(NamedTuple):
 
 
 def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
-    """Medians over the pairs of at most ``rows`` rows; zeros are left out, 1 where all are."""
+    """Return medians over the pairs of at most ``rows`` rows, without zeros; 1 if all are zero."""
     X = X[:: max(1, -(-len(X) // rows))]
     columns = np.array([_positive_median(pdist(X[:, [j]])) for j in range(X.shape[1])])
     return Distances(columns, _positive_median(pdist(X)))
@@ -30,12 +30,13 @@ def _positive_median(distances: np.ndarray) -> float:
 
 
 def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Distance along each dimension (d,) at which the correlation has first fallen half-way.
+    """Return the distance (d,) along each dimension at which the correlation has halved.
 
-    That is half-way from one to its lowest value within ten times the ranges ``spread`` (d,), so
-    that a constant part does not count; infinite for a column that the kernel does not see.  So
-    distances can be measured alike for every kernel.  Columns that the kernel ties are looked at
-    over the widest of their ranges, so that their lengths have the proportions of the kernel.
+    That is where it has first fallen half-way from one to its lowest value within ten times the
+    ranges ``spread`` (d,), so that a constant part does not count; infinite for a column that the
+    kernel does not depend on.  So distances can be measured alike for every kernel.  Columns that
+    the kernel ties are evaluated over the largest of their ranges, so that their lengths have the
+    proportions of the kernel.
     """
     spread = np.array(spread, np.float64)
     for group in map(list, kernel.tied_columns(len(spread))):
@@ -53,7 +54,10 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
         middle = 0.5 * (1 + lowest)
         below = np.flatnonzero(correlation < middle)
         if len(below) and width > 0 and lowest < 1 - 1e-6:
-            before, first = max(below[0] - 1, 0), below[0]  # between the two, so without a jump
+            before, first = (
+                max(below[0] - 1, 0),
+                below[0],
+            )  # interpolated between the two, to avoid a jump
             ends = correlation[[first, before]]
             lengths[j] = width * np.interp(middle, ends, steps[[first, before]])
     return lengths

@@ -1,4 +1,4 @@
-"""Kernels that are products of inputs, or of nothing: linear and constant."""
+"""The linear kernel."""
 
 # ruff: noqa: D102 - the base class documents what its kernels override
 
@@ -40,7 +40,7 @@ class Linear(Kernel):
     Parameters
     ----------
     variance : float or sequence of float, default 1.0
-        One for all dimensions or one a dimension.
+        One for all dimensions or one per dimension.
     active_dims : sequence of int, optional
         The columns the kernel acts on; all by default.
 

@@ -15,7 +15,7 @@ from daskgp.typing import Array
 
 @dataclass(frozen=True)
 class Matern12(Stationary):
-    """Exponential, k = v exp(-r); its derivative at r = 0 is taken as 0.
+    """Exponential kernel, k = v exp(-r); its derivative at r = 0 is taken as 0.
 
     Examples
     --------

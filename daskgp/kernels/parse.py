@@ -18,7 +18,7 @@ _NUMBERS = (int, float)
 
 
 def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
-    """The kernel that ``text`` describes, with names from ``registry``."""
+    """Return the kernel that ``text`` describes, with names from ``registry``."""
     if len(text) > _LONGEST:
         raise SettingError(f"a kernel of {len(text)} characters is too long: {_LONGEST} at most")
     try:
@@ -32,7 +32,7 @@ def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
 
 
 def _kernel(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
-    # a long sum leans to the left: walk down it instead of recursing
+    # a long sum is nested to the left: walk down it instead of recursing
     steps: list[tuple[type, ast.expr]] = []
     while isinstance(node, ast.BinOp):
         kinds = {ast.Add: Sum, ast.Mult: Product}
@@ -64,7 +64,7 @@ def _leaf(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
 
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _value(node.operand)  # read, so that the kernel can say what is wrong with it
+        value = _value(node.operand)  # accepted, so that the kernel can say what is wrong with it
         if type(value) in _NUMBERS:
             return -value
     if isinstance(node, ast.Constant) and type(node.value) in (*_NUMBERS, bool, type(None)):
@@ -83,7 +83,7 @@ def _lookup(name: str, registry: Mapping[str, type[Kernel]]) -> type[Kernel]:
 
 
 def build(kind: type[Kernel], values: list[Any], named: dict[str, Any], what: str) -> Kernel:
-    """The kernel of a class from untrusted settings; SettingError names those it has."""
+    """Build a kernel of a class from untrusted settings; SettingError names those it has."""
     fields = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
     unknown = [name for name in named if name not in fields]
     if unknown:

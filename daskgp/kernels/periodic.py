@@ -28,7 +28,7 @@ class Periodic(Radial):
     Parameters
     ----------
     lengthscale : float, default 1.0
-        Relative to the circle's radius, so it has no unit.
+        Relative to the circle's radius, so dimensionless.
     period : float, default 1.0
         In units of the inputs.
     variance : float, default 1.0

@@ -1,8 +1,8 @@
-"""Kernels of a distance between features: the hot loops of the package.
+"""Kernels of the distance between features: the hot loops of the package.
 
 A radial kernel is k(x, z) = v g(|u - w|^2) with features u = phi(x), w = phi(z).  Squared
-distances come from one matrix product; the elementwise passes run over strips of rows small
-enough to stay in the cache, in place, so a value costs one tile and a pullback at most two.
+distances come from one matrix product; the elementwise passes run in place over strips of rows
+small enough to stay in the cache, so a value costs one tile and a pullback at most two.
 """
 
 # ruff: noqa: D102 - the base class documents what its kernels override
@@ -35,18 +35,18 @@ from daskgp.kernels.weights import Patch, WeightedGradient, Weights
 from daskgp.typing import Array
 
 _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level cache of 1 MB
-# Up to so many features differences are taken one by one, which is as fast as the product
-# there and has no cancellation; float32 needs it more and pays less.
+# Up to this many features, by item size, differences are taken one by one, which is as fast as the
+# product and has no cancellation; float32 needs it more and pays less.
 _DIRECT = {4: 4, 8: 2}
-# Lengthscales from the centre.  Where all rows are further away than the first, because one that
-# is far from the others has moved the mean, products lose 1e-8 of a squared distance, and 1e-3 in
-# float32; further than the second, centred rows lose 1e-7 and 1e-3 themselves.
+# Distances from the centre in lengthscales, by item size.  If all rows are further away than the
+# first, because one far from the others has moved the mean, products lose 1e-8 of a squared
+# distance (1e-3 in float32); beyond the second, centred rows themselves lose 1e-7 (1e-3).
 _PRODUCTS = {4: 64.0, 8: 3e3}
 _CENTRED = {4: 5e3, 8: 1e9}
 
 
 class Strip(NamedTuple):
-    """Rows of a tile worked on together, and the columns needed of them."""
+    """Rows of a tile worked on together, and the columns needed from them."""
 
     rows: slice
     cols: slice
@@ -64,9 +64,9 @@ def strips(inputs: Inputs, triangle: bool = False) -> Iterator[Strip]:
 
 
 class Scratch:
-    """Memory for temporaries of one strip, handed out again for every strip.
+    """Memory for temporaries of one strip, reused for every strip.
 
-    It is taken when it is first wanted: on a device a strip is a whole tile.
+    It is allocated on first use: on a device a strip is a whole tile.
     """
 
     def __init__(self, inputs: Inputs):
@@ -79,15 +79,15 @@ class Scratch:
         return self._inputs.xp.empty(rows * self._inputs.shape[1], dtype=self._inputs.dtype)
 
     def like(self, strip: Array) -> Array:
-        """A contiguous array of the strip's shape, holding anything."""
+        """Return a contiguous, uninitialised array of the strip's shape."""
         return self._flat[: strip.shape[0] * strip.shape[1]].reshape(strip.shape)
 
 
 class Coincidence(NamedTuple):
-    """Which q = a |u - w|^2 are those of rows at the same place, but for rounding.
+    """Threshold below which q = a |u - w|^2 is that of coincident rows, up to rounding.
 
     The direction between rows with q of ``least`` or less, one for each row of a strip, is lost in
-    the sums of a gradient.  ``exact`` says that q itself is good however small it is.
+    the sums of a gradient.  ``exact`` says that q itself is accurate however small it is.
     """
 
     least: Array | float
@@ -95,7 +95,7 @@ class Coincidence(NamedTuple):
 
 
 class SquaredDistances:
-    """a |u - w|^2 for features U (n, q) and W (m, q), filled in strip by strip."""
+    """Squared distances a |u - w|^2 for features U (n, q) and W (m, q), filled in by strips."""
 
     def __init__(self, U: Array, W: Array, scale: float):
         self._xp = xp = namespace(U, W)
@@ -110,7 +110,7 @@ class SquaredDistances:
         if self._direct:
             root = abs(scale) ** 0.5
             self._left, self._right = U * root, (W * root).T.copy()
-            # errors eps |u| / r of a direction, which is dropped at the cost of r
+            # a direction has errors eps |u| / r; dropping it costs r
             lost = xp.minimum(eps ** (2 / 3) * xp.abs(U).max(axis=1), eps**0.25)
             self._least = abs(scale) * lost[:, None] ** 2
             return
@@ -118,11 +118,11 @@ class SquaredDistances:
         self._left = xp.concatenate([U, u[:, None], xp.ones_like(u)[:, None]], axis=1)
         self._right = xp.concatenate([-2 * W, xp.ones_like(w)[:, None], w[:, None]], axis=1).T
         self._right = self._right * scale
-        # what a true zero may come out as, which is not infinite
+        # largest value that a true zero may come out as, kept finite
         self._least = xp.minimum((8 + U.shape[1]) * eps * scale * u[:, None], limits.max)
 
     def coincidence(self, strip: Strip) -> Coincidence:
-        """Which of the strip's values are those of rows at the same place."""
+        """Return the threshold for coincident rows in the strip."""
         return Coincidence(self._least[strip.rows], self._direct)
 
     def fill(self, strip: Strip, q: Array, work: Array) -> None:
@@ -130,7 +130,7 @@ class SquaredDistances:
         xp, left, right = self._xp, self._left[strip.rows], self._right[:, strip.cols]
         if not self._direct:
             product(left, right, q)
-            xp.abs(q, out=q)  # a negative value is a zero with its rounding, and so is -value
+            xp.abs(q, out=q)  # a negative value is zero up to rounding, and so is its magnitude
             return
         xp.subtract(left[:, :1], right[0], out=q)
         xp.multiply(q, q, out=q)
@@ -141,10 +141,10 @@ class SquaredDistances:
 
 
 class Radial(Kernel):
-    """Base of the kernels that see distances between features only.
+    """Base class of the kernels that depend only on distances between features.
 
-    A subclass gives the features and, for a strip q = scale * r^2, the value in place together
-    with whatever ``_weigh`` needs to take the derivative.
+    A subclass provides the features and, for a strip q = scale * r^2, the value in place together
+    with whatever ``_weigh`` needs for the derivative.
     """
 
     variance: float
@@ -155,25 +155,25 @@ class Radial(Kernel):
     _slope: ClassVar[float]
     """dk/dr^2 = _slope * (what ``_weigh`` multiplies by)."""
     _keeps_aside: ClassVar[bool] = True
-    """Whether ``_weigh`` needs what ``_evaluate`` leaves in ``aside``."""
+    """True if ``_weigh`` needs what ``_evaluate`` leaves in ``aside``."""
 
     _formula: ClassVar[str | None] = None
-    """Its name in ``fused.FORMULAS``, if it is there."""
+    """Name in ``fused.FORMULAS``, if any."""
 
     @property
     def _shape(self) -> float:
-        """The formula's parameter beside the variance."""
+        """Parameter of the formula besides the variance."""
         return 1.0
 
     def _fused(self, inputs: Inputs, U: Array) -> Fused | None:
-        """What makes tiles and sums in one pass, where the device compiles the formula."""
+        """Return what computes tiles and sums in one pass, if the device compiles the formula."""
         return fused(inputs.xp, self._formula, self.variance, self._shape, U.shape[1])
 
     _scaled: ClassVar[bool] = False
-    """Whether features are columns over scales, so that ``_scales_vjp`` is there."""
+    """True if features are columns divided by scales, so that ``_scales_vjp`` is implemented."""
 
     def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
-        """Gradient by the logarithms of the scales.
+        """Return the gradient with respect to the logarithms of the scales.
 
         ``squares`` (q,) are the sums of K_bar dk/dr^2 (u - w)^2 of each feature.
         """
@@ -186,26 +186,26 @@ class Radial(Kernel):
     def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
         """Put K_bar * (dk/dr^2 / _slope) in D, which may be K_bar itself, for one strip.
 
-        Returns the strip's share of the gradient by the logarithm of the shape parameter, if
-        the kernel has one.
+        Return the strip's share of the gradient with respect to the logarithm of the shape
+        parameter, if the kernel has one.
         """
         namespace(K).multiply(K_bar, aside, out=D)
         return 0.0
 
     @abstractmethod
     def _units(self, X: Array) -> Any:
-        """What one step in the columns of X is: a float or an array beside X."""
+        """Return the unit length in the columns of X: a float, or an array on X's device."""
 
     @abstractmethod
     def _features(self, X: Array) -> Array:
-        """Features (n, q) of centred active columns (n, a)."""
+        """Return features (n, q) of centred active columns (n, a)."""
 
     @abstractmethod
     def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
-        """Gradients by X and by the logarithms of the parameters of the features."""
+        """Return gradients with respect to X and the logarithms of the features' parameters."""
 
     def _gather(self, variance: float, features: np.ndarray, shape: float) -> np.ndarray:
-        """The gradient in the order of ``parameter_names``."""
+        """Return the gradient in the order of ``parameter_names``."""
         return np.concatenate([[variance], features])
 
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
@@ -289,7 +289,7 @@ class Radial(Kernel):
         for patch, K, aside, D in self._patches(inputs, weights, U, W):
             f_bar = F_bar[patch.columns, patch.rows].astype(inputs.dtype, copy=False)
             weights.collect(patch, f_bar @ K.T, by_weights)
-            xp.matmul(patch.weights.T, f_bar, out=D)  # K_bar, weighed in its place
+            xp.matmul(patch.weights.T, f_bar, out=D)  # K_bar, which _weigh overwrites
             by_shape += self._weigh(D, K, K if aside is None else aside, D)
             DW[patch.points] += D @ W1[patch.rows]
             DU[patch.rows] += D.T @ U1[patch.points]
@@ -308,7 +308,7 @@ class Radial(Kernel):
     def _learned(
         self, device: Fused, weights: Weights, U: Array, W: Array, F_bar: Array
     ) -> WeightedGradient:
-        """The gradient of ``weighted`` by weights and parameters, in one pass."""
+        """Return the gradient of ``weighted`` by weights and parameters, in one pass."""
         S, F_bar = weights.beside(), F_bar.astype(U.dtype, copy=False)
         gradient = device.learn(U, S, weights.column(), W, F_bar)
         by_variance = number((gradient.weights * S).sum())
@@ -319,7 +319,7 @@ class Radial(Kernel):
     def _patches(
         self, inputs: Inputs, weights: Weights, U: Array, W: Array
     ) -> Iterator[tuple[Patch, Array, Array | None, Array]]:
-        """Parts of K(Z, X), what the derivative needs of each and scratch, in the same memory."""
+        """Yield patches of K(Z, X) with what the derivative needs and scratch, in reused memory."""
         distances, memory = SquaredDistances(U, W, self._scale), Tiles(inputs, 3)
         for patch in weights.patches(inputs.shape[1]):
             strip = Strip(patch.points, patch.rows)
@@ -329,14 +329,15 @@ class Radial(Kernel):
             yield patch, q, aside if self._keeps_aside else None, work
 
     def _pulled(self, DW: Array, U: Array) -> Array:
-        """U_bar from [D W, D 1]."""
+        """Return U_bar from [D W, D 1]."""
         pulled: Array = 2 * self._slope * (DW[:, -1:] * U - DW[:, :-1])
         return pulled
 
     def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
-        """Active columns of X and Z less Z's mean: distances stay, cancellation goes.
+        """Return active columns of X and Z less Z's mean: distances stay, cancellation goes.
 
-        Less the row nearest to the origin where that mean is far from all rows of X or of Z.
+        If that mean is far from all rows of X or of Z, the row nearest to the origin is subtracted
+        instead.
         """
         name, xp = type(self).__name__, inputs.xp
         X = select_columns(inputs.X, self.active_dims, name)
@@ -344,7 +345,7 @@ class Radial(Kernel):
         if not len(Z):
             return X, Z
         centre = Z.mean(axis=0)
-        # seldom, so the first rows are looked at first
+        # this is rare, so the first rows are checked first
         if not is_numpy(xp) or self._far(xp.concatenate([X[:1], Z[:1]]), centre).any():
             rows = xp.concatenate([X, Z])
             far, nearest = self._far(rows, centre), self._steps(rows, 0.0).argmin()
@@ -354,15 +355,15 @@ class Radial(Kernel):
         return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
 
     def _steps(self, X: Array, centre: Array | float) -> Array:
-        """How far the rows of X (n, a) are from the centre in their furthest column (n,)."""
+        """Return how far the rows of X (n, a) are from the centre in their furthest column (n,)."""
         return (namespace(X).abs(X - centre) / self._units(X)).max(axis=1)
 
     def _far(self, X: Array, centre: Array) -> Array:
-        """Which rows of X (n, a) lose digits by centring (n,)."""
+        """Return which rows of X (n, a) lose digits by centring (n,)."""
         return self._steps(X, centre) > _CENTRED[X.dtype.itemsize]
 
     def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
-        """The tile and, where ``aside`` is given, what the derivative needs, strip by strip."""
+        """Fill the tile and, if given, ``aside`` with what the derivative needs, strip by strip."""
         square = inputs.Z is None
         device = self._fused(inputs, U)
         if device:
@@ -387,7 +388,7 @@ class Radial(Kernel):
     def _contract(
         self, inputs: Inputs, K_bar: Array, K: Array, aside: Array | None, U: Array, W: Array
     ) -> tuple[float, float, Array, Array]:
-        """Gradients by log variance, log shape and both features.
+        """Return gradients with respect to log variance, log shape and both features.
 
         With D = K_bar * dk/dr^2:  U_bar = 2 (diag(D 1) U - D W), W_bar = 2 (diag(D' 1) W - D' U).
         """
@@ -408,14 +409,14 @@ class Radial(Kernel):
 
 
 class Tiles:
-    """Memory for ``count`` parts of a tile at a time, handed out again for every part."""
+    """Memory for ``count`` parts of a tile at a time, reused for every part."""
 
     def __init__(self, inputs: Inputs, count: int):
         self._xp, self._dtype, self._count = inputs.xp, inputs.dtype, count
         self._flat = inputs.xp.empty((count, 0), inputs.dtype)
 
     def of(self, strip: Strip) -> list[Array]:
-        """Contiguous arrays of the strip's shape, holding anything."""
+        """Return contiguous, uninitialised arrays of the strip's shape."""
         shape = strip.rows.stop - strip.rows.start, strip.cols.stop - strip.cols.start
         size = shape[0] * shape[1]
         if size > self._flat.shape[1]:
@@ -424,7 +425,7 @@ class Tiles:
 
 
 def _put_both(K: Array, strip: Strip, values: Array) -> None:
-    """Put rows of the lower triangle, which go up to the diagonal, in both triangles of K."""
+    """Put rows of the lower triangle, up to the diagonal, in both triangles of K."""
     rows = strip.rows
     K[strip] = values
     K[: rows.start, rows] = values[:, : rows.start].T
@@ -437,5 +438,5 @@ def _with_ones(U: Array) -> Array:
 
 
 def replaced(kernel: Any, **values: Any) -> Any:
-    """``dataclasses.replace``, for kernels whose dataclass the type checker cannot see."""
+    """Call ``dataclasses.replace`` on a kernel not known as a dataclass to the type checker."""
     return replace(kernel, **values)

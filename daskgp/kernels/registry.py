@@ -1,4 +1,4 @@
-"""Kernels by name: text and stores to kernels and back."""
+"""Registry of kernels by name: from text and stores to kernels and back."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ for _kind in (
 def register(kind: K) -> K:
     """Make a class of kernels known to ``parse``, ``from_dict`` and ``load``.
 
-    Whatever reads text or a store must have registered it before, under the same name: do so in
-    the module that defines the class, so that importing it is enough.
+    A process that reads text or a store must have registered the class before, under the same
+    name: do so in the module that defines the class, so that importing it is enough.
 
     Parameters
     ----------
     kind : type
-        A frozen dataclass, each field with a default, and with a ``name`` of its own in small
-        letters.
+        A frozen dataclass, each field with a default, and with a ``name`` of its own in lower
+        case.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def register(kind: K) -> K:
     """
     name = _checked_name(kind)
     before = (REGISTRY | COMPOSITES).get(name)
-    if before is not None and _address(before) != _address(kind):  # not run again in a notebook
+    if before is not None and _address(before) != _address(kind):  # unless run again in a notebook
         raise SettingError(
             f"the name {name!r} is that of {before.__name__}: give {kind.__name__} one of its own"
         )
@@ -78,7 +78,7 @@ def register(kind: K) -> K:
 
 
 def parse(text: str) -> Kernel:
-    """The kernel written as text.
+    """Return the kernel written as text.
 
     Names are those of the registry, numbers are constant kernels, ``+`` and ``*`` combine.
     The text is read, never evaluated.
@@ -97,12 +97,12 @@ def parse(text: str) -> Kernel:
 
 
 def describe(kernel: Kernel) -> dict[str, Any]:
-    """Return ``kernel.to_dict()`` once it is known that ``from_dict`` makes the same kernel of it.
+    """Return ``kernel.to_dict()`` after checking that ``from_dict`` rebuilds the same kernel.
 
     Raises
     ------
     SettingError
-        If it does not, as where a class is not registered.
+        If it does not, for example because a class is not registered.
     """
     try:
         description = kernel.to_dict()
@@ -119,7 +119,7 @@ def describe(kernel: Kernel) -> dict[str, Any]:
 
 
 def identity(kernel: Kernel) -> str:
-    """Return text that differs between kernels that differ, of registered classes or not."""
+    """Return text that differs between different kernels, of registered classes or not."""
     try:
         describe(kernel)
     except SettingError:
@@ -128,12 +128,12 @@ def identity(kernel: Kernel) -> str:
 
 
 def from_dict(description: dict[str, Any]) -> Kernel:
-    """The kernel that ``Kernel.to_dict`` described.
+    """Return the kernel that ``Kernel.to_dict`` described.
 
     Raises
     ------
     SettingError
-        If the description is not one of a known kernel.
+        If the description is not that of a known kernel.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _checked_name(kind: Any) -> str:
 
 
 def _check_round_trip(kind: type[Kernel]) -> None:
-    """Raise SettingError unless kernels of a class come back from their descriptions."""
+    """Raise SettingError unless kernels of a class can be rebuilt from their descriptions."""
     try:
         first = kind()
         hash(first)
@@ -191,7 +191,7 @@ def _check_round_trip(kind: type[Kernel]) -> None:
             f"{kind.__name__} must be a frozen dataclass whose fields have defaults: {error}"
         ) from error
     others = [first.with_log_parameters(first.log_parameters + 0.25)]
-    with suppress(InputError):  # it may be for other numbers of columns
+    with suppress(InputError):  # the kernel may need another number of columns
         others.append(first.resolve(np.array([0.5, 0.7]), 0.8))
     for kernel in (first, *others):
         if type(kernel) is not kind:
@@ -207,6 +207,6 @@ def _address(kind: type) -> str:
 
 
 def _kinds(kernel: Kernel) -> list[type]:
-    """Classes of a kernel and its parts."""
+    """Return the classes of a kernel and its parts."""
     parts = getattr(kernel, "parts", ())
     return [type(kernel), *(kind for part in parts for kind in _kinds(part))]

@@ -30,14 +30,14 @@ Lengthscale = float | tuple[float, ...] | None
 
 
 class Stationary(Radial):
-    """Base of the kernels with lengthscales.
+    """Base class of the kernels with lengthscales.
 
     Parameters
     ----------
     lengthscale : float or sequence of float, optional
-        One for all dimensions, which then share a scale where data are standardised, or one a
-        dimension (ARD).  None is 1 when the kernel is called
-        and is chosen from the median distance of the data by ``fit``.
+        One for all dimensions, which then share a scale if data are standardised, or one per
+        dimension (ARD).  None counts as 1 when the kernel is called and is replaced by a value from
+        the median distance of the data by ``fit``.
     variance : float, default 1.0
         k(x, x).
     ard : bool, default False
@@ -53,7 +53,7 @@ class Stationary(Radial):
 
     name: ClassVar[str]
     _smoothness: ClassVar[float] = 2.0
-    """nu of a Matern kernel; smoother kernels have their ridge at about this one."""
+    """Order nu of a Matern kernel; smoother kernels have their ridge at about this value."""
     lengthscale: Lengthscale
     variance: float
     ard: bool
@@ -121,9 +121,9 @@ class Stationary(Radial):
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
         """Return coordinates in which the ridge is an axis.
 
-        Rows within a lengthscale of one another fix v / l^(2 nu) well and v and l badly (Zhang
-        2004), so the first coordinate is log v - 2 nu log l, l the geometric mean of those that
-        vary.
+        Rows within a lengthscale of one another determine v / l^(2 nu) well and v and l poorly
+        (Zhang 2004), so the first coordinate is log v - 2 nu log l, with l the geometric mean of
+        the lengthscales that vary.
         """
         T = np.eye(len(self.parameter_names))
         number = len(self.lengthscale) if isinstance(self.lengthscale, tuple) else 1
@@ -136,7 +136,7 @@ class Stationary(Radial):
         return () if self.ard else tied
 
     def _active(self, values: np.ndarray) -> np.ndarray:
-        """The active entries of one value a dimension."""
+        """Return the active entries of one value per dimension."""
         values = np.asarray(values, dtype=np.float64)
         check_dims(self.active_dims, len(values), type(self).__name__)
         if self.active_dims is not None:
@@ -153,7 +153,7 @@ class Stationary(Radial):
             )
 
     def _units(self, X: Array) -> Any:
-        """What to divide the columns of X by: a float or an array beside X."""
+        """Return what to divide the columns of X by: a float, or an array on X's device."""
         self._check_lengthscales(X.shape[1])
         if isinstance(self.lengthscale, tuple):
             return namespace(X).asarray(self.lengthscale, dtype=X.dtype)
@@ -177,7 +177,7 @@ class Stationary(Radial):
 
 
 def _usable(values: Any) -> np.ndarray:
-    """The values, 1 for those that are zero: a constant column has no scale of its own."""
+    """Return the values, 1 for those that are zero: a constant column has no scale of its own."""
     values = np.asarray(values, dtype=np.float64)
     return np.where(values > 0, values, 1.0)
 
@@ -190,7 +190,7 @@ def times(array: Array, factor: float) -> None:
 
 @dataclass(frozen=True)
 class RBF(Stationary):
-    """Squared exponential, k = v exp(-r^2 / 2).
+    """Squared exponential kernel, k = v exp(-r^2 / 2).
 
     Examples
     --------
@@ -218,7 +218,7 @@ class RBF(Stationary):
 
 @dataclass(frozen=True)
 class RationalQuadratic(Stationary):
-    """A mixture of squared exponentials, k = v (1 + r^2 / (2 alpha))^-alpha.
+    """Mixture of squared exponentials, k = v (1 + r^2 / (2 alpha))^-alpha.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Weights of functions sum_a s_a k(z_a, .): dense, or each function on points of its own.
 
-Letters: Z points (a, d); S weights (a, t), one column a function; F = S' K(Z, X) their values
+Letters: Z points (a, d); S weights (a, t), one column per function; F = S' K(Z, X) their values
 (t, n) at rows X; bars are derivatives of some objective.
 """
 
@@ -17,10 +17,10 @@ from daskgp.errors import InputError
 from daskgp.typing import Array
 
 SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (128, 512), (256, 128), (4_096, 4_096)
-"""Points and rows of a tile that is contracted as it is made; on the host it fits the cache."""
+"""Points and rows of a tile contracted as it is computed; on the host it fits the cache."""
 
 RUN = 4_096
-"""Points of a run of dense functions that is summed by itself."""
+"""Points per run of dense functions, each run being summed separately."""
 
 
 class Patch(NamedTuple):
@@ -45,7 +45,7 @@ class Weights:
     owner : (a,) int array, optional
         The function that a point belongs to, never decreasing; NumPy, on the host.
     count : int
-        t.
+        Number of functions t.
     """
 
     values: Array
@@ -54,7 +54,7 @@ class Weights:
 
     @classmethod
     def dense(cls, values: Array) -> Weights:
-        """Any weights (a, t)."""
+        """Return dense weights from values (a, t)."""
         return cls(values, None, values.shape[1])
 
     def __len__(self) -> int:
@@ -65,16 +65,16 @@ class Weights:
         return self.values[places]
 
     def astype(self, dtype: np.dtype) -> Weights:
-        """The same weights as another type."""
+        """Return the same weights in another dtype."""
         return Weights(self.values.astype(dtype, copy=False), self.owner, self.count)
 
     def patches(self, n: int) -> Iterator[Patch]:
-        """Cut the tile of all points and n rows; parts of the same points have the same weights."""
+        """Yield patches of the tile of all points and n rows; those of the same points share weights."""
         xp = namespace(self.values)
         height, width = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
         if not is_numpy(xp):
             height, width = DEVICE_PATCH
-        width = -(-n // max(1, -(-n // width)))  # none is thin
+        width = -(-n // max(1, -(-n // width)))  # nearly equal, so none is thin
         strips = [self._strip(slice(i, i + height)) for i in range(0, len(self), height)]
         for start in range(0, n, max(width, 1)):
             rows = slice(start, min(start + width, n))
@@ -93,11 +93,11 @@ class Weights:
         return points, columns, weights
 
     def fits(self, most: int) -> bool:
-        """Whether functions may be summed by runs: few dense ones, or ones on points of theirs."""
+        """Return True if functions may be summed by runs: at most ``most``, or on their own points."""
         return len(self) > 0 and (self.owner is not None or self.count <= most)
 
     def runs(self) -> tuple[slice, np.ndarray]:
-        """The functions that have points, and where runs of points begin and the last ends.
+        """Return the functions that have points, and where runs of points begin and the last ends.
 
         A run is all points of one function, or some points of all of them.
         """
@@ -109,15 +109,15 @@ class Weights:
         return slice(first, last + 1), starts
 
     def beside(self) -> Array:
-        """Weights of each point side by side (a, t), or (a, 1) where it has one function."""
+        """Return the weights of each point side by side (a, t), or (a, 1) if it has one function."""
         return self.values if self.owner is None else self.values[:, None]
 
     def column(self) -> np.ndarray:
-        """The first of the functions of each point (a,)."""
+        """Return the first of the functions of each point (a,)."""
         return np.zeros(len(self), np.int64) if self.owner is None else self.owner
 
     def collect(self, patch: Patch, found: Array, into: Array) -> None:
-        """Add derivatives (t', points) by the weights of a patch to those of all, like values."""
+        """Add derivatives (t', points) by a patch's weights to those by all weights, like values."""
         if self.owner is None:
             into[patch.points] += found.T
             return
@@ -126,7 +126,7 @@ class Weights:
         into[patch.points] += found[xp.asarray(owner - owner[0]), xp.arange(len(owner))]
 
     def functions(self, n: int, out: Array | None) -> Array:
-        """``out`` (t, n), or zeros of that shape."""
+        """Return ``out`` (t, n), or zeros of that shape."""
         if out is None:
             return namespace(self.values).zeros((self.count, n), self.values.dtype)
         if out.shape != (self.count, n):
@@ -134,37 +134,37 @@ class Weights:
         return out
 
     def times(self, F: Array) -> Array:
-        """F S (q, t) for F (q, a)."""
+        """Return F S (q, t) for F (q, a)."""
         result = namespace(F).zeros((len(F), self.count), F.dtype)
         for points, _, columns, S in self.patches(1):
             result[:, columns] += F[:, points] @ S.T
         return result
 
     def spread(self, M: Array) -> Array:
-        """M S' (q, a) for M (q, t)."""
+        """Return M S' (q, a) for M (q, t)."""
         if self.owner is None:
             return M @ self.values.T
         return M[:, namespace(M).asarray(self.owner)] * self.values
 
     def pulled(self, P: Array) -> Array:
-        """The entries, like values, of a derivative by S' (t, a)."""
+        """Return the entries, like values, of a derivative by S' (t, a)."""
         if self.owner is None:
             return P.T
         xp = namespace(P)
         return P[xp.asarray(self.owner), xp.arange(len(self))]
 
     def check(self, points: int) -> None:
-        """Raise InputError unless there is a weight for each of so many points."""
+        """Raise InputError unless there is a weight for each of that many points."""
         if len(self) != points:
             raise InputError(f"{len(self)} weights for {points} points: they must agree")
 
 
 class WeightedGradient(NamedTuple):
-    """Gradient through F: by the logarithms of the kernel's parameters (k,) and by the rest.
+    """Gradient through F with respect to the logs of the kernel's parameters (k,) and the rest.
 
     ``log_parameters`` is float64 on the host; ``weights``, like the values of the weights,
-    ``points`` (a, d) and ``rows`` (n, d), by Z and X, have the dtype and device of the inputs;
-    they are None where they are not wanted.
+    ``points`` (a, d) and ``rows`` (n, d), with respect to Z and X, have the dtype and device of the
+    inputs; the last two are None if not wanted.
     """
 
     log_parameters: np.ndarray

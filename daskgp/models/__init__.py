@@ -1,4 +1,4 @@
-"""Methods, a file each, and their registry: a store names a model, never a class path."""
+"""Methods, one file each, and their registry: a store names a model, never a class path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REGISTRY: dict[str, Any] = {
 
 
 def by_name(name: str) -> Any:
-    """The method class registered under a name; SettingError lists the known names."""
+    """Return the method class registered under a name; SettingError lists the known names."""
     if name not in REGISTRY:
         known = ", ".join(sorted(REGISTRY))
         raise SettingError(f"unknown model {name!r}: choose one of {known}")

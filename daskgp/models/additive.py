@@ -1,6 +1,6 @@
-"""Methods whose objective is a function of sums of local summaries: two passes, one way to write.
+"""Methods whose objective is a function of summed local summaries: two passes over the rows.
 
-With h_b(theta) the summary of block b, H its sum and F(theta, H) the objective, the gradient is
+With h_b(theta) the summary of block b, H their sum and F(theta, H) the objective, the gradient is
 dF/dtheta + sum over b of (dF/dH) dh_b/dtheta: a pass over the rows, a small solve, a pass back.
 """
 
@@ -25,7 +25,7 @@ class Additive(Method, Protocol):
 
     @abstractmethod
     def prepare(self, theta: Theta) -> Any:
-        """Return what all blocks need and nobody wants to compute twice."""
+        """Return what all blocks need, computed once."""
 
     @abstractmethod
     def local(self, prepared: Any, block: Block, near: Sequence[Block] = ()) -> Any:
@@ -33,24 +33,24 @@ class Additive(Method, Protocol):
 
     @abstractmethod
     def combine(self, a: Any, b: Any) -> Any:
-        """Return the summary of both; may overwrite ``a``."""
+        """Return the summary of both sets of blocks; may overwrite ``a``."""
 
     @abstractmethod
     def objective(self, prepared: Any, total: Any) -> Objective:
-        """Return the evidence or its bound, with gradients up to the summaries."""
+        """Return the evidence or its bound, with gradients as far as the summaries."""
 
     @abstractmethod
     def local_vjp(
         self, prepared: Any, block: Block, cotangent: Any, near: Sequence[Block] = ()
     ) -> ThetaBar:
-        """Return the part of the gradient that goes through this block's summary."""
+        """Return the part of the gradient that flows through this block's summary."""
 
     @abstractmethod
     def posterior(self, prepared: Any, total: Any) -> Any:
         """Return what prediction needs, from the summary of all blocks."""
 
     def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
-        """Return the objective of all rows with its whole gradient: two passes."""
+        """Return the objective of all rows with its full gradient: two passes."""
         with rows.solving(_order(theta)):
             prepared = self.prepare(theta)
         total, kept = rows.forward(self.summing(theta), prepared)
@@ -63,22 +63,22 @@ class Additive(Method, Protocol):
         return objective._replace(gradient=gradient, cotangent=None)
 
     def solve(self, theta: Theta, rows: Rounds) -> tuple[Any, float]:
-        """Return what prediction needs, and the value of the objective: one pass."""
+        """Return what prediction needs and the value of the objective: one pass."""
         prepared, total = self.summed(theta, rows)
         with rows.solving(_order(theta)):
             return self.posterior(prepared, total), self.objective(prepared, total).value
 
     def summed(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
-        """Return what blocks need, and the summary of all blocks."""
+        """Return what blocks need and the summary of all blocks."""
         with rows.solving(_order(theta)):
             prepared = self.prepare(theta)
         return prepared, rows.sum(self.summing(theta), prepared)
 
     def block_gradients(self, theta: Theta, rows: Rounds) -> np.ndarray:
-        """Return the gradient (blocks, k) by the hyper-parameters through each block's summary.
+        """Return the gradient (blocks, k) for the hyper-parameters through each block's summary.
 
-        They sum up to the whole gradient of a method whose objective depends on them through the
-        blocks alone.
+        These sum to the full gradient of a method whose objective depends on the hyper-parameters
+        through the blocks alone.
         """
         prepared, total = self.summed(theta, rows)
         with rows.solving(_order(theta)):

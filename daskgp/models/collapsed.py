@@ -1,7 +1,7 @@
 """The collapsed sparse GP of Titsias (2009): statistics of rows, their bound and its gradient.
 
-What methods with shared inducing inputs have in common.  Letters: Z inducing inputs (m, d);
-K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter; A = L^-1 K' (m, n), held by rows as
+Common to the methods with shared inducing inputs.  Letters: Z inducing inputs (m, d);
+K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter; A = L^-1 K' (m, n), stored by rows as
 A' = K L^-T; S = A A'; b = A y; s the noise variance; B = I + S / s.  Everything that grows with
 n is summed over tiles of rows, so the numbers do not depend on how rows are cut into blocks.
 """
@@ -33,9 +33,9 @@ from daskgp.models.values import (
 from daskgp.typing import Array
 
 TILE_ROWS = 1024
-"""Rows of the kernel tile held at a time."""
+"""Rows per tile of the kernel."""
 DEVICE_TILES = 16
-"""Times as many rows on a device, which a small tile leaves idle."""
+"""Factor for the rows per tile on a device, which a small tile would leave idle."""
 
 
 class Stats(NamedTuple):
@@ -54,7 +54,7 @@ class Stats(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """What a tile's gradient needs: dF/dK = K @ gram + y @ projection', and dF/dtrace."""
+    """Terms of a tile's gradient: dF/dK = K @ gram + y @ projection', and dF/dtrace."""
 
     gram: Array
     projection: Array
@@ -62,7 +62,7 @@ class Cotangent(NamedTuple):
 
 
 def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> Stats:
-    """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
+    """Return whitened sums over one block's rows: n m^2 operations for A and n m^2 for A A'."""
     X, y = block
     xp = namespace(X)
     tile_rows = _tile_rows(xp, tile_rows)
@@ -83,7 +83,7 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
 
 
 def bound(prepared: Prepared, total: Stats) -> Objective:
-    """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form.
+    """Return Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form.
 
     With β = B^-1 b:  dF/dS = p (I - B^-1) / 2s - β β' / 2s^3 and dF/db = β / s^2.  F depends
     on K(Z, Z) through A alone, so dF/dK(Z, Z) = -L^-T N L^-1 / 2 with the symmetric
@@ -113,29 +113,29 @@ def bound(prepared: Prepared, total: Stats) -> Objective:
 
 
 def value(noise_variance: float, total: Stats) -> float:
-    """Titsias' bound alone."""
+    """Return Titsias' bound alone."""
     return _collapse(noise_variance, total)[-1]
 
 
 def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float]:
-    """S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
+    """Return S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
     S, b, p = linalg.symmetrize(total.gram.copy()), total.projection, total.projection.shape[1]
     inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
     beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
     trace_gap = _trace_gap(total.trace - number(S.trace()), total, s)
-    found = -0.5 * (
+    value = -0.5 * (
         p * total.rows * np.log(2 * np.pi * s)
         + p * linalg.logdet_factor(inner)
         + (number(total.square.sum()) - number((b * beta).sum()) / s) / s
         + p * trace_gap / s
     )
-    return S, inner, beta, trace_gap, float(found)
+    return S, inner, beta, trace_gap, float(value)
 
 
 def pull(
     prepared: Prepared, block: Block, cotangent: Cotangent, tile_rows: int = TILE_ROWS
 ) -> ThetaBar:
-    """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
+    """Return the gradient through one block's sums: 2 n m^2 operations for the tile's cotangent."""
     X, y = block
     xp = namespace(X)
     tile_rows = _tile_rows(xp, tile_rows)
@@ -167,7 +167,7 @@ def _tiles(n: int, rows: int) -> Iterator[slice]:
 
 
 def _trace_gap(gap: float, total: Stats, s: float) -> float:
-    """tr(K - Q), which is never negative; NumericalError where rounding spoils the bound by it."""
+    """Return tr(K - Q) >= 0; raise NumericalError if rounding spoils the bound through it."""
     if gap < -max(1e-3 * s * total.rows, 1e-7 * total.trace):
         raise NumericalError(
             f"tr(K - Q) = {gap:.3g} is negative beyond rounding at noise variance {s:.3g}: use "
@@ -184,9 +184,10 @@ def posterior(
     X: Array,
     want: Want,
 ) -> Moments:
-    """Mean k' weights and variance k** - |a|^2 + |spread(a)|^2 with a = L^-1 k, in that order.
+    """Return the mean k' weights and the variance k** - |a|^2 + |spread(a)|^2, a = L^-1 k.
 
-    ``spread`` takes whitened rows A' (n, m), which it may overwrite, to rows (n, r).
+    The terms of the variance are added in that order.  ``spread`` maps whitened rows A' (n, m),
+    which it may overwrite, to rows (n, r).
     """
     dtype = X.dtype
     K = theta.kernel(X, inputs_of(theta).astype(dtype))
@@ -206,11 +207,12 @@ def posterior(
 
 
 def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
-    """The kernel's tiles, two in float64, L and two summaries in a task; 4 n m^2 operations.
+    """Return the footprint of the sums: 4 n m^2 operations.
 
-    The solve has S, the factors of prediction and what its gradient takes beside the tiles of
-    K(Z, Z): thirteen matrices.  L and the cotangent go to all tasks.  Of a factor a store holds
-    half: zeros take no space in it.
+    A task has the kernel's tiles and two in float64, L and two summaries.  The solve has S, the
+    factors of prediction and what its gradient takes besides the tiles of K(Z, Z): thirteen
+    matrices.  L and the cotangent go to all tasks.  A store holds half of a factor: zeros take no
+    space in it.
     """
     m, p = shape.inputs, shape.targets
     tile = min(tile_rows * (DEVICE_TILES if shape.device else 1), shape.block_rows) * m
@@ -227,29 +229,29 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
 
 
 class Collapsed(Additive):
-    """What methods that reduce to these sums share; they add ``solve`` and ``predict``."""
+    """Base of methods that reduce to these sums; they add ``posterior`` and ``predict``."""
 
     jitter: float
     tile_rows: int
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Cholesky factor of K(Z, Z)."""
+        """Compute the Cholesky factor of K(Z, Z)."""
         return inducing.prepare(theta, self.jitter)
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
-        """Whitened sums over one block's rows: n m^2 for A and n m^2 for A A'."""
+        """Return whitened sums over one block's rows: n m^2 operations for A and n m^2 for A A'."""
         return summarise(prepared, block, self.tile_rows)
 
     def combine(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of both sets of rows."""
+        """Return the statistics of both sets of rows."""
         return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form."""
+        """Return Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form."""
         return bound(prepared, total)
 
     def local_vjp(
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
-        """Gradient through one block's sums: 2 n m^2 for the tile's cotangent."""
+        """Return the gradient through one block's sums: 2 n m^2 operations for the cotangent."""
         return pull(prepared, block, cotangent, self.tile_rows)

@@ -1,4 +1,4 @@
-"""The exact GP for small data: rows are collected, one Cholesky factor answers everything.
+"""The exact GP for small data: rows are collected, and one Cholesky factor gives everything.
 
 Letters: C = K(X, X) + s I = L L', alpha = C^-1 y, s the noise variance, p targets.
 """
@@ -34,7 +34,7 @@ from daskgp.typing import Array
 
 
 class Rows(NamedTuple):
-    """The summary of a block is the block itself."""
+    """Summary of a block: the block itself."""
 
     X: Array
     y: Array
@@ -50,27 +50,27 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Exact(Additive):
-    """The exact GP; memory grows with n^2, so ``plan`` refuses what does not fit."""
+    """The exact GP; memory grows with n^2, so ``plan`` refuses data that do not fit."""
 
     name: ClassVar[str] = "exact"
     state_type: ClassVar[Any] = State
     divisible: ClassVar[bool] = False
 
     def prepare(self, theta: Theta) -> Theta:
-        """Nothing to prepare."""
+        """Return ``theta``: there is nothing to prepare."""
         return theta
 
     def local(self, prepared: Theta, block: Block, near: Sequence[Block] = ()) -> Rows:
-        """The rows, unchanged."""
+        """Return the rows, unchanged."""
         return Rows(block.X, block.y)
 
     def combine(self, a: Rows, b: Rows) -> Rows:
-        """Both sets of rows, in order."""
+        """Return both sets of rows, in order."""
         xp = namespace(a.X)
         return Rows(xp.concatenate([a.X, b.X]), xp.concatenate([a.y, b.y]))
 
     def objective(self, prepared: Theta, total: Rows) -> Objective:
-        """Log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
+        """Return the log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
         if not is_numpy(namespace(total.X)):
             return self.objective_many(prepared, [total])[0]
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
@@ -85,16 +85,16 @@ class Exact(Additive):
         return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
 
     def objective_many(self, prepared: Theta, totals: Sequence[Rows]) -> list[Objective]:
-        """``objective`` of several sets of rows, each for itself.
+        """Return ``objective`` of each of several sets of rows.
 
-        On a device those of one size are factored side by side, and their values come back at once.
+        On a device, sets of one size are factored side by side, and their values come back at once.
         """
         if is_numpy(namespace(totals[0].X)):
             return [self.objective(prepared, total) for total in totals]
         return by_size(totals, lambda rows: len(rows.X), partial(_side_by_side, prepared))
 
     def objectives(self) -> Pass:
-        """Return the pass that evaluates each unit for itself, several side by side."""
+        """Return the pass that evaluates each unit on its own, several side by side."""
         return Pass(
             f"{self.name}-objective",
             partial(_objectives, self),
@@ -107,11 +107,11 @@ class Exact(Additive):
     def local_vjp(
         self, prepared: Theta, block: Block, cotangent: None, near: Sequence[Block] = ()
     ) -> ThetaBar:
-        """Zero: the direct gradient of ``objective`` is the whole one."""
+        """Return zero: the direct gradient of ``objective`` is the full one."""
         return ThetaBar(np.zeros(len(prepared.kernel.log_parameters)), 0.0, None)
 
     def posterior(self, prepared: Theta, total: Rows) -> State:
-        """Factor and weights of the posterior mean."""
+        """Return the factor and the weights of the posterior mean."""
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         L = _factor(prepared.kernel(X), prepared.noise_variance)
         return State(X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, y)))
@@ -119,7 +119,7 @@ class Exact(Additive):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """[OPT] eq. 2: mean K C^-1 y and covariance K** - K C^-1 K'."""
+        """Return [OPT] eq. 2: mean K C^-1 y and covariance K** - K C^-1 K'."""
         K = theta.kernel(X, state.X.astype(X.dtype))
         mean = K @ state.weights.astype(X.dtype)
         if want == "mean":
@@ -132,14 +132,14 @@ class Exact(Additive):
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[Exact, Theta]:
-        """Always."""
+        """Return the method itself, which is always exact."""
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        """The kernel's tiles and five matrices at once; 2 n^3 operations a value and gradient.
+        """Return the kernel's tiles and five matrices at once; 2 n^3 operations per evaluation.
 
-        The five are the factor that prediction keeps, that of the objective, the inverse, the
-        cotangent and a matrix in between.
+        An evaluation gives a value and a gradient.  The five matrices are the factor that prediction
+        keeps, that of the objective, the inverse, the cotangent and an intermediate one.
         """
         n, row = shape.rows, 8 * (shape.features + shape.targets)
         return Footprint(
@@ -158,7 +158,7 @@ def _objectives(model: Exact, pieces: Sequence[Piece], theta: Theta) -> list[Obj
 
 
 def _side_by_side(theta: Theta, totals: list[Rows]) -> Iterator[Objective]:
-    """Objectives of sets of rows of one size, on a device."""
+    """Yield the objectives of sets of rows of one size, on a device."""
     tiles = [theta.kernel.pullback(rows.X.astype(np.float64)) for rows in totals]
     K, y = stacked(K for K, _ in tiles), stacked(rows.y for rows in totals)
     L, alpha, values = solved(K, theta.noise_variance, y)
@@ -172,7 +172,7 @@ def _side_by_side(theta: Theta, totals: list[Rows]) -> Iterator[Objective]:
 
 
 def _factor(K: Array, noise_variance: float) -> Array:
-    at = namespace(K).arange(len(K))
-    K[at, at] += noise_variance
+    diagonal = namespace(K).arange(len(K))
+    K[diagonal, diagonal] += noise_variance
     L, _ = linalg.cholesky(K, jitter=0.0)
     return L

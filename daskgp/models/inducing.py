@@ -1,6 +1,7 @@
 """Inducing or support inputs of a method: K(Z, Z), its factor and its gradient.
 
-Letters: Z inputs (m, d), L L' = K(Z, Z) + jitter, A' = K(X, Z) L^-T the whitened tile by rows.
+Letters: Z inputs (m, d), L L' = K(Z, Z) + jitter, A' = K(X, Z) L^-T, the whitened
+tile by rows.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ class Prepared(NamedTuple):
 
 
 def prepare(theta: Theta, jitter: float) -> Prepared:
-    """Cholesky factor of K(Z, Z), in float64 whatever the tiles use."""
+    """Compute the Cholesky factor of K(Z, Z), in float64 whatever dtype the tiles use."""
     Z = inputs_of(theta).astype(np.float64)
     factor, used = linalg.cholesky(theta.kernel(Z), jitter, overwrite=True)
     return Prepared(theta, factor, used)
 
 
 def inputs_of(theta: Theta) -> Array:
-    """The inducing or support inputs (m, d)."""
+    """Return the inducing or support inputs (m, d)."""
     assert theta.inputs is not None, "this method needs inducing or support inputs"
     return theta.inputs
 
 
 def inputs_vjp(prepared: Prepared, K_bar: Array) -> ThetaBar:
-    """Gradient through K(Z, Z); its jitter is relative to the mean diagonal, so follows it."""
+    """Return the gradient through K(Z, Z) and its jitter, which scales with the mean diagonal."""
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(np.float64)
     _, pull = kernel.pullback(Z)
     through = pull(K_bar)

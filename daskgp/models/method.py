@@ -1,16 +1,16 @@
-"""Contract that a method meets.
+"""Contract that every method meets.
 
 A method is a value: a frozen dataclass of settings with pure functions over arrays.  It knows
-nothing of Dask, of files or of scaling.  It is handed its rows as ``Rounds`` and writes its own
-passes over them; in a test they are a list of blocks (``testing.rows_of``)::
+nothing about Dask, files or scaling.  It receives its rows as ``Rounds`` and makes its own passes
+over them; in a test they are a list of blocks (``testing.rows_of``)::
 
-    model.evaluate(theta, rows)                 # objective and gradient: training asks for it
-    state, value = model.solve(theta, rows)     # once, when training has ended
-    model.predict(theta, state, X, near)        # map, lazy
+    model.evaluate(theta, rows)                 # objective and gradient, during training
+    state, value = model.solve(theta, rows)     # once, after training
+    model.predict(theta, state, X, near)        # a lazy map
 
-A method that ``keeps_rows`` reads training rows back to predict: ``near`` is what
-``model.condition(theta, state, blocks)`` made of the blocks around X.  Most methods are sums of
-local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``.
+A method with ``keeps_rows`` reads training rows back to predict: ``near`` is what
+``model.condition(theta, state, blocks)`` returned for the blocks around X.  Most methods are sums
+of local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from daskgp.typing import Array
 
 
 def one_place(setting: str, value: str, joint: str) -> str | None:
-    """Return why a setting has no joint covariance; None where it has its ``joint`` value."""
+    """Return why a setting rules out a joint covariance; None if it has its ``joint`` value."""
     if value == joint:
         return None
     return (
@@ -47,39 +47,39 @@ def one_place(setting: str, value: str, joint: str) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """One pass over rows: what tasks make of them, and how that is summed.
+    """One pass over rows: what tasks compute from them, and how the results are summed.
 
     Parameters
     ----------
     name : str
-        Of the method and of the pass, as the dashboard shows it.
+        Name of the method and of the pass, as the dashboard shows it.
     function : callable
-        Pure: ``function(piece, *shared)`` gives statistics; of a ``together`` pass
+        Pure: ``function(piece, *shared)`` returns statistics; for a ``together`` pass,
         ``function(pieces, *shared)``.
     combine : callable
-        Sums statistics of neighbours; associative, may overwrite its first argument.
+        Sums the statistics of adjacent pieces; associative, may overwrite its first argument.
     cut : bool
         Whether the rows of a unit may come in several pieces whose statistics are summed.
     together : bool
-        Whether the function takes several units at a time, which a GPU works on side by side.
+        Whether the function takes several units at a time, which a GPU processes side by side.
     tile : int, optional
-        Most rows of a piece; default a whole unit, or what a GPU has memory for.
+        Maximum rows of a piece; by default a whole unit, or what a GPU has memory for.
     located : bool
-        Whether pieces say which rows they are.
+        Whether pieces carry the numbers of their rows.
     keeping : callable, optional
-        As ``function``, with what a later pass can use: a pair of statistics and residual, or of
-        statistics and a list of residuals, one per unit.
+        Like ``function``, but also returns what a later pass can use: a pair of statistics and
+        residual, or of statistics and a list of residuals, one per unit.
     kept_bytes : callable, optional
-        ``kept_bytes(rows=, targets=, itemsize=)``: bytes of the residuals of a unit of so many
-        rows.
+        ``kept_bytes(rows=, targets=, itemsize=)``: bytes of the residuals of a unit of that
+        many rows.
     generous : bool
-        Whether residuals may take their whole share of the memory.
+        Whether residuals may use their whole share of the memory.
     method : optional
-        Method whose ``footprint`` says how many rows fit a GPU.
+        Method whose ``footprint`` says how many rows fit on a GPU.
     described : str
-        Names a unit of ``{rows}`` rows in errors.
+        Name of a unit of ``{rows}`` rows in errors.
     remedy : str, optional
-        What to do where a GPU has too little memory.
+        What to do if a GPU has too little memory.
     in_place : bool
         Whether ``combine`` overwrites its first argument.
     """
@@ -101,20 +101,20 @@ class Pass:
 
 
 class Rounds(Protocol):
-    """Rows of a method wherever they lie: all that it asks of its surroundings."""
+    """Rows of a method, wherever they are stored: all that it asks of its surroundings."""
 
     @property
     def n_units(self) -> int:
         """Number of units: blocks, experts or parts of a mini-batch."""
 
     def sum(self, over: Pass, *shared: Any, kept: Any = None) -> Any:
-        """Return the sum over all units of what a pass makes of them, in their order."""
+        """Return the results of a pass summed over all units, in their order."""
 
     def forward(self, over: Pass, *shared: Any) -> tuple[Any, Any]:
-        """Return ``sum`` and what ``kept`` of a later pass takes, where memory allows."""
+        """Return ``sum``, and what a later pass takes as ``kept`` if memory allows."""
 
     def gather(self, over: Pass, *shared: Any) -> list[Any]:
-        """Return what a pass makes of each unit."""
+        """Return the result of a pass for each unit."""
 
     def map(
         self,
@@ -123,51 +123,51 @@ class Rounds(Protocol):
         which: Sequence[int] | None = None,
         arguments: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Return ``function(rows, *shared, argument)`` of each unit, whose rows are Rounds too."""
+        """Return ``function(rows, *shared, argument)`` for each unit, whose rows are Rounds too."""
 
     def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
-        """Return values (n, width) of a located pass row by row, 0 where one has a missing value.
+        """Return values (n, width) of a located pass by row; 0 for rows with missing values.
 
-        The pass gives them as (rows, width).
+        The pass returns them as (rows, width).
         """
 
     def draw(self, share: float | None) -> Any:
-        """Return the choice of a share of all rows, or of one row per unit, for ``drawn``.
+        """Return a draw of a share of all rows, or of one row per unit, for ``drawn``.
 
         Its ``among(unit, part)`` tells which rows of a part of a unit are drawn.
         """
 
     def drawn(self, draw: Any) -> Rounds:
-        """Return the same units with the rows that are drawn of each."""
+        """Return the same units, each with only its drawn rows."""
 
     def batch(self, number: int, seed: int) -> Rounds:
-        """Return about so many rows, weighted by the inverse of their chance to be drawn."""
+        """Return about ``number`` rows, weighted by the inverse probability of being drawn."""
 
     def points(self, panel_rows: int | None = None) -> Any:
-        """Return all rows again, for passes in which every row meets all of them.
+        """Return all rows again, for passes that pair every row with all of them.
 
-        Shared with a pass it is there ``pieces(columns)``: its panels, with ``columns.rows(i,
-        places)`` instead of targets for panel i, which has the rows at ``places``.
+        A pass that shares them calls ``pieces(columns)`` for panels of rows, which have
+        ``columns.rows(i, places)`` instead of targets: i is the panel and ``places`` its rows.
         """
 
     def hold(self, value: Any) -> Any:
-        """Return a value to share with many passes, sent to workers once."""
+        """Return ``value`` for sharing with many passes, sent to workers once."""
 
     def solving(self, order: int | None) -> AbstractContextManager[Any]:
-        """Return a context for solves of an order, None for that of all rows."""
+        """Return a context for solves of size ``order``; None is that of all rows."""
 
 
 class Declared(Protocol):
-    """Base of all methods: what a method says of itself, so that nothing else has to know it."""
+    """Base of all methods: what a method declares, so that no other code has to know it."""
 
     name: ClassVar[str]
     """Name in the registry, in stores and on the command line."""
     state_type: ClassVar[Any]
     """NamedTuple of the arrays that a model store keeps."""
     keeps_rows: ClassVar[bool] = False
-    """Whether prediction reads training rows back."""
+    """True if prediction reads training rows back."""
     divisible: ClassVar[bool] = True
-    """Whether the rows of a unit may be summarised part by part: the summary is a sum over rows."""
+    """True if the rows of a unit may be summarised in parts: the summary is a sum over rows."""
 
     @property
     def likelihood_name(self) -> str:
@@ -176,56 +176,56 @@ class Declared(Protocol):
 
     @property
     def noisy(self) -> bool:
-        """Whether the variance is that of new observations alone."""
+        """True if the variance is that of new observations alone."""
         return False
 
     def why_no_variance(self) -> str | None:
-        """Return why there is no variance at all, with a remedy; None where there is."""
+        """Return why there is no variance at all, with a remedy; None if there is one."""
         return None
 
     def why_no_joint(self) -> str | None:
-        """Return why there is no joint covariance, with a remedy; None where there is."""
+        """Return why there is no joint covariance, with a remedy; None if there is one."""
         return None
 
     def steadier(self) -> str:
-        """Return what keeps a variance from being negative beyond rounding."""
+        """Return a setting that keeps variances from being negative beyond rounding."""
         return "dtype='float64' or a larger noise_variance"
 
 
 class Method(Declared, Protocol):
-    """What every method offers; see the module's docstring for the order of the calls."""
+    """Interface of every method; see the module's docstring for the order of the calls."""
 
     @abstractmethod
     def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
-        """Return the objective of all rows with its whole gradient."""
+        """Return the objective of all rows with its full gradient."""
 
     @abstractmethod
     def solve(self, theta: Theta, rows: Rounds) -> tuple[Any, float]:
-        """Return what prediction needs, and the value of the objective."""
+        """Return what prediction needs and the value of the objective."""
 
     @abstractmethod
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Return the posterior of f at X (n, d); ``near`` is what ``condition`` gave, if any."""
+        """Return the posterior of f at X (n, d); ``near`` is the result of ``condition``, if any."""
 
     @abstractmethod
     def exact_limit(self, theta: Theta, X: Array) -> tuple[Method, Theta] | None:
         """Return settings and hyper-parameters at which the method is the exact GP on rows X.
 
-        None where no finite setting is exact.
+        None if no finite setting is exact.
         """
 
     @abstractmethod
     def footprint(self, shape: Shape) -> Footprint:
-        """Return bytes and operations, for ``plan``."""
+        """Return the bytes and operations, for ``plan``."""
 
 
 class Conditioned(Method, Protocol):
     """A method whose predictions read training rows back (``keeps_rows``)."""
 
     def features(self, theta: Theta, state: Any, X: Array) -> Array:
-        """Return what ``condition`` wants of rows X (n, d) and need not make for each group."""
+        """Return the features of rows X (n, d) that ``condition`` can reuse for every group."""
 
     def condition(
         self,
@@ -234,9 +234,9 @@ class Conditioned(Method, Protocol):
         blocks: Sequence[Block],
         features: Sequence[Array] | None = None,
     ) -> Any:
-        """Return what predictions need of some rows, whose features may be known.
+        """Return what predictions need of the rows of ``blocks``; features may be given.
 
-        It has ``nbytes``.
+        The result has ``nbytes``.
         """
 
 
@@ -244,10 +244,10 @@ class Experts(Protocol):
     """The experts' training rows, read back one expert at a time."""
 
     def __len__(self) -> int:
-        """Number of experts."""
+        """Return the number of experts."""
 
     def rows(self, i: int) -> Block:
-        """Scaled rows of expert i."""
+        """Return the scaled rows of expert i."""
 
     def conditioned(self, *experts: int) -> Any:
-        """What ``condition`` made of the rows of one expert, or of several together."""
+        """Return ``condition`` of the rows of one expert, or of several together."""

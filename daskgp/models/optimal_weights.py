@@ -1,4 +1,4 @@
-"""Weights of the combination of least penalised risk, [OPT] eqs. 40-42."""
+"""Weights of the combination with the least penalised risk, [OPT] eqs. 40-42."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from daskgp.errors import NumericalError
 logger = logging.getLogger("daskgp")
 
 CANCELLING = 30.0
-"""Sum of the sizes of weights, over their sum or 1, from which they are said to cancel."""
+"""Sum of the weights' sizes, relative to their sum or 1, above which they are said to cancel."""
 
 System: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Inner products (M, M) and right side (M,) of the weights."""
+"""Inner products (M, M) and right-hand side (M,) of the weights."""
 
 
 class Weights(NamedTuple):
@@ -27,7 +27,7 @@ class Weights(NamedTuple):
 
 
 def expert_weights(system: System, ridge: float, shrunk: System | None = None) -> np.ndarray:
-    """``optimal_weights`` of experts (M,), with a warning where large ones cancel."""
+    """Return ``optimal_weights`` of experts (M,), with a warning if large ones cancel."""
     beta = optimal_weights(*system, ridge, shrunk=shrunk).beta
     total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
     if size > CANCELLING * max(1.0, total):
@@ -48,7 +48,7 @@ def optimal_weights(
     what: str = "experts",
     shrunk: System | None = None,
 ) -> Weights:
-    """Weights of the combination of least penalised risk, [OPT] eqs. 40-42.
+    """Return the weights of the combination with the least penalised risk, [OPT] eqs. 40-42.
 
     Parameters
     ----------
@@ -59,21 +59,21 @@ def optimal_weights(
     ridge : float
         Added to the diagonal, relative to its mean.
     what : str
-        What messages call those that are combined.
+        Name in messages of what is combined.
     shrunk : tuple of ndarray (M, M) and (M,), optional
-        The system that is solved instead, of full rank; ``inner`` tells the rank.
+        System that is solved instead, of full rank; ``inner`` tells the rank.
 
     Raises
     ------
     NumericalError
-        If the system is singular: experts that predict alike, and no ridge.  With a ridge they
-        share their weight, and a warning is logged.
+        If the system is singular: experts predict alike, and there is no ridge.  With a ridge
+        they share their weight, and a warning is logged.
     """
     inner, right = np.asarray(inner, np.float64), np.asarray(right, np.float64)
     count, scale = len(inner), float(np.mean(np.diag(inner)))
     sizes = np.abs(np.linalg.eigvalsh(inner))
     rank = int(np.count_nonzero(sizes > sizes.max(initial=0.0) * count * np.finfo(float).eps))
-    if not rank:  # nothing is predicted, nothing to weigh
+    if not rank:  # all predictions are zero: nothing to weigh
         return Weights(np.zeros(count), 0)
     if rank < count and not ridge and shrunk is None:
         raise NumericalError(

@@ -24,15 +24,15 @@ from daskgp.typing import Array, MeanName
 logger = logging.getLogger("daskgp")
 
 LARGEST = 1e100
-"""The largest value that is used; squares of larger ones, over short lengthscales, overflow."""
+"""Largest value that is used; squares of larger ones, over short lengthscales, overflow."""
 LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
-"""The same of rows in the model's units, by their type; sums of them are squared again."""
+"""Largest value in the model's units, by dtype; sums of such values are squared again."""
 DISPARATE = 100.0
-"""Standard deviations of columns that share a scale that are further apart are remarked on."""
+"""Ratio of standard deviations of columns that share a scale above which a warning is logged."""
 FEW_VALUES, ROWS_A_VALUE = 20, 10
-"""Distinct values of a target up to which it is remarked on, and rows for each at least."""
+"""Most distinct values of a target that are warned about, and least rows per value."""
 Ties = Sequence[Sequence[int]]
-"""Groups of columns that share a scale, as `Kernel.tied_columns` gives them."""
+"""Groups of columns that share a scale, as `Kernel.tied_columns` returns them."""
 
 
 class Sums(NamedTuple):
@@ -41,9 +41,9 @@ class Sums(NamedTuple):
     rows: float
     dropped: float
     infinite: Array
-    """Number of infinite entries in each column (k,); their rows are left out of the rest."""
+    """Number of infinite entries in each column (k,); their rows are left out of the other sums."""
     mean: Array
-    """(k,)"""
+    """Mean of each column (k,)."""
     scatter: Array
     """Sum of (w - mean)(w - mean)' (k, k)."""
     low: Array
@@ -51,23 +51,23 @@ class Sums(NamedTuple):
     inputs: Array
     """Sketch of the distinct x, as `daskgp.models.repeats` makes it."""
     targets: Array
-    """The same of the distinct y."""
+    """Sketch of the distinct y, likewise."""
 
 
 def complete_rows(X: Array, y: Array) -> Array:
-    """Mask (n,) of the rows without a missing value; y is (n, p)."""
+    """Return the mask (n,) of the rows without a missing value; y is (n, p)."""
     xp = namespace(X)
     return ~(xp.isnan(X).any(axis=1) | xp.isnan(y).any(axis=1))
 
 
 def usable_rows(X: np.ndarray) -> np.ndarray:
-    """Mask (n,) of the rows that can be predicted: no value is missing, infinite or too large."""
+    """Return the mask (n,) of rows that can be predicted: none missing, infinite or too large."""
     return np.asarray((np.abs(X) <= LARGEST).all(axis=1))
 
 
-@np.errstate(over="ignore", invalid="ignore")  # ``check`` says it
+@np.errstate(over="ignore", invalid="ignore")  # ``check`` reports it
 def local(X: Array, y: Array) -> Sums:
-    """Summary of one block of raw rows, in float64."""
+    """Return the summary of one block of raw rows, in float64."""
     W = np.concatenate([X, y], axis=1, dtype=np.float64)
     infinite = np.isinf(W)
     complete = np.asarray(~np.isnan(W).any(axis=1))
@@ -84,7 +84,7 @@ def local(X: Array, y: Array) -> Sums:
 
 @np.errstate(over="ignore", invalid="ignore")
 def combine(a: Sums, b: Sums) -> Sums:
-    """Summary of both sets of rows."""
+    """Return the summary of both sets of rows."""
     rows = a.rows + b.rows
     share = b.rows / rows if rows else 0.0
     step = b.mean - a.mean
@@ -117,13 +117,13 @@ class Scaling:
     y_scale: np.ndarray
 
     def inputs(self, X: Array) -> Array:
-        """Scaled inputs (n, d)."""
+        """Return the scaled inputs (n, d)."""
         xp = namespace(X)
-        with np.errstate(over="ignore", invalid="ignore"):  # such rows are not usable
+        with np.errstate(over="ignore", invalid="ignore"):  # rows that overflow are not usable
             return (X - xp.asarray(self.x_shift)) / xp.asarray(self.x_scale)
 
     def places(self, scaled: np.ndarray) -> np.ndarray:
-        """Inputs (n, d) in the user's units; columns that are left out hold their constants."""
+        """Return inputs (n, d) in the user's units; columns left out hold their constants."""
         unit = np.where(self.uses, self.x_scale, 0.0)
         return np.asarray(scaled * unit + self.x_shift)
 
@@ -138,7 +138,7 @@ class Scaling:
         return np.isfinite(self.x_scale)
 
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
-        """Scaled rows without missing values, centred in float64 before any narrowing."""
+        """Return scaled rows without missing values, centred in float64 before any narrowing."""
         keep = complete_rows(X, y)
         if not keep.all():
             X, y = X[keep], y[keep]
@@ -147,7 +147,7 @@ class Scaling:
         return Block(scaled.astype(dtype, copy=False), targets)
 
     def moments(self, moments: Moments, scaled: np.ndarray) -> Moments:
-        """Posterior in the user's units: mean, variance (n, p); covariance (n, n, p)."""
+        """Return the posterior in the user's units: mean, variance (n, p); covariance (n, n, p)."""
         mean = np.asarray(moments.mean, np.float64) * self.y_scale + self._trend(scaled)
         unit = self.y_scale**2
         variance, covariance = moments.variance, moments.covariance
@@ -162,13 +162,13 @@ class Scaling:
 
 
 def _columns(variance: Array) -> np.ndarray:
-    """Variances (n,) that all outputs share as (n, 1); those of each output (n, p) as they are."""
-    found = np.asarray(variance, np.float64)
-    return found[:, None] if found.ndim == 1 else found
+    """Return variances that all outputs share (n,) as (n, 1); those of each output (n, p) as is."""
+    values = np.asarray(variance, np.float64)
+    return values[:, None] if values.ndim == 1 else values
 
 
 def identity(n_features: int, n_targets: int) -> Scaling:
-    """The scaling that changes nothing."""
+    """Return the scaling that changes nothing."""
     d, p = n_features, n_targets
     return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.zeros((d, p)), np.ones(p))
 
@@ -176,9 +176,9 @@ def identity(n_features: int, n_targets: int) -> Scaling:
 def solve(
     sums: Sums, n_features: int, mean: MeanName, standardize: bool, tied: Ties = ()
 ) -> Scaling:
-    """The scaling of summed rows: least squares for ``mean="linear"``, residual scale for y.
+    """Return the scaling of summed rows: least squares for ``mean="linear"``, residual scale for y.
 
-    Columns that are ``tied`` have a scale in common; constant ones are left out.
+    Columns that are ``tied`` share a scale; constant ones are left out.
     """
     d, p = n_features, len(sums.mean) - n_features
     flat = constant(sums, d)
@@ -195,54 +195,54 @@ def solve(
 
 
 def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
-    """Variance of the scaled targets about their mean function, averaged; 1 if standardised."""
+    """Return the mean variance of scaled targets about their mean function; 1 if standardised."""
     _, spread = _trend(sums, len(scaling.x_scale), mean)
     return float(np.mean((spread / scaling.y_scale) ** 2))
 
 
 def constant(sums: Sums, n_features: int) -> np.ndarray:
-    """Mask (d,) of the features of two or more rows that all have the same value."""
+    """Return the mask (d,) of features that have the same value in all of two or more rows."""
     # differences whose squares underflow have no scale either
     flat = (sums.low == sums.high) | (np.diag(sums.scatter) == 0.0)
     return np.asarray(flat[:n_features] & (sums.rows > 1))
 
 
 def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
-    """What features are divided by (d,): standard deviations, infinite for constant ones.
+    """Return the divisors of features (d,): standard deviations, infinite for constant ones.
 
     Tied ones share the root of the mean of their variances, which no rotation changes.
     """
-    flat, found = constant(sums, n_features), _deviations(sums)[:n_features]
+    flat, deviations = constant(sums, n_features), _deviations(sums)[:n_features]
     for group in tied:
         varying = [j for j in group if not flat[j]]
         if len(varying) > 1:
-            found[varying] = np.sqrt(np.mean(found[varying] ** 2))
-    return np.where(flat, np.inf, found)
+            deviations[varying] = np.sqrt(np.mean(deviations[varying] ** 2))
+    return np.where(flat, np.inf, deviations)
 
 
 def _deviations(sums: Sums) -> np.ndarray:
-    """Standard deviations (k,); 1 for a column without any, as in a single row."""
-    found = np.sqrt(np.diag(sums.scatter) / sums.rows)
-    return np.where(found > 0.0, found, 1.0)
+    """Return the standard deviations (k,); 1 for a column without any, as in a single row."""
+    deviations = np.sqrt(np.diag(sums.scatter) / sums.rows)
+    return np.where(deviations > 0.0, deviations, 1.0)
 
 
 def _sizes(sums: Sums) -> np.ndarray:
-    """Largest absolute values (k,)."""
+    """Return the largest absolute values (k,)."""
     return np.maximum(np.abs(sums.low), np.abs(sums.high))
 
 
 def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
-    """Slope (d, p) of the mean function in the units of X, and the spread (p,) it leaves.
+    """Return the slope (d, p) of the mean function in units of X, and the spread (p,) it leaves.
 
-    A target that the mean function explains to rounding has no spread of its own: its standard
-    deviation, or else its size, stands in, so that small units are as good as large ones.
+    A target that the mean function explains up to rounding has no spread of its own: its standard
+    deviation, or else its size, stands in, so that small units work as well as large ones.
     """
     n, p = sums.rows, len(sums.mean) - d
     total, size = np.diag(sums.scatter)[d:], _sizes(sums)[d:]
     residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
     if mean == "linear":
         # in units of standard deviations, or lstsq would take columns of small units for noise
-        unit = scales(sums, d)  # infinite ones leave no slope
+        unit = scales(sums, d)  # infinite units give no slope
         cross = sums.scatter[:d, d:] / unit[:, None]
         slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(unit, unit), cross)[0]
         residual, rounding = total - (slope * cross).sum(axis=0), np.sqrt(1e-15 * total / n)
@@ -256,13 +256,13 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
 
 
 def warn_of_missing(rows: float) -> None:
-    """Say how many rows are not used."""
+    """Log a warning with the number of rows that are not used."""
     if rows:
         logger.warning("%d rows with missing values are left out", rows)
 
 
 def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:
-    """Say which features are left out, and which share a scale that does not suit them."""
+    """Warn about features that are left out, or share a scale that does not suit them."""
     flat = constant(sums, len(feature_names))
     if flat.any():
         logger.warning(
@@ -270,10 +270,10 @@ def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> Non
             _constants(sums, feature_names),
             "it" if flat.sum() == 1 else "them",
         )
-    found = _deviations(sums)
+    deviations = _deviations(sums)
     uneven = []
     for group in tied:
-        ranked = sorted((found[j], feature_names[j]) for j in group if not flat[j])
+        ranked = sorted((deviations[j], feature_names[j]) for j in group if not flat[j])
         if ranked and ranked[-1][0] > DISPARATE * ranked[0][0]:
             uneven.append(", ".join(f"{name!r} ({size:.3g})" for size, name in ranked))
     if uneven:
@@ -285,7 +285,7 @@ def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> Non
 
 
 def remark_on_repeats(sums: Sums, sample: Array) -> None:
-    """Say that many rows have the same inputs, of which a sample (N, d) is at hand."""
+    """Log that many rows have the same inputs, if so; ``sample`` (N, d) are some of them."""
     if repeats.telling(sums.inputs, sums.rows, sample):
         share, per_place = repeats.of_sketch(sums.inputs)
         logger.info(
@@ -298,7 +298,7 @@ def remark_on_repeats(sums: Sums, sample: Array) -> None:
 
 
 def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
-    """Say that the targets take few values, as classes and counts do."""
+    """Warn if the targets take only a few values, as classes and counts do."""
     number = repeats.exact_count(sums.targets)
     if number is None or number > FEW_VALUES or sums.rows < ROWS_A_VALUE * number:
         return
@@ -318,7 +318,7 @@ def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
 
 
 def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
-    """The features that are constant, with their values."""
+    """Return words for the features that are constant, with their values."""
     flat = np.flatnonzero(constant(sums, len(feature_names))).tolist()
     said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in flat]
     if len(said) == 1:
@@ -328,7 +328,7 @@ def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
 
 
 def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
-    """Raise InputError for rows that no model can be fitted to."""
+    """Raise InputError if no model can be fitted to the rows."""
     check_values(sums, feature_names, target_names)
     if constant(sums, len(feature_names)).all():
         raise InputError(
@@ -337,7 +337,7 @@ def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str])
 
 
 def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
-    """Raise InputError for rows that cannot be used even where units are known."""
+    """Raise InputError if rows cannot be used even where the scaling is known."""
     names = _names(feature_names, target_names)
     for name, infinite in zip(names, sums.infinite, strict=True):
         if infinite:
@@ -365,7 +365,7 @@ def check_range(
     feature_names: Sequence[str],
     target_names: Sequence[str],
 ) -> None:
-    """Raise InputError for values that are too large in the model's units."""
+    """Raise InputError if values are too large in the model's units."""
     ends, d = np.stack([sums.low, sums.high]), len(scale.x_scale)
     y = (ends[:, d:] - scale.intercept) / scale.y_scale
     sizes = np.abs(np.column_stack([scale.inputs(ends[:, :d]), y])).max(axis=0)
@@ -383,5 +383,5 @@ def _names(feature_names: Sequence[str], target_names: Sequence[str]) -> list[st
 
 
 def left_out(unit: Unit, uses: np.ndarray) -> bool:
-    """Whether a unit is that of columns that are all left out, by the mask (d,) of the others."""
+    """Return True if all columns of a unit are left out, by the mask (d,) of the columns in use."""
     return bool(unit.columns) and not uses[list(unit.columns)].any()

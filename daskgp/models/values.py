@@ -1,4 +1,4 @@
-"""Small values that cross the contract of a method: rows, hyper-parameters, moments, sizes."""
+"""Values that methods exchange with their callers: rows, hyper-parameters, moments, sizes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from daskgp.kernels import Kernel
 from daskgp.typing import Array
 
 TILE_ROWS = 4_096
-"""Most rows that are predicted at a time."""
+"""Maximum number of rows predicted at a time."""
 Want: TypeAlias = Literal["mean", "variance", "covariance"]
 
 
 class Block(NamedTuple):
-    """Rows of the scaled training data: X (n, d) and y (n, p), no missing values."""
+    """Rows of the scaled training data: X (n, d) and y (n, p), without missing values."""
 
     X: Array
     y: Array
 
 
 class Piece(NamedTuple):
-    """Rows that a pass is handed at a time, on the device of the task.
+    """Rows that a pass receives at a time, on the device of the task.
 
     ``near`` are the rows that a method conditions them on, ``weight`` how often each counts,
-    ``span`` the unit they are from, ``places`` (n,) their numbers among all rows where the pass
-    asks for them, and ``kept`` what the pass before left of them.
+    ``span`` the unit they come from, ``places`` (n,) their numbers among all rows if the pass
+    asks for them, and ``kept`` what the previous pass kept of them.
     """
 
     own: Block
@@ -42,10 +42,10 @@ class Piece(NamedTuple):
 class Moments(NamedTuple):
     """Posterior of f at test inputs: mean (n, p) and variance (n,) or covariance (n, n).
 
-    The outputs share one kernel, so one variance serves them all; None where not wanted.
-    ``shared`` (n, m) is given by a local method beside the covariance: its products with those
-    of rows predicted near other blocks are the covariances with them.  ``far`` (n,) marks rows
-    of which no training row says anything, where a local method gives the prior back.
+    The outputs share one kernel, so one variance serves them all; None if not requested.
+    ``shared`` (n, m) is returned by a local method along with the covariance: its products with
+    those of rows predicted near other blocks are the covariances with them.  ``far`` (n,) marks
+    rows about which no training row is informative, where a local method returns the prior.
     ``noisy`` says that the variance is that of a new observation, noise included.
     """
 
@@ -58,13 +58,13 @@ class Moments(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Sizes a method is planned for.
+    """Sizes that a method is planned for.
 
-    ``block_rows`` is the rows of the largest block, ``inputs`` the number of inducing inputs,
-    ``itemsize`` the bytes of a number of a tile, ``kernel_tiles`` the tiles of the kernel's
-    pullback, ``window_rows`` the rows of a block with those its summary is conditioned on,
-    ``near_rows`` those that a prediction is conditioned on, ``device`` whether tasks compute on a
-    GPU, whose tiles are larger.
+    ``block_rows`` is the number of rows of the largest block, ``inputs`` that of inducing inputs,
+    ``itemsize`` the bytes of a number in a tile, ``kernel_tiles`` the number of tiles of the
+    kernel's pullback, ``window_rows`` the rows of a block with those its summary is conditioned
+    on, ``near_rows`` those that a prediction is conditioned on, ``device`` whether tasks compute
+    on a GPU, whose tiles are larger.
     """
 
     rows: int
@@ -80,12 +80,12 @@ class Shape(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """What a method needs, in bytes and floating-point operations.
+    """Bytes and floating-point operations that a method needs.
 
-    ``task`` beyond the block's own rows; ``stats`` one local summary; ``solve`` the peak of
-    the small solve; ``state`` the model store; ``operations`` one value and gradient; ``predict``
-    a tile of predictions with their variance, and what these carry; ``shared`` what the client
-    sends to all tasks of a round.
+    ``task`` is for a task, beyond the block's own rows; ``stats`` for one local summary; ``solve``
+    for the peak of the small solve; ``state`` for the model store; ``operations`` for one value
+    and gradient; ``predict`` for a tile of predictions with their variance, and what these carry;
+    ``shared`` for what the client sends to all tasks of a round.
     """
 
     task: int
@@ -106,14 +106,14 @@ class Theta:
     inputs: np.ndarray | None = None
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
-        """Logarithms of kernel parameters and noise variance, then the inputs if trained."""
+        """Return the logs of kernel parameters and noise variance, then any trained inputs."""
         parts = [self.kernel.log_parameters, np.log([self.noise_variance])]
         if with_inputs and self.inputs is not None:
             parts.append(np.ravel(self.inputs))
         return np.concatenate(parts).astype(np.float64)
 
     def from_vector(self, vector: np.ndarray) -> Theta:
-        """The hyper-parameters that ``to_vector`` of the same kind describes."""
+        """Return the hyper-parameters of a vector in the layout of ``to_vector``."""
         k = len(self.kernel.log_parameters)
         inputs = self.inputs
         if inputs is not None and len(vector) > k + 1:
@@ -130,7 +130,7 @@ class ThetaBar(NamedTuple):
     inputs: np.ndarray | None
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
-        """The same layout as ``Theta.to_vector``."""
+        """Return the gradient in the layout of ``Theta.to_vector``."""
         parts = [self.kernel, np.array([self.noise])]
         if with_inputs and self.inputs is not None:
             parts.append(np.ravel(self.inputs))
@@ -138,9 +138,9 @@ class ThetaBar(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Value to maximise, its direct gradient, and what ``local_vjp`` needs of the rest.
+    """Value to maximise, its direct gradient, and what ``local_vjp`` needs for the rest.
 
-    ``cotangent`` is None where the direct gradient is already the whole one.
+    ``cotangent`` is None if the direct gradient is already the full one.
     """
 
     value: float
@@ -149,12 +149,12 @@ class Objective(NamedTuple):
 
 
 def add(a: Any, b: Any) -> Any:
-    """Sum of two tuples of arrays field by field, in ``a``'s own arrays where they are arrays."""
+    """Sum two tuples field by field, in place in ``a``'s own fields where they are arrays."""
     return type(a)(*(_add_field(x, y) for x, y in zip(a, b, strict=True)))
 
 
 def add_lists(a: list[Any], b: list[Any]) -> list[Any]:
-    """Return what passes over some units gave, one after another."""
+    """Return the results of passes over some units, one list after the other."""
     return a + b
 
 
@@ -170,7 +170,7 @@ def _add_field(x: Any, y: Any) -> Any:
 
 
 def move(value: Any, device: str) -> Any:
-    """A (nested) tuple of arrays, each array moved to "cpu" or "gpu"; other values as they are."""
+    """Return a (nested) tuple with its arrays moved to "cpu" or "gpu"; other values as they are."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(move(x, device) for x in value))
     if isinstance(value, Theta):
@@ -181,7 +181,7 @@ def move(value: Any, device: str) -> Any:
 
 
 def add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:
-    """Return the sum of two gradients, of which one or both may have none by the inputs."""
+    """Return the sum of two gradients, either or both of which may have none for the inputs."""
     inputs = a.inputs if b.inputs is None else b.inputs
     if a.inputs is not None and b.inputs is not None:
         inputs = a.inputs + b.inputs

@@ -1,4 +1,4 @@
-"""Figures before and after something is drawn: sizes, colours, files."""
+"""Common parts of all figures: sizes, colours, reference lines, files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ INK = "#35456b"
 ALARM = "#c8102e"
 GREY = "0.45"
 LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53")
-"""Colours of lines, in this order and then from the start again."""
+"""Colours of lines, in this order and then again from the start."""
 BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
 
 
 def new_figure(
     size: tuple[float, float], columns: int = 1, rows: int = 1, **options: Any
 ) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure of so many inches with its panels, row by row."""
+    """Return a figure of ``size`` in inches with its panels, row by row."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -38,7 +38,7 @@ def new_figure(
 
 
 def finished(fig: Figure, title: str, path: Path | None) -> Figure:
-    """Return a figure with its title, saved where ``path`` is given."""
+    """Return a figure with its title, saved if ``path`` is given."""
     if title:
         fig.suptitle(title)
     if path is not None:
@@ -50,7 +50,7 @@ def finished(fig: Figure, title: str, path: Path | None) -> Figure:
 
 
 def map_points(name: str, X: np.ndarray) -> np.ndarray:
-    """Return points (n, 2); InputError for another shape."""
+    """Return points (n, 2); raise InputError for another shape."""
     X = np.asarray(X, np.float64)
     if X.ndim != 2 or X.shape[1] != 2 or not len(X):
         raise InputError(f"{name} has shape {X.shape}: a map needs points of shape (n, 2)")
@@ -58,7 +58,7 @@ def map_points(name: str, X: np.ndarray) -> np.ndarray:
 
 
 def finite_values(name: str, values: np.ndarray, n: int) -> np.ndarray:
-    """Return values (n,), some of them finite; InputError for others."""
+    """Return values (n,), some of them finite; raise InputError for others."""
     values = np.asarray(values, np.float64)
     if values.shape != (n,):
         raise InputError(f"{name} has shape {values.shape} but X has {n} points: give shape ({n},)")
@@ -68,14 +68,14 @@ def finite_values(name: str, values: np.ndarray, n: int) -> np.ndarray:
 
 
 def draw_reference(ax: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
-    """Draw a mean and two standard deviations about it, to compare with."""
+    """Draw a mean and two standard deviations about it, for comparison."""
     ax.plot(x, mean, color=LINES[1], linewidth=0.9)
     for edge in (mean - 2 * std, mean + 2 * std):
         ax.plot(x, edge, color=LINES[1], linewidth=0.9, linestyle="--")
 
 
 def tidy(ax: Axes) -> None:
-    """Leave a panel two of its edges and a thin grid."""
+    """Leave a panel only two of its edges and add a thin grid."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="0.9", linewidth=0.6)
     ax.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""Lines: training, calibration, posteriors of one input, and what settings cost and bring."""
+"""Line plots: training, calibration, posteriors of one input, and effects of settings."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def history(
     title: str = "",
     path: Path | None = None,
 ) -> Figure:
-    """Objective of a fit, or what else its history holds, over its rounds or its time.
+    """Plot the objective of a fit, or another value of its history, over its rounds or time.
 
     Parameters
     ----------
     history : sequence of mappings
         ``history_`` of an estimator: entries with the name `against`, some with `value`.
     against : {"evaluations", "iteration", "seconds"}
-        What runs along the horizontal axis.
+        Quantity on the horizontal axis.
     value : str, default "objective"
-        What is drawn, such as "validation", the score of held-out rows, or "noise_variance".
+        Quantity to draw, such as "validation", the score of held-out rows, or "noise_variance".
     title, path
         As in `posterior_map`.
 
@@ -98,9 +98,9 @@ def calibration(
     title: str = "",
     path: Path | None = None,
 ) -> Figure:
-    """Share of observed values inside central predictive intervals against their level.
+    """Plot the share of observed values inside central predictive intervals against their level.
 
-    Below the diagonal predictions are too sure of themselves, above it too careful.
+    Predictions are overconfident below the diagonal and too cautious above it.
 
     Parameters
     ----------
@@ -146,12 +146,12 @@ def posterior_lines(
     title: str = "",
     path: Path | None = None,
 ) -> Figure:
-    """Posteriors along one input, side by side: the mean and two standard deviations around it.
+    """Plot posteriors along one input side by side: the mean and two standard deviations.
 
     Parameters
     ----------
     x : array, shape (n,)
-        Places in rising order.  A place that is there twice, with two values, shows a jump.
+        Places in increasing order.  A place that occurs twice, with two values, shows a jump.
     panels : mapping of str to (mean, std), each of shape (n,)
         Predictive means and standard deviations by the title of their panel.
     points : (places, values), optional
@@ -161,9 +161,9 @@ def posterior_lines(
     breaks : sequence of float
         Places of dotted vertical lines, such as the borders of blocks.
     columns : int, optional
-        Panels a row; all in one row by default.
+        Panels per row; all in one row by default.
     names : pair of str
-        What runs along the axes, with units.
+        Labels of the axes, with units.
     title, path
         As in `posterior_map`.
 
@@ -174,7 +174,7 @@ def posterior_lines(
     Raises
     ------
     InputError
-        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+        If a shape does not fit, there is nothing to draw, or matplotlib is missing.
     """
     x = np.asarray(x, np.float64)
     if x.ndim != 1 or not len(panels):
@@ -214,20 +214,20 @@ def tradeoff(
     title: str = "",
     path: Path | None = None,
 ) -> Figure:
-    """What a setting does, such as to error and time: a panel each, with a logarithmic scale.
+    """Plot the effects of a setting, such as on error and time: one logarithmic panel for each.
 
-    The scale is linear near 0 where a panel holds values that are not greater than 0.
+    The scale is linear near 0 if a panel has values that are not greater than 0.
 
     Parameters
     ----------
     settings : sequence of k floats
         Values of the setting, at equal distances along the horizontal axis.
     panels : mapping of str to mapping of str to array, shape (k,)
-        By the label of a panel its lines, by their names.
+        Lines by their names, for each panel by its label.
     name : str
-        What the setting is.
+        Name of the setting.
     reference : mapping of str to float, optional
-        By the label of a panel a value to draw as a dashed line.
+        Value to draw as a dashed line, by the label of its panel.
     title, path
         As in `posterior_map`.
 
@@ -238,7 +238,7 @@ def tradeoff(
     Raises
     ------
     InputError
-        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+        If a shape does not fit, there is nothing to draw, or matplotlib is missing.
     """
     if not len(panels):
         raise InputError("panels is empty: give at least one by its label")
@@ -265,16 +265,16 @@ def traces(
     title: str = "",
     path: Path | None = None,
 ) -> Figure:
-    """What becomes of values step by step, such as hyper-parameters in training: a panel each.
+    """Plot values step by step, such as hyper-parameters in training: one panel for each.
 
     Parameters
     ----------
     panels : mapping of str to mapping of str to array, shape (k,)
-        By the label of a panel its lines, by their names; lines may differ in length.
+        Lines by their names, for each panel by its label; lines may differ in length.
     name : str
-        What a step is.
+        Name of a step.
     reference : mapping of str to float, optional
-        By the label of a panel a value to draw as a dashed line.
+        Value to draw as a dashed line, by the label of its panel.
     title, path
         As in `posterior_map`.
 
@@ -285,7 +285,7 @@ def traces(
     Raises
     ------
     InputError
-        If nothing is there to draw, or matplotlib is missing.
+        If there is nothing to draw, or matplotlib is missing.
     """
     if not len(panels):
         raise InputError("panels is empty: give at least one by its label")
@@ -305,7 +305,7 @@ def traces(
 def _draw_lines(
     ax: Axes, along: np.ndarray | None, rows: Mapping[str, np.ndarray], **marks: Any
 ) -> None:
-    """Lines by their names; dashed from the seventh on, as colours repeat."""
+    """Draw lines by their names; dashed from the seventh on, as colours repeat."""
     for i, (row, values) in enumerate(rows.items()):
         steps = np.arange(1, len(values) + 1) if along is None else along
         values, colour = finite_values(row, values, len(steps)), LINES[i % len(LINES)]

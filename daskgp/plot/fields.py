@@ -30,10 +30,10 @@ def posterior_map(
     marked: np.ndarray | None = None,
     path: Path | None = None,
 ) -> Figure:
-    """Truth, predictive mean and standard deviation of a two-dimensional field, side by side.
+    """Plot truth, predictive mean and standard deviation of a two-dimensional field side by side.
 
-    Truth and mean share a colour scale, which spans all but the outermost hundredth of the true
-    values. Points that fill a regular grid are drawn as images, others as dots.
+    Truth and mean share a colour scale, which spans all but the outermost hundredth of their values
+    at either end. Points that fill a regular grid are drawn as images, others as dots.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ def posterior_map(
     truth, mean, std : arrays, shape (n,)
         True values (NaN where unknown), predictive means and standard deviations.
     names : pair of str
-        What the columns of X are, with units: ``("longitude (°)", "latitude (°)")``.
+        Names of the columns of X, with units: ``("longitude (°)", "latitude (°)")``.
     label : str
-        What the field is, with units: ``"temperature (°C)"``.
+        Name of the field, with units: ``"temperature (°C)"``.
     title : str
         Title of the whole figure.
     marked : array, shape (m, 2), optional
         Places to mark on the panel of the standard deviation, such as inducing inputs.
     path : path, optional
-        File to save the figure to; the end of its name gives the format.
+        File to save the figure to; its extension gives the format.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def posterior_map(
     Raises
     ------
     InputError
-        If a shape does not fit, nothing finite is there to draw, or matplotlib is missing.
+        If a shape does not fit, there is nothing finite to draw, or matplotlib is missing.
     """
     X = map_points("X", X)
     panels = {"truth": truth, "mean": mean, "standard deviation": std}
@@ -86,7 +86,7 @@ def posterior_map(
         axes[2].scatter(
             places[:, 0], places[:, 1], s=5, c="white", edgecolors="black", linewidths=0.3
         )
-        axes[2].axis(frame)  # places beside the map do not widen it
+        axes[2].axis(frame)  # places outside the map do not widen it
     return finished(fig, title, path)
 
 
@@ -102,7 +102,7 @@ def maps(
     lines: Sequence[np.ndarray] = (),
     path: Path | None = None,
 ) -> Figure:
-    """Fields over the same places side by side, on one colour scale.
+    """Plot fields over the same places side by side, on one colour scale.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def maps(
     panels : mapping of str to array, shape (n,)
         Values by the title of their panel.
     below : float, optional
-        Values below it are drawn in red and leave the colour scale; a panel's title says their
-        share.
+        Values below it are drawn in red and excluded from the colour scale; a panel's title gives
+        their share.
     marked : array, shape (k, 2), optional
         Places to mark on every panel, such as training inputs.
     lines : sequence of arrays, shape (k, 2)
@@ -127,7 +127,7 @@ def maps(
     Raises
     ------
     InputError
-        If a shape does not fit, nothing is there to draw, or matplotlib is missing.
+        If a shape does not fit, there is nothing to draw, or matplotlib is missing.
     """
     X = map_points("X", X)
     fields = {name: finite_values(name, v, len(X)) for name, v in panels.items()}
@@ -168,13 +168,13 @@ def _range(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
 
 
 def _extend(values: np.ndarray, limits: tuple[float, float]) -> str:
-    """Which ends of a colour bar get an arrow because values lie beyond them."""
+    """Return which ends of a colour bar get an arrow because values lie beyond them."""
     below, above = np.nanmin(values) < limits[0], np.nanmax(values) > limits[1]
     return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
 def _as_grid(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Axes of a regular grid and the order that lays the points out on it; None if scattered."""
+    """Return axes of a regular grid and the order of the points on it; None if scattered."""
     x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
     if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
         return None
@@ -208,7 +208,7 @@ def _draw(
 
 
 def _map_size(X: np.ndarray) -> tuple[float, float]:
-    """Inches of a figure of three panels with about the shape of the field."""
+    """Return the inches of a figure of three panels with about the shape of the field."""
     width, height = np.ptp(X, axis=0)
     shape = np.clip(height / width, 0.5, 1.4) if width > 0 and height > 0 else 1.0
     return 13.0, 3.6 * float(shape) + 1.0

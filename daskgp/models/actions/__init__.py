@@ -1,1 +1,1 @@
-"""Methods that know the kernel matrix of all rows by its products with actions."""
+"""Methods that know the kernel matrix of all rows only by its products with actions."""

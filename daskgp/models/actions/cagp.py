@@ -26,9 +26,9 @@ from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, 
 from daskgp.typing import Array
 
 TILE_ROWS = 2_048
-"""Rows at which the actions' functions are held at a time."""
+"""Rows per tile of the actions' functions."""
 COLLINEAR = 1e-11
-"""An action is dropped where the others leave less than this share of its variance."""
+"""An action is dropped if the others leave less than this share of its variance."""
 
 LossName = Literal["elbo", "projected"]
 
@@ -36,7 +36,7 @@ LossName = Literal["elbo", "projected"]
 class Panel(NamedTuple):
     """Some of the points that actions are made of: X (a, d) and the actions' weights on them.
 
-    ``places`` (a,) say which points they are, to who wants to know.
+    ``places`` (a,) are the numbers of these points, for callers that need them.
     """
 
     X: Array
@@ -56,7 +56,7 @@ class PointSums(NamedTuple):
 
 
 class Factored(NamedTuple):
-    """What the points say of the actions that are kept.
+    """Sums over points, factored for the actions that are kept.
 
     ``columns`` (r,) of t actions; L (r, r) of their W; v (r, p); their sums; s.
     """
@@ -87,7 +87,7 @@ class RowSums(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """Derivatives of the objective by the sums over points; ``rows`` says whether rows count."""
+    """Derivatives of the objective by the sums over points; ``rows`` is true if rows count."""
 
     factored: Factored
     joint: Array
@@ -97,7 +97,7 @@ class Cotangent(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Value to maximise, its derivative by the logarithm of s, cotangents, actions dropped."""
+    """Value to maximise, its derivative by log s, cotangents, number of actions dropped."""
 
     value: float
     noise: float
@@ -124,7 +124,7 @@ class CaGP(Declared):
     Parameters
     ----------
     loss : {"elbo", "projected"}
-        What training maximises: the evidence lower bound of all targets, [CAGP] eq. 11, or the
+        Objective of training: the evidence lower bound of all targets, [CAGP] eq. 11, or the
         evidence of the projected ones, eq. 9.
     """
 
@@ -136,38 +136,38 @@ class CaGP(Declared):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the objective wants the actions' functions at all rows."""
+        """True if the objective needs the actions' functions at all rows."""
         return self.loss == "elbo"
 
     def at_points(self, F: Array, y: Array, weights: Weights) -> PointSums:
-        """Sums over rows that are points.
+        """Return sums over rows that are points.
 
         Parameters
         ----------
         F : (t, n) array
-            The actions' functions there.
+            The actions' functions at these rows.
         y : (n, p) array
         weights : Weights
-            S there.
+            S at these rows.
         """
         S, F = weights.astype(np.dtype(np.float64)), wide(F)
         unit = namespace(F).eye(len(F))
         return PointSums(S.times(F), S.times(wide(y).T).T, S.times(S.spread(unit)))
 
     def factor(self, noise_variance: float, points: PointSums) -> Factored:
-        """The factor of W and the projected weights; actions that say nothing are dropped."""
+        """Return the factor of W and the projected weights, without uninformative actions."""
         kept = independent(noise_variance, points)
-        at = namespace(points.joint).asarray(kept)
-        both = at[:, None], at
-        few = PointSums(_symmetric(points.joint)[both], points.cross[at], points.normal[both])
-        L, _ = linalg.cholesky(few.joint + noise_variance * few.normal, jitter=0.0)
-        v = _solved(L, few.cross)
-        return Factored(kept, L, v, few, float(noise_variance), len(points.joint))
+        index = namespace(points.joint).asarray(kept)
+        both = index[:, None], index
+        sums = PointSums(_symmetric(points.joint)[both], points.cross[index], points.normal[both])
+        L, _ = linalg.cholesky(sums.joint + noise_variance * sums.normal, jitter=0.0)
+        v = _solved(L, sums.cross)
+        return Factored(kept, L, v, sums, float(noise_variance), len(points.joint))
 
     def at_rows(
         self, theta: Theta, block: Block, F: Array, factored: Factored, weight: float = 1.0
     ) -> RowSums:
-        """Sums over rows that each count ``weight`` times, whose functions are F (t, n)."""
+        """Return sums over rows that each count ``weight`` times and have functions F (t, n)."""
         A, e = _explained(block, F, factored)
         trace = number(theta.kernel.diag(block.X).sum(dtype=np.float64))
         return RowSums(
@@ -180,22 +180,22 @@ class CaGP(Declared):
         )
 
     def combine(self, a: Any, b: Any) -> Any:
-        """Sums over both sets of rows, or of points."""
+        """Return the sums over both sets of rows, or of points."""
         return add(a, b)
 
     def objective(self, factored: Factored, rows: RowSums | None) -> Objective:
-        """The loss with its sign changed, and its adjoint; ``rows`` for the bound alone."""
+        """Return the loss with its sign changed, and its adjoint; only the bound takes ``rows``."""
         if self.loss == "elbo":
             assert rows is not None
-            value, noise, found = _elbo(factored, rows)
+            value, noise, gradient = _elbo(factored, rows)
         else:
-            value, noise, found = _projected(factored)
-        xp, t = namespace(found.joint), factored.actions
+            value, noise, gradient = _projected(factored)
+        xp, t = namespace(gradient.joint), factored.actions
         kept = xp.asarray(factored.columns)
         joint, normal = xp.zeros((t, t)), xp.zeros((t, t))
-        cross = xp.zeros((t, found.cross.shape[1]))
+        cross = xp.zeros((t, gradient.cross.shape[1]))
         both = kept[:, None], kept
-        joint[both], normal[both], cross[kept] = found.joint, found.normal, found.cross
+        joint[both], normal[both], cross[kept] = gradient.joint, gradient.normal, gradient.cross
         cotangent = Cotangent(factored, joint, cross, normal, self.needs_rows)
         return Objective(value, noise, cotangent, t - len(kept))
 
@@ -209,7 +209,7 @@ class CaGP(Declared):
         own: Weights | None = None,
         weight: float | None = 1.0,
     ) -> tuple[np.ndarray, list[Array], Array | None]:
-        """Gradient through one block.
+        """Return the gradient through one block.
 
         Parameters
         ----------
@@ -223,16 +223,16 @@ class CaGP(Declared):
         own : Weights, optional
             S at the rows of a block that are points.
         weight : float or None
-            How often each row counts among all rows; None where it does not.
+            How often each row counts among all rows; None if the rows do not count.
 
         Returns
         -------
         kernel : (k,) array
-            By the logarithms of the kernel's parameters.
+            With respect to the logarithms of the kernel's parameters.
         weights : list of arrays
-            By the weights of each panel, through the functions at these rows.
+            With respect to each panel's weights, through the functions at these rows.
         own : array or None
-            By the weights of the block's own points, through S.
+            With respect to the weights of the block's own points, through S.
         """
         xp, (X, y) = namespace(block.X), block
         F_bar, by_own = xp.zeros(F.shape), None
@@ -255,22 +255,22 @@ class CaGP(Declared):
             P += cotangent.cross @ wide(y).T
             P += S.spread(2 * cotangent.normal)
             by_own = S.pulled(P)
-        F_bar, found = F_bar.astype(X.dtype, copy=False), []
+        F_bar, by_panels = F_bar.astype(X.dtype, copy=False), []
         for panel in panels:
             gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar, by_inputs=False)
             kernel += gradient.log_parameters
-            found.append(gradient.weights)
-        return kernel, found, by_own
+            by_panels.append(gradient.weights)
+        return kernel, by_panels, by_own
 
     def posterior(self, factored: Factored, points: int) -> State:
-        """What prediction needs, [CAGP] eq. 5 and Algorithm S2."""
+        """Return what prediction needs, [CAGP] eq. 5 and Algorithm S2."""
         count = np.array(points, np.int64)
         return State(factored.columns, factored.factor, factored.weights, count)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """[CAGP] eq. 5: mean k' S v and variance k** - |L^-1 S' k|^2 with W = L L'."""
+        """Return [CAGP] eq. 5: mean k' S v and variance k** - |L^-1 S' k|^2 with W = L L'."""
         xp = namespace(X)
         F = wide(functions(theta.kernel, near, X))
         F = F[xp.asarray(state.columns)]
@@ -283,10 +283,10 @@ class CaGP(Declared):
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Functions at a tile of rows and their cotangent, and summaries, in a task.
+        """Return the footprint of a tile of functions with its cotangent, and of summaries.
 
-        ``inputs`` are the actions and ``window_rows`` the points of a panel; kernel entries and
-        what grows with the points come on top.
+        Both are for a task.  ``inputs`` is the number of actions and ``window_rows`` that of points
+        in a panel; kernel entries and what grows with the points come on top.
         """
         t, p = shape.inputs, shape.targets
         tile = min(TILE_ROWS, shape.block_rows)
@@ -304,7 +304,7 @@ class CaGP(Declared):
 
 
 def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
-    """F = S' K(Z, X) (t, n) over the points of all panels."""
+    """Return F = S' K(Z, X) (t, n) over the points of all panels."""
     F: Array | None = None
     for panel in panels:
         if F is None and not is_numpy(namespace(X)):  # panels are added up in float64
@@ -316,9 +316,9 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
 
 
 def independent(noise_variance: float, points: PointSums) -> np.ndarray:
-    """The actions (r,) that say something: not zero, and independent of one another.
+    """Return the actions (r,) that are informative: not zero, and independent of one another.
 
-    By a pivoted Cholesky factor of W with unit diagonal, which LAPACK makes on the host.
+    They come from a pivoted Cholesky factor of W with unit diagonal, computed by LAPACK on the host.
     """
     W = to_host(_symmetric(points.joint) + noise_variance * points.normal)
     if not np.isfinite(W).all():
@@ -336,25 +336,25 @@ def independent(noise_variance: float, points: PointSums) -> np.ndarray:
 
 
 def _symmetric(A: Array) -> Array:
-    found: Array = 0.5 * (A + A.T)
-    return found
+    symmetric: Array = 0.5 * (A + A.T)
+    return symmetric
 
 
 def _solved(L: Array, B: Array) -> Array:
-    """(L L')^-1 B."""
+    """Return (L L')^-1 B."""
     return linalg.solve_lower_t(L, linalg.solve_lower(L, B))
 
 
 def _explained(block: Block, F: Array, factored: Factored) -> tuple[Array, Array]:
-    """A' = (L^-1 F)' (n, r) and the residuals e = y - F' v (n, p) at rows."""
+    """Return A' = (L^-1 F)' (n, r) and the residuals e = y - F' v (n, p) at rows."""
     xp = namespace(F)
-    few = xp.ascontiguousarray(wide(F)[xp.asarray(factored.columns)].T)
-    e = wide(block.y) - few @ factored.weights
-    return linalg.whiten_rows(factored.factor, few, overwrite=True), e
+    kept = xp.ascontiguousarray(wide(F)[xp.asarray(factored.columns)].T)
+    e = wide(block.y) - kept @ factored.weights
+    return linalg.whiten_rows(factored.factor, kept, overwrite=True), e
 
 
 def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
-    """Minus [CAGP] eq. 11, with its derivatives by log s and by the sums over points.
+    """Return minus [CAGP] eq. 11, with its derivatives by log s and by the sums over points.
 
     With u = W^-1 dL/dv the derivative by W is that through P, the determinant and v = P b; since
     G = W - s T, tr(P G) = r - s tr(P T).
@@ -383,7 +383,7 @@ def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
 
 
 def _checked_gap(rows: RowSums, s: float) -> float:
-    """Sum of the posterior variances at the rows; NumericalError if rounding spoils it."""
+    """Return the summed posterior variances at rows; NumericalError if rounding spoils them."""
     if not rows.gap >= -max(1e-3 * s * rows.rows, 1e-7 * rows.trace):
         raise NumericalError(
             f"the summed posterior variance of {rows.gap:.3g} is negative beyond rounding at noise "
@@ -393,7 +393,7 @@ def _checked_gap(rows: RowSums, s: float) -> float:
 
 
 def _projected(factored: Factored) -> tuple[float, float, PointSums]:
-    """Minus [CAGP] eq. 9, with its derivatives by log s and by the sums over points."""
+    """Return minus [CAGP] eq. 9, with its derivatives by log s and by the sums over points."""
     _, L, v, (_, b, T), s, _ = factored
     r, p = len(L), v.shape[1]
     N, _ = linalg.cholesky(T, jitter=0.0)

@@ -1,4 +1,4 @@
-"""GP mean by conjugate gradients (CGGP): what iterative solvers give, and no variance.
+"""GP mean by conjugate gradients (CGGP): the mean of iterative solvers, and no variance.
 
 The representer weights v solve (K + s I) v = y by conjugate gradients; the mean is k' v.
 """
@@ -22,7 +22,7 @@ NO_VARIANCE = (
 
 
 class State(NamedTuple):
-    """What is not with the points: their number ()."""
+    """Number () of points; everything else is stored with the points."""
 
     points: np.ndarray
 
@@ -36,22 +36,22 @@ class CGGP(Declared):
     keeps_rows: ClassVar[bool] = True
 
     def why_no_variance(self) -> str | None:
-        """Return what has a variance instead."""
+        """Return why there is no variance, and which method has one."""
         return NO_VARIANCE
 
     def predict(
         self, theta: Theta, state: State, X: Any, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Mean k' v, the weights v of the points being those of ``near``; no variance."""
+        """Return the mean k' v, with the points' weights v from ``near``; there is no variance."""
         if want != "mean":
             raise SettingError(NO_VARIANCE)
-        found = None
+        mean = None
         for panel in near:
-            found = theta.kernel.weighted(panel.X, panel.weights, X, found)
-        return Moments(wide(found).T)
+            mean = theta.kernel.weighted(panel.X, panel.weights, X, mean)
+        return Moments(wide(mean).T)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """A strip of the kernel in a task, vectors of all rows in the client."""
+        """Return the footprint: a strip of the kernel in a task, vectors of all rows in the client."""
         vectors = 8 * shape.rows * shape.targets
         return Footprint(
             task=vectors + 8 * shape.window_rows * (2 * shape.features + 4),

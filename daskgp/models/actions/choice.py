@@ -17,7 +17,7 @@ logger = logging.getLogger("daskgp")
 
 
 def normalised(values: np.ndarray, owner: np.ndarray, count: int) -> tuple[Weights, np.ndarray]:
-    """Actions of unit length, which say the same, and their lengths; zero ones stay zero."""
+    """Return equivalent actions of unit length, and their lengths; zero ones stay zero."""
     norms = np.sqrt(np.bincount(owner, values**2, count))
     norms[norms == 0] = 1.0
     return Weights(values / norms[owner], owner, count), norms
@@ -31,12 +31,12 @@ class Dense:
     ----------
     kind : {"cg", "random", "eigen", "given"}
     number : int
-        Most actions.
+        Maximum number of actions.
     tol : float
         Relative residual at which conjugate gradients stop.
     seed : int
     given : ndarray (n, t), optional
-        The actions of the last kind.
+        The actions of kind "given".
     """
 
     kind: str
@@ -47,11 +47,11 @@ class Dense:
 
     @property
     def follows(self) -> bool:
-        """Whether other hyper-parameters want other actions."""
+        """True if other hyper-parameters need other actions."""
         return self.kind in ("cg", "eigen")
 
     def __call__(self, acts: Passes, theta: Theta) -> Weights:
-        """The actions; rows with missing values have no weight."""
+        """Return the actions; rows with missing values have no weight."""
         complete = acts.complete()[:, None]
         if self.given is not None:
             return Weights.dense(self.given * complete)
@@ -61,18 +61,18 @@ class Dense:
         product = acts.covariance(theta)
         if self.kind == "eigen":
             return Weights.dense(self._eigenvectors(product, complete))
-        found = krylov.residual_directions(product, acts.targets(), self.number, self.tol)
-        if not len(found.residuals):  # targets that are all zero, of which any action says so
+        directions = krylov.residual_directions(product, acts.targets(), self.number, self.tol)
+        if not len(directions.residuals):  # all targets are zero, as any action shows
             return Weights.dense(1.0 * complete)
         logger.info(
             "%d actions of conjugate gradients, relative residual %.2g",
-            len(found.residuals),
-            found.residuals[-1],
+            len(directions.residuals),
+            directions.residuals[-1],
         )
-        return Weights.dense(found.actions)
+        return Weights.dense(directions.actions)
 
     def _eigenvectors(self, product: krylov.Product, complete: np.ndarray) -> np.ndarray:
-        """Leading eigenvectors (n, t), the first first; [CAGP] Lemma S5."""
+        """Return the leading eigenvectors (n, t), the first first; [CAGP] Lemma S5."""
         n = len(complete)
         start = np.random.default_rng([self.seed, 9]).standard_normal(n) * complete[:, 0]
         operator = LinearOperator(

@@ -1,6 +1,6 @@
-"""Linear systems of the kernel matrix of all rows, known by its products with vectors alone.
+"""Linear systems with the kernel matrix of all rows, known only by its products with vectors.
 
-[CAGP] Algorithm S1 with residual actions, which is the method of conjugate gradients kept whole.
+[CAGP] Algorithm S1 with residual actions, which is conjugate gradients with all directions kept.
 Letters: A = K + s I; y targets (n, p); r residuals y - A v; s_i actions, d_i search directions,
 D = [d_1 ...] with D' A D = I; z = A s_i.
 """
@@ -17,32 +17,32 @@ Product = Callable[[np.ndarray], np.ndarray]
 
 
 class Directions(NamedTuple):
-    """Actions of the iterative form: D (n, i), and the relative residual after each (i,)."""
+    """Actions of the iterative form D (n, i), and the relative residual after each (i,)."""
 
     actions: np.ndarray
     residuals: np.ndarray
 
 
 def residual_directions(product: Product, y: np.ndarray, number: int, tol: float) -> Directions:
-    """Search directions for residual actions, [CAGP] Algorithm S1 (Wenger et al. 2022).
+    """Return search directions for residual actions, [CAGP] Algorithm S1 (Wenger et al. 2022).
 
     They span the same space as the residuals of conjugate gradients, so the mean they give is that
-    of CG after as many steps.  Of several targets the one furthest from solved gives the action.
+    of CG after as many steps.  Of several targets, the one furthest from solved gives the action.
 
     Parameters
     ----------
     product : callable
-        One product with A a step.
+        Product with A, called once per step.
     y : (n, p) array
     number : int
-        Most actions.
+        Maximum number of actions.
     tol : float
-        Relative residual at which to stop, of the worst target.
+        Relative residual of the worst target at which to stop.
     """
     D, AD = np.empty((len(y), number)), np.empty((len(y), number))
     r, first = y.copy(), np.linalg.norm(y, axis=0)
     first[first == 0] = 1.0
-    found: list[float] = []
+    residuals: list[float] = []
     for i in range(number):
         worst = int(np.argmax(np.linalg.norm(r, axis=0) / first))
         d = r[:, worst].copy()
@@ -52,7 +52,7 @@ def residual_directions(product: Product, y: np.ndarray, number: int, tol: float
         d /= size
         z = product(d[:, None])[:, 0]
         before = float(d @ z)
-        for _ in range(2):  # once leaves rounding of all earlier directions in it
+        for _ in range(2):  # a single pass leaves rounding along all earlier directions
             along = AD[:, :i].T @ d
             d -= D[:, :i] @ along
             z -= AD[:, :i] @ along
@@ -61,31 +61,31 @@ def residual_directions(product: Product, y: np.ndarray, number: int, tol: float
             break
         D[:, i], AD[:, i] = d / np.sqrt(eta), z / np.sqrt(eta)
         r -= np.outer(AD[:, i], D[:, i] @ r)
-        found.append(float((np.linalg.norm(r, axis=0) / first).max()))
-        if found[-1] <= tol:
+        residuals.append(float((np.linalg.norm(r, axis=0) / first).max()))
+        if residuals[-1] <= tol:
             break
-    return Directions(np.ascontiguousarray(D[:, : len(found)]), np.array(found))
+    return Directions(np.ascontiguousarray(D[:, : len(residuals)]), np.array(residuals))
 
 
 class Left(NamedTuple):
-    """r' A^-1 r (m,) from below, and whether it has settled."""
+    """Value of r' A^-1 r (m,) from below, and whether it has settled."""
 
     value: np.ndarray
     settled: bool
 
 
 def energy(product: Product, r: np.ndarray, tol: np.ndarray, lowest: float, max_steps: int) -> Left:
-    """R' A^-1 r for columns of r (n, m), by conjugate gradients; it only grows from step to step.
+    """Return r' A^-1 r for columns of r (n, m), by conjugate gradients; it only grows per step.
 
     Parameters
     ----------
     product : callable
-        One product with A, of m vectors, a step.
+        Product of A with m vectors, called once per step.
     r : (n, m) array
     tol : (m,) array
-        What may be missing where it has settled; at most r' r / lowest of the last r is.
+        Amount that may be missing once settled; it is at most r' r / lowest of the last r.
     lowest : float
-        Below all eigenvalues of A: s.
+        Lower bound of the eigenvalues of A: s.
     max_steps : int
     """
     r, d = r.copy(), r.copy()

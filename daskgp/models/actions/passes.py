@@ -1,8 +1,8 @@
-"""Passes of a computation-aware GP: rows meet the points that actions are made of.
+"""Passes of a computation-aware GP: rows are paired with the points that actions are made of.
 
 A task reads some rows and then, one panel after another, all points: a tile of the kernel is
-contracted with the actions as it is made.  Points are training rows, all of them or some, so a
-value costs a kernel entry for each pair of a row and a point, and a gradient as many again.
+contracted with the actions as it is computed.  Points are training rows, all of them or some, so
+a value costs one kernel entry per pair of a row and a point, and a gradient as many again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from daskgp.models.values import Piece, Theta, add
 from daskgp.typing import Array
 
 PANEL_ROWS = 4_096
-"""Points that a task holds at a time, where it does not hold them all."""
+"""Points that a task holds at a time if it does not hold them all."""
 
 
 class Evaluated(NamedTuple):
-    """Objective, its gradient by the logarithms of kernel parameters and noise, and by weights."""
+    """Objective, and its gradient by log kernel parameters, log noise and weights."""
 
     value: float
     kernel: np.ndarray
@@ -44,7 +44,7 @@ class Gradient(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """Evaluation of which the points are factored."""
+    """Evaluation whose points are factored."""
 
     factored: cagp.Factored
     shared: tuple[Any, ...]
@@ -65,7 +65,7 @@ class Passes:
         Number of usable rows.
     n_targets : int
     actions : int
-        Most actions t.
+        Maximum number t of actions.
     """
 
     model: CaGP
@@ -84,57 +84,57 @@ class Passes:
         ----------
         theta : Theta
         weights : Weights
-            S over the points, or what ``hold`` made of it.
+            S over the points, or what ``hold`` returned for it.
         batch : tuple, optional
-            Number of rows that are drawn for the sums over rows, and a seed.
+            Number of rows drawn for the sums over rows, and a seed.
         """
         begun = self._begin(theta, weights)
         objective, over, kept = self._objective(begun, batch)
         shared = (*begun.shared, objective.cotangent)
         both = over is self.points and self.model.needs_rows
-        found = self.points.sum(self._pulling(True, both), *shared, kept=begun.kept)
+        gradient = self.points.sum(self._pulling(True, both), *shared, kept=begun.kept)
         if self.model.needs_rows and not both:
-            found = add(found, over.sum(self._pulling(False, True), *shared, kept=kept))
-        kernel, learned = found
+            gradient = add(gradient, over.sum(self._pulling(False, True), *shared, kept=kept))
+        kernel, learned = gradient
         return Evaluated(objective.value, kernel, objective.noise, learned, objective.dropped)
 
     def solve(
         self, theta: Theta, weights: Any, points: int, batch: tuple[int, int] | None = None
     ) -> tuple[cagp.State, cagp.Objective]:
-        """Return what prediction needs, which is of the points alone, and the objective."""
+        """Return what prediction needs, from the points alone, and the objective."""
         begun = self._begin(theta, weights)
         return self.model.posterior(begun.factored, points), self._objective(begun, batch)[0]
 
     def hold(self, weights: Weights) -> Any:
-        """Return weights that stay the same over many evaluations, sent to workers once."""
+        """Return weights for reuse over many evaluations, sent to workers once."""
         return self.rows.hold(weights)
 
     def times(self, theta: Theta, V: np.ndarray) -> np.ndarray:
-        """Return K(X, Z) V (n, m) for V (a, m) over the points; incomplete rows give 0."""
+        """Return K(X, Z) V (n, m) for V (a, m) over the points; incomplete rows have 0."""
         over = _rowwise("times", _times)
         shared = self.points.points(PANEL_ROWS), theta, Weights.dense(V)
         return self.rows.values(over, V.shape[1], *shared)
 
     def kernel_at(self, theta: Theta, places: np.ndarray) -> np.ndarray:
-        """Return the kernel (n, m) at rows and m places in scaled units; 0 at incomplete rows."""
+        """Return the kernel (n, m) of rows and m places in scaled units; 0 for incomplete rows."""
         return self.rows.values(_rowwise("kernel", _kernel_at), len(places), theta, places)
 
     def covariance(self, theta: Theta) -> Callable[[np.ndarray], np.ndarray]:
-        """Return products (K + s I) V (n, m), where all rows are points."""
+        """Return the function from V to (K + s I) V (n, m), if all rows are points."""
         return lambda V: self.times(theta, V) + theta.noise_variance * V
 
     def targets(self) -> np.ndarray:
-        """Return scaled targets (n, p); incomplete rows give 0."""
+        """Return the scaled targets (n, p); incomplete rows have 0."""
         return self.rows.values(_rowwise("targets", _targets), self.n_targets)
 
     def complete(self) -> np.ndarray:
-        """Return which points (a,) have no missing value."""
+        """Return the mask (a,) of points without a missing value."""
         return self.points.values(_rowwise("complete", _ones), 1)[:, 0] > 0
 
     # -- passes ------------------------------------------------------------------------------
 
     def _begin(self, theta: Theta, weights: Any) -> _Begun:
-        """Factor the sums over points; the functions there are kept where they fit."""
+        """Factor the sums over points, and keep the functions at the points if they fit."""
         shared = self.points.points(PANEL_ROWS), theta, weights
         total, kept = self.points.forward(self._pass("points", _at_points), *shared)
         with self.points.solving(len(total.joint)):
@@ -144,7 +144,7 @@ class Passes:
     def _objective(
         self, begun: _Begun, batch: tuple[int, int] | None
     ) -> tuple[cagp.Objective, Rounds, Any]:
-        """Return the objective, the rows that count and what was kept of them."""
+        """Return the objective, the rows that count and what was kept for them."""
         sums, over, kept, factored = None, self.rows, begun.kept, begun.factored
         if self.model.needs_rows:
             if batch is not None:
@@ -161,7 +161,7 @@ class Passes:
             return self.model.objective(factored, sums), over, kept
 
     def _pass(self, what: str, function: Callable[..., Any]) -> Pass:
-        """Return a pass that gives sums, and leaves the functions at the rows behind."""
+        """Return a pass that sums, and keeps the functions at the rows."""
         return Pass(
             f"{self.model.name}-{what}",
             partial(_first, function, self.model),
@@ -220,8 +220,8 @@ def _functions(piece: Piece, points: Any, theta: Theta, weights: Weights) -> Arr
     return cagp.functions(theta.kernel, _panels(points, weights), piece.own.X)
 
 
-def _first(function: Callable[..., tuple[Any, Array]], model: CaGP, *given: Any) -> Any:
-    return function(model, *given)[0]
+def _first(function: Callable[..., tuple[Any, Array]], model: CaGP, *arguments: Any) -> Any:
+    return function(model, *arguments)[0]
 
 
 def _at_points(
@@ -254,10 +254,10 @@ def _pull(
     weights: Weights,
     cotangent: cagp.Cotangent,
 ) -> Gradient:
-    """Return the gradient through a piece, whose rows are points and count among all, or either."""
+    """Return the gradient through a piece, whose rows are points, count among all, or both."""
     F = _functions(piece, points, theta, weights)
     places: list[np.ndarray] = []
-    kernel, found, by_own = model.pull(
+    kernel, by_panels, by_own = model.pull(
         theta,
         piece.own,
         F,
@@ -269,15 +269,15 @@ def _pull(
     if weights.owner is None:
         return Gradient(kernel, None)
     learned = np.zeros(len(weights))
-    for at, by_weights in zip(places, found, strict=True):
-        learned[at] += to_host(by_weights)
+    for rows, by_weights in zip(places, by_panels, strict=True):
+        learned[rows] += to_host(by_weights)
     if by_own is not None:
         learned[piece.places] += to_host(by_own)
     return Gradient(kernel, learned)
 
 
 def _noting(panels: Iterator[Panel], places: list[np.ndarray]) -> Iterator[Panel]:
-    """Yield panels, with the places of each noted."""
+    """Yield panels, and note the places of each."""
     for panel in panels:
         assert panel.places is not None
         places.append(panel.places)

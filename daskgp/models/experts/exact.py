@@ -387,8 +387,10 @@ def _cross_sums(draw: Any, piece: Piece, points: Any, functions: Functions) -> C
     (X, y), own = piece.own, functions.rows(i)
     if draw is not None:
         assert piece.places is not None
-        few = np.flatnonzero(draw.among(piece.span, piece.span)[piece.places - piece.span[0]])
-        X, y, own = X[few], y[few], own[few]
+        drawn = draw.among(piece.span, piece.span)[piece.places - piece.span[0]]
+        chosen = np.flatnonzero(drawn)
+        on_device = namespace(X).asarray(chosen)
+        X, y, own = X[on_device], y[on_device], own[chosen]
     experts = ((panel.own.X, panel.own.y) for panel in points.pieces(functions))
     kernel = functions.theta.kernel
     return inner_products.cross_sums(kernel, Block(X, y), own, i, experts, len(functions.edges))

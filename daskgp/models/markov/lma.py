@@ -6,7 +6,7 @@ of the blocks near it: P = R_bc R_cc^-1, H = [-P, I], C = H R H', E = H A, e = H
 Definition 1, in the basis whitened by L).  Sums over blocks: G = E' C^-1 E, g = E' C^-1 e,
 e' C^-1 e and log|C|.  I + G = L_B L_B'.
 
-All rows of a window are factored at once, those near it first: R = L_R L_R', and the last rows
+All rows of a window are factored at once, near rows first: R = L_R L_R', and the last rows
 of L_R^-1 [A, y] are C^{-1/2} [E, e].
 """
 
@@ -59,7 +59,7 @@ from daskgp.models.values import (
 from daskgp.typing import Array
 
 FAR = 1e-3
-"""Correlation below which training rows say nothing of a place."""
+"""Correlation below which training rows are not informative about a place."""
 
 
 class State(NamedTuple):
@@ -99,8 +99,8 @@ class LMA(Additive):
         Blocks on either side that ``prediction="paper"`` conditions on; a summary is conditioned
         on whatever blocks it is given.
     prediction : {"consistent", "paper"}
-        "consistent": the exact covariance of the residual with all rows that are given, which is
-        a joint distribution whatever they are.  "paper": [LMA] eq. 1 extended to test inputs,
+        "consistent": the exact covariance of the residual with all rows conditioned on, which is
+        a joint distribution whichever they are.  "paper": [LMA] eq. 1 extended to test inputs,
         whose variance can come out negative.
     jitter : float
         Added to the diagonal of K(S, S), relative to its mean; raised, with a logged warning,
@@ -121,52 +121,52 @@ class LMA(Additive):
         return "prediction='consistent'" if self.prediction == "paper" else super().steadier()
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Cholesky factor of K(S, S)."""
+        """Compute the Cholesky factor of K(S, S)."""
         return inducing.prepare(theta, self.jitter)
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
-        """Summary of a block given those near it: [LMA] Definition 1."""
+        """Return the summary of a block given those near it: [LMA] Definition 1."""
         return self.local_and_window(prepared, block, near)[0]
 
     def local_and_window(
         self, prepared: Prepared, block: Block, near: Sequence[Block] = ()
     ) -> tuple[Stats, Window]:
-        """The summary, and the factor that ``local_vjp`` would otherwise make again."""
+        """Return the summary, and the factor that ``local_vjp`` would otherwise recompute."""
         window = window_of(prepared, block, near)
         return summary_of(window, block.y.shape[1]), window
 
     def local_many(self, prepared: Prepared, windows: Sequence[Given]) -> Stats:
-        """Summary of several blocks, each given those near it.
+        """Return the summary of several blocks, each given those near it.
 
-        On a device windows of one shape are factored side by side: one by one they would leave
-        it idle.
+        On a device, windows of one shape are factored side by side: one by one they would leave it
+        idle.
         """
         return reduce(self.combine, (part.stats for part in self._parts(prepared, windows)))
 
     def local_and_windows(
         self, prepared: Prepared, windows: Sequence[Given]
     ) -> tuple[Stats, list[Window]]:
-        """``local_many``, and the factors that ``local_vjp_many`` would otherwise make again."""
+        """Return ``local_many``, and the factors that ``local_vjp_many`` would recompute."""
         parts = list(self._parts(prepared, windows))
-        found = {i: window for part in parts for i, window in part.windows}
+        factored = {i: window for part in parts for i, window in part.windows}
         return reduce(self.combine, (part.stats for part in parts)), [
-            found[i] for i in range(len(windows))
+            factored[i] for i in range(len(windows))
         ]
 
     def _parts(self, prepared: Prepared, windows: Sequence[Given]) -> Iterator[Part]:
-        """Summaries of some of the windows at a time."""
+        """Yield the summaries of some of the windows at a time."""
         if is_numpy(namespace(windows[0][0].X)):
-            for i, given in enumerate(windows):
-                stats, window = self.local_and_window(prepared, *given)
+            for i, blocks in enumerate(windows):
+                stats, window = self.local_and_window(prepared, *blocks)
                 yield Part(stats, [(i, window)])
             return
         for places in alike(windows, shape_of):
-            few = side_by_side(prepared, [windows[i] for i in places])
-            stats = summary_of(few, windows[0][0].y.shape[1])
-            yield Part(stats, list(zip(places, each_of(few), strict=True)))
+            stack = side_by_side(prepared, [windows[i] for i in places])
+            stats = summary_of(stack, windows[0][0].y.shape[1])
+            yield Part(stats, list(zip(places, each_of(stack), strict=True)))
 
     def window_bytes(self, rows: int, inputs: int, targets: int) -> int:
-        """Bytes of what ``local_and_window`` keeps of a window of so many rows."""
+        """Return the bytes that ``local_and_window`` keeps for a window of that many rows."""
         return 8 * rows * (rows + 2 * inputs + targets)
 
     def summing(self, theta: Theta) -> Pass:
@@ -182,15 +182,15 @@ class LMA(Additive):
         )
 
     def pulling(self) -> Pass:
-        """Return the pass that sums gradients, from the factors that were kept if any."""
+        """Return the pass that sums gradients, from the factors that were kept, if any."""
         return self._pass("gradient", partial(_pull, self), add, together=True)
 
     def combine(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of both sets of blocks."""
+        """Return the statistics of both sets of blocks."""
         return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Log evidence of all targets and its derivative by the sums.
+        """Return the log evidence of all targets and its derivative by the sums.
 
         It depends on the hyper-parameters through the blocks alone, so its direct gradient is 0.
         """
@@ -221,7 +221,7 @@ class LMA(Additive):
         near: Sequence[Block] = (),
         window: Window | None = None,
     ) -> ThetaBar:
-        """Gradient through one block's summary."""
+        """Return the gradient through one block's summary."""
         X, y = rows_of(block, near)
         kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
         K, pull = kernel.pullback(X)
@@ -239,9 +239,10 @@ class LMA(Additive):
         cotangent: Cotangent,
         factored: Sequence[Window] | None = None,
     ) -> ThetaBar:
-        """Gradient through the summaries of several blocks, whose windows may be ``factored``.
+        """Return the gradient through several blocks' summaries; windows may be ``factored``.
 
-        On a device those of one shape go side by side, their kernels' tiles one after another.
+        On a device, windows of one shape go side by side, the tiles of their kernels one after
+        another.
         """
         if is_numpy(namespace(windows[0][0].X)):
             own = [None] * len(windows) if factored is None else factored
@@ -252,12 +253,12 @@ class LMA(Additive):
             return reduce(add, each)
         kernel, total = prepared.theta.kernel, []
         for places in alike(windows, shape_of):
-            few = [windows[i] for i in places]
+            group = [windows[i] for i in places]
             if factored is None:
-                window = side_by_side(prepared, few)
+                window = side_by_side(prepared, group)
             else:
                 window = joined([factored[i] for i in places])
-            rows = [rows_of(*each)[0] for each in few]
+            rows = [rows_of(*each)[0] for each in group]
             X = namespace(*rows).concatenate(rows)
             _, pull_S = kernel.pullback(X, inputs_of(prepared.theta).astype(X.dtype))
             pulls = (kernel.pullback(own)[1] for own in rows)
@@ -265,12 +266,12 @@ class LMA(Additive):
         return reduce(add, total)
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
-        """Posterior of the low-rank part, whitened by L."""
+        """Return the posterior of the low-rank part, whitened by L."""
         inner, beta = _inner(total)
         return State(prepared.factor, inner, beta)
 
     def features(self, theta: Theta, state: State, X: Array) -> Array:
-        """A (n, m) of rows X (n, d)."""
+        """Return A (n, m) of rows X (n, d)."""
         Z = inputs_of(theta).astype(X.dtype)
         return linalg.whiten_rows(state.factor, wide(theta.kernel(X, Z)), overwrite=True)
 
@@ -281,9 +282,9 @@ class LMA(Additive):
         blocks: Sequence[Block],
         features: Sequence[Array] | None = None,
     ) -> Near:
-        """Factor the rows that predictions are conditioned on; "paper" wants them in order.
+        """Factor the rows that predictions are conditioned on; "paper" needs them in order.
 
-        ``features`` are those of each block, where they are known.
+        ``features`` are those of each block, if known.
         """
         X, y = rows_of(blocks[-1], blocks[:-1])
         if features is None:
@@ -302,7 +303,7 @@ class LMA(Additive):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """[LMA] Theorem 2 for the rows ``near``.
+        """Return the posterior given the rows ``near``, [LMA] Theorem 2.
 
         With W = R(X, near) R^-1 and E = A - W A_near the mean is W y + E (I + G)^-1 g and the
         covariance R(X, X) - W R(near, X) + E (I + G)^-1 E'.
@@ -325,14 +326,17 @@ class LMA(Additive):
         return Moments(mean, covariance=covariance, shared=shared, far=far)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[LMA, Theta]:
-        """Every block conditioned on all before it, as a single one is."""
+        """Return the method itself, exact if each block is conditioned on all before it.
+
+        A single block is.
+        """
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Tiles of a window, three of them in float64, and its features; or those of a prediction.
+        """Return the footprint of a window's tiles and features, or of those of a prediction.
 
-        Operations of a value and gradient: the factor of a window twice, what is whitened by it
-        and the products of the adjoint, for each of its blocks.
+        Three of a window's tiles are in float64.  Operations of a value and gradient: the factor of a
+        window twice, what is whitened by it and the products of the adjoint, for each of the blocks.
         """
         b, m, p = shape.block_rows, shape.inputs, shape.targets
         w, near = shape.window_rows, shape.near_rows
@@ -375,7 +379,7 @@ def _pull(
 
 
 def _inner(total: Stats) -> tuple[Array, Array]:
-    """L_B and (I + G)^-1 g."""
+    """Return L_B and (I + G)^-1 g."""
     inner, _ = linalg.cholesky(
         namespace(total.gram).eye(len(total.gram)) + total.gram, jitter=0.0, overwrite=True
     )
@@ -383,10 +387,10 @@ def _inner(total: Stats) -> tuple[Array, Array]:
 
 
 def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
-    """R with its far corners by the recursion of [LMA] eq. 1, in place.
+    """Return R with its far corners replaced by the recursion of [LMA] eq. 1, in place.
 
-    Blocks i and j more than ``order`` apart are independent given the ``order`` after the first:
-    R_ij = R_iB R_BB^-1 R_Bj with B = i+1 .. i+order.
+    Blocks i and j more than ``order`` apart are independent given the ``order`` blocks after the
+    first: R_ij = R_iB R_BB^-1 R_Bj with B = i+1 .. i+order.
     """
     edges = np.concatenate([[0], np.cumsum(sizes)])
     for apart in range(order + 1, len(sizes)):
@@ -401,7 +405,7 @@ def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
 
 
 def _negligible(K: Array, A: Array, prior: Array) -> Array:
-    """Rows (n,) whose correlation with every training row and support input is below FAR."""
+    """Return a mask (n,) of rows correlated below FAR with all training rows and support inputs."""
     xp = namespace(K)
-    most = xp.maximum(K.max(axis=1), -K.min(axis=1))
-    return (most < FAR * prior) & (linalg.row_squares(A) < FAR * prior)
+    largest = xp.maximum(K.max(axis=1), -K.min(axis=1))
+    return (largest < FAR * prior) & (linalg.row_squares(A) < FAR * prior)

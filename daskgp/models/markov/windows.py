@@ -43,7 +43,7 @@ class Stats(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """Derivative by [E, e]' C^-1 [E, e], symmetric (m + p, m + p), and by log|C|."""
+    """Derivatives by [E, e]' C^-1 [E, e], symmetric (m + p, m + p), and by log|C|."""
 
     moments: Array
     logdet: float
@@ -52,7 +52,7 @@ class Cotangent(NamedTuple):
 class Window(NamedTuple):
     """A block and those near it, factored; near rows come first, ``c`` of them.
 
-    Several of one shape on a device have their arrays stacked along a first axis.
+    On a device, several of one shape have their arrays stacked along a first axis.
     """
 
     c: int
@@ -65,74 +65,74 @@ class Window(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The sum of the summaries of some windows, and each with its place among all."""
+    """Sum of the summaries of some windows, and each window with its number among all."""
 
     stats: Stats
     windows: list[tuple[int, Window]]
 
 
 def rows_of(block: Block, near: Sequence[Block]) -> tuple[Array, Array]:
-    """Rows near a block and then its own."""
+    """Return the rows near a block, then its own."""
     xp = namespace(block.X)
     blocks = [*near, block]
     return xp.concatenate([b.X for b in blocks]), xp.concatenate([b.y for b in blocks])
 
 
 def _columns(A: Array, y: Array) -> Array:
-    """[A, y]' (m + p, w) in C order."""
+    """Return [A, y]' (m + p, w) in C order."""
     return namespace(A).concatenate([A.T, y.T.astype(np.float64)])
 
 
 def residual_of(K: Array, A: Array, noise_variance: float, overwrite: bool) -> Array:
-    """R = K - A A' + s I, in K's memory if ``overwrite``: a pullback goes on using its own."""
+    """Return R = K - A A' + s I, in K's memory if ``overwrite``: a pullback still uses its own."""
     R = wide(K)
     if overwrite:
         R -= A @ A.T
     else:
         R = R - A @ A.T
-    at = namespace(R).arange(len(R))
-    R[at, at] += noise_variance
+    diagonal = namespace(R).arange(len(R))
+    R[diagonal, diagonal] += noise_variance
     return R
 
 
-def shape_of(given: Given) -> tuple[int, int]:
-    """Rows near a block, and its own."""
-    block, near = given
+def shape_of(window: Given) -> tuple[int, int]:
+    """Return the number of rows near a block, and of its own."""
+    block, near = window
     return sum(len(b.X) for b in near), len(block.X)
 
 
 def side_by_side(prepared: Prepared, windows: Sequence[Given]) -> Window:
-    """Windows of one shape, stacked."""
+    """Return the windows of one shape, factored and stacked."""
     c, _ = shape_of(windows[0])
     rows = [rows_of(*window) for window in windows]
     X, y = (namespace(part[0]).concatenate(part) for part in zip(*rows, strict=True))
     xp, g, w = namespace(X), len(rows), len(rows[0][0])
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
-    A, R, at = A.reshape(g, w, A.shape[1]), xp.empty((g, w, w)), xp.arange(w)
+    A, R, diagonal = A.reshape(g, w, A.shape[1]), xp.empty((g, w, w)), xp.arange(w)
     for into, (own, _) in zip(R, rows, strict=True):
         into[...] = kernel(own)
     R -= xp.matmul(A, A.transpose(0, 2, 1))
-    R[:, at, at] += prepared.theta.noise_variance
+    R[:, diagonal, diagonal] += prepared.theta.noise_variance
     L = batched.cholesky_stack(R)
     both = xp.concatenate([A, y.reshape(g, w, y.shape[1]).astype(np.float64)], axis=2)
     return Window(c, A, L, batched.whiten_stack(L, both.transpose(0, 2, 1), overwrite=True))
 
 
 def each_of(several: Window) -> Iterator[Window]:
-    """Each of several stacked windows."""
+    """Yield each of several stacked windows."""
     return (Window(several.c, *arrays) for arrays in zip(*several[1:], strict=True))
 
 
 def joined(windows: Sequence[Window]) -> Window:
-    """Windows of one shape, stacked."""
+    """Return windows of one shape, stacked."""
     return Window(
         windows[0].c, *(stacked(arrays) for arrays in zip(*(w[1:] for w in windows), strict=True))
     )
 
 
 def summary_of(window: Window, targets: int) -> Stats:
-    """The sums over the rows of a block, or of those of several."""
+    """Return the sums over the rows of a block, or over those of several."""
     factor, own = window.factor[..., window.c :, window.c :], window.whitened[..., window.c :]
     if own.ndim == 3:
         rows = own.shape[0] * own.shape[2]
@@ -155,7 +155,7 @@ def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window
 
 
 def factored_window(R: Array, A: Array, y: Array, c: int) -> Window:
-    """The window of R (w, w), whose memory is used."""
+    """Return the window of R (w, w), whose memory is reused."""
     L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
     return Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
 
@@ -168,7 +168,7 @@ def window_gradient(
     pull_S: Pullback,
     dtype: Any,
 ) -> ThetaBar:
-    """Gradient through the summary of a window, or of several that are stacked.
+    """Return the gradient through the summary of a window, or of several that are stacked.
 
     P minimises C, so dC = H dR H' and dE = H dA - H dR[:, c] R_cc^-1 A_c; hence R_bar =
     H' (C_bar H - [E, e]_bar U') with U' = [[A_c, y_c]' R_cc^-1, 0].  ``pulls`` are those of the
@@ -179,7 +179,7 @@ def window_gradient(
     A, c = window.features, window.c
     m = A.shape[-1]
     E = A[..., c:, :] + H[..., :c] @ A[..., :c, :]
-    # A_bar = H' E_bar - 2 sym(H' Y) A, all through the few rows of the block
+    # A_bar = H' E_bar - 2 sym(H' Y) A, all through the block's own rows, which are few
     A_bar = _turned(H) @ (E_bar[..., :m] - Y @ A)
     A_bar -= _turned(Y) @ E
     R_bar = _turned(H) @ Y
@@ -204,14 +204,14 @@ def window_gradient(
 
 
 def _adjoint(window: Window, cotangent: Cotangent) -> tuple[Array, Array, Array]:
-    """H (b, w), [E, e]_bar (b, m + p) and Y = C_bar H - [E, e]_bar U' (b, w), or stacks of them."""
+    """Return H (b, w), [E, e]_bar (b, m + p), Y = C_bar H - [E, e]_bar U' (b, w), or stacks."""
     xp, c, L = namespace(window.factor), window.c, window.factor
     T, L_bb = window.whitened, L[..., c:, c:]
     size, b = T.shape[-2], L_bb.shape[-1]
     stack = L.ndim == 3
     unwhiten: Callable[..., Array] = batched.unwhiten_stack if stack else linalg.unwhiten_rows
     inverse = batched.inverse_stack if stack else linalg.inverse_from_factor
-    # rows of H's near part and of U' at one go
+    # rows of H's near part and of U' in one solve
     rows = xp.concatenate([L[..., c:, :c], T[..., :c]], axis=-2)
     through = unwhiten(L[..., :c, :c], rows, overwrite=True)
     H = xp.concatenate([-through[..., :b, :], xp.broadcast_to(xp.eye(b), L_bb.shape)], axis=-1)
@@ -225,5 +225,5 @@ def _adjoint(window: Window, cotangent: Cotangent) -> tuple[Array, Array, Array]
 
 
 def _turned(A: Array) -> Array:
-    """A' of a matrix, or of each of a stack."""
+    """Return A' of a matrix, or of each of a stack."""
     return namespace(A).moveaxis(A, -1, -2)

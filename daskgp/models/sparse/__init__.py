@@ -1,1 +1,1 @@
-"""Methods with inducing inputs, and with features, whose objective is a sum over blocks."""
+"""Methods with inducing inputs or features, whose objective is a sum over blocks."""

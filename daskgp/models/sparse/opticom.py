@@ -1,7 +1,7 @@
 """OptiCom: GPs on the partial grids of a sparse grid, optimally combined ([OPT] section 3).
 
 Letters: as in collapsed.py with Z the m points of the sparse grid, so S = A A' and b = A y hold
-all that the partial grids need of the rows.  The points Z_l of partial grid l are rows I of Z, so
+all that the partial grids need from the rows.  The points Z_l of partial grid l are rows I of Z, so
 K(x, Z_l) = a' L[I, :]' with a = L^-1 k(Z, x).  Q_l (m, m_l) is an orthonormal basis of the columns
 of L[I, :]'; B_l = I + Q_l' S Q_l / s; F_l = Q_l L_{B_l}^-T, so that Q_l B_l^-1 Q_l' = F_l F_l'.
 Grid l predicts f_l(x) = a' w_l with w_l = F_l F_l' b / s, and f = sum c_l f_l = a' G b with
@@ -55,8 +55,8 @@ class OptiCom(Collapsed):
         Level eta of the sparse grid; the inducing inputs are its points in the order of
         ``sparse_grid.build``, under any affine map of the axes.
     weights : {"projection", "paper", "combination"}
-        Coefficients of the grids: of least penalised risk with the right side <f_l, f*>, the same
-        with the paper's <f_l, f_l>, or those of the combination technique.
+        Coefficients of the grids: those of least penalised risk with the right-hand side
+        <f_l, f*>, or with the paper's <f_l, f_l>, or those of the combination technique.
     variance : {"linear", "paper"}
         Error variance of the linear predictor, or [OPT] eq. 35b, which can be negative.
     ridge : float
@@ -65,7 +65,7 @@ class OptiCom(Collapsed):
     jitter : float
         Added to the diagonal of K(Z, Z), relative to its mean.
     tile_rows : int
-        Rows of the kernel tile held at a time.
+        Rows per tile of the kernel.
     """
 
     level: int = 4
@@ -83,11 +83,11 @@ class OptiCom(Collapsed):
         return "variance='linear'" if self.variance == "paper" else super().steadier()
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
-        """Coefficients of the partial grids and their combination, [OPT] Algorithms 1 and 2."""
+        """Return the partial grids' coefficients and combination, [OPT] Algorithms 1 and 2."""
         xp = namespace(total.gram)
-        if not is_numpy(xp):  # many small and uneven systems: the host's
-            found = self.posterior(move(prepared, "cpu"), move(total, "cpu"))
-            return State(*(xp.asarray(part) for part in found))
+        if not is_numpy(xp):  # many small and uneven systems: on the host
+            state = self.posterior(move(prepared, "cpu"), move(total, "cpu"))
+            return State(*(xp.asarray(part) for part in state))
         s, L, b = prepared.theta.noise_variance, prepared.factor, total.projection
         grid = self._grid(inputs_of(prepared.theta))
         S = linalg.symmetrize(total.gram.copy())
@@ -107,7 +107,7 @@ class OptiCom(Collapsed):
         return State(L, weights, _linear_spread(S, G, s), c)
 
     def _grid(self, Z: Array) -> SparseGrid:
-        # a column in which no point differs is none of the grid's; one point alone has level 1
+        # a column in which all points agree is no axis of the grid; a single point has level 1
         d = max(1, int((Z[1:] != Z[:-1]).any(axis=0).sum()))
         grid = sparse_grid.build(d, self.level)
         if len(grid.points) != len(Z):
@@ -120,7 +120,7 @@ class OptiCom(Collapsed):
     def _coefficients(
         self, W: np.ndarray, S: np.ndarray, b: np.ndarray, s: float, plain: np.ndarray
     ) -> np.ndarray:
-        """Coefficients c (g,): c - plain solves the system for what ``plain`` leaves.
+        """Return coefficients c (g,): c - plain solves the system for what ``plain`` leaves.
 
         So a ridge pulls towards the combination technique, and the penalised risk
         R(sum c_l f_l) is never above that of its coefficients ``plain``, whatever the ridge.
@@ -140,7 +140,7 @@ class OptiCom(Collapsed):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """[OPT] eq. 35a, with the variance that is set."""
+        """Return [OPT] eq. 35a, with the chosen variance."""
         if self.variance == "paper" and want != "mean":
             return _paper_posterior(theta, state, X, want)
 
@@ -150,11 +150,11 @@ class OptiCom(Collapsed):
         return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
 
     def exact_limit(self, theta: Theta, X: Array) -> None:
-        """None: grid points are not rows, and the predictor is no posterior."""
+        """Return None: grid points are not rows, and the predictor is not a posterior."""
         return
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Of the sums, and of the solve with the partial grids side by side."""
+        """Return the footprint of the sums, and of a solve with all partial grids at once."""
         m, p = shape.inputs, shape.targets
         levels = sparse_grid.multi_indices(shape.features, self.level)
         beside = int(sparse_grid.partial_sizes(levels).sum())
@@ -170,20 +170,20 @@ class OptiCom(Collapsed):
 def _solved_grids(
     grid: SparseGrid, L: np.ndarray, S: np.ndarray, s: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Q_l and F_l (m, m_l) of each partial grid."""
-    for members in grid.members:
-        Q, _ = qr(L[members].T, mode="economic", overwrite_a=True, check_finite=False)
+    """Yield Q_l and F_l (m, m_l) of each partial grid."""
+    for rows in grid.members:
+        Q, _ = qr(L[rows].T, mode="economic", overwrite_a=True, check_finite=False)
         Q = np.ascontiguousarray(Q)
         inner, _ = linalg.cholesky(np.eye(Q.shape[1]) + Q.T @ (S @ Q) / s, jitter=0.0)
         yield Q, linalg.whiten_rows(inner, Q)
 
 
 def _linear_spread(S: np.ndarray, G: np.ndarray, s: float) -> np.ndarray:
-    """U (m, m) with |U' a|^2 = |(I - S G) a|^2 + s a' G S G a.
+    """Return U (m, m) with |U' a|^2 = |(I - S G) a|^2 + s a' G S G a.
 
     Under the model of the sparse GP, f(x) and b = A y have covariance S a, and b has S^2 + s S:
-    the error variance of a' G b is k** - |a|^2 and this.  R = U U' is at least B^-1, that of the
-    best linear predictor, so rounding alone makes an eigenvalue negative.
+    the error variance of a' G b is k** - |a|^2 plus this.  R = U U' is at least B^-1, that of the
+    best linear predictor, so only rounding makes an eigenvalue negative.
     """
     SG = S @ G
     R = s * (G @ SG)
@@ -196,7 +196,7 @@ def _linear_spread(S: np.ndarray, G: np.ndarray, s: float) -> np.ndarray:
 
 
 def _paper_posterior(theta: Theta, state: State, X: Array, want: Want) -> Moments:
-    """[OPT] eq. 35b: k** - a' E a, which need not be positive."""
+    """Return [OPT] eq. 35b: k** - a' E a, which need not be positive."""
     dtype = X.dtype
     K = theta.kernel(X, inputs_of(theta).astype(dtype))
     mean = K @ state.weights.astype(dtype, copy=False)

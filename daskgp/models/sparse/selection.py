@@ -13,17 +13,17 @@ MIN_SAMPLE, CANDIDATES = 2_000, 8
 
 
 def sample_rows(number: int) -> int:
-    """Rows to sample for the choice of ``number`` inputs: CANDIDATES for each, or MIN_SAMPLE."""
+    """Return how many rows to sample for ``number`` inputs: CANDIDATES each, or MIN_SAMPLE."""
     return max(MIN_SAMPLE, CANDIDATES * number)
 
 
 def choose(
     X: np.ndarray, kernel: Kernel, number: int, how: str, rng: np.random.Generator
 ) -> np.ndarray:
-    """``number`` distinct rows, or all there are, chosen from a sample X (N, d).
+    """Choose ``number`` distinct rows, or all there are, from a sample X (N, d).
 
-    Where ``greedy`` stops early, because the initial kernel is smoother than rounding lets it
-    tell rows apart, random rows follow: a shorter lengthscale may want them.
+    If ``greedy`` stops early, because the initial kernel is too smooth to tell rows apart beyond
+    rounding, random rows follow: a shorter lengthscale may need them.
     """
     distinct, place = np.unique(X, axis=0, return_inverse=True)
     number = min(number, len(distinct))
@@ -43,14 +43,14 @@ def choose(
 
 
 def unknown(how: str) -> SettingError:
-    """The error for a way of choosing that there is not."""
+    """Return the error for an unknown way of choosing."""
     return SettingError(
         f"unknown selection {shown(how)}: choose 'greedy', 'kmeans', 'random' or give an array"
     )
 
 
 def greedy(X: np.ndarray, kernel: Kernel, number: int, tol: float = 1e-10) -> np.ndarray:
-    """Rows of largest conditional variance, one after another (pivoted Cholesky).
+    """Return the rows of largest conditional variance, one after another (pivoted Cholesky).
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def greedy(X: np.ndarray, kernel: Kernel, number: int, tol: float = 1e-10) -> np
     kernel : Kernel
         Its conditional variance given the rows chosen so far picks the next.
     number : int
-        Rows wanted; fewer come back when the remaining conditional variances are all below
-        ``tol`` of the largest prior variance, as with duplicated rows.
+        Number of rows; fewer are returned if the remaining conditional variances are all below
+        ``tol`` times the largest prior variance, as with duplicated rows.
     """
     variance = np.array(kernel.diag(X), dtype=np.float64)
     stop = tol * variance.max(initial=0.0)

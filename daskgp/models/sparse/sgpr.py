@@ -36,7 +36,7 @@ class SGPR(Collapsed):
         Added to the diagonal of K(Z, Z), relative to its mean; raised, with a logged warning,
         when the factorisation fails.
     tile_rows : int
-        Rows of the kernel tile held at a time.
+        Rows per tile of the kernel.
     """
 
     jitter: float = 1e-8
@@ -46,7 +46,7 @@ class SGPR(Collapsed):
     state_type: ClassVar[Any] = State
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
-        """Posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
+        """Return the posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
         s, L = prepared.theta.noise_variance, prepared.factor
         S = linalg.symmetrize(total.gram.copy())
         inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
@@ -56,7 +56,10 @@ class SGPR(Collapsed):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """[OPT] eq. 12: k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation."""
+        """Return [OPT] eq. 12.
+
+        The variance is k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation.
+        """
         inner = state.inner_factor
 
         def spread(A: Array) -> Array:
@@ -65,9 +68,9 @@ class SGPR(Collapsed):
         return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[SGPR, Theta]:
-        """Z = X, without jitter."""
+        """Return the settings and hyper-parameters with Z = X, without jitter."""
         return replace(self, jitter=0.0), replace(theta, inputs=X)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Of the sums, and two matrices for prediction."""
+        """Return the footprint of the sums, and of two matrices for prediction."""
         return collapsed.footprint(shape, self.tile_rows)

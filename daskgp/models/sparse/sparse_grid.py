@@ -19,18 +19,18 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class SparseGrid:
-    """The distinct points of a sparse grid and the partial grids cut out of them.
+    """Distinct points of a sparse grid and the partial grids that they form.
 
     Attributes
     ----------
     points : ndarray (m, d)
-        In the unit cube, in lexicographic order.
+        Points in the unit cube, in lexicographic order.
     levels : ndarray of int (g, d)
-        The multi-index of each partial grid.
+        Multi-index of each partial grid.
     members : tuple of g integer ndarrays
-        The points of each partial grid, by their numbers in ``points``.
+        Points of each partial grid, by their numbers in ``points``.
     coefficients : ndarray (g,)
-        Of the combination technique; they sum to 1.
+        Coefficients of the combination technique; they sum to 1.
     """
 
     points: np.ndarray
@@ -40,9 +40,9 @@ class SparseGrid:
 
 
 def build(d: int, level: int) -> SparseGrid:
-    """The sparse grid of a level in d dimensions; ``n_points`` says beforehand how large it is."""
+    """Return the sparse grid of a level in d dimensions; ``n_points`` gives its size beforehand."""
     levels = multi_indices(d, level)
-    # all coordinates are whole numbers of 2^-level, so equal points are equal exactly
+    # all coordinates are integer multiples of 2^-level, so equal points are exactly equal
     parts = [_partial(index, level) for index in levels.tolist()]
     points, places = np.unique(np.concatenate(parts), axis=0, return_inverse=True)
     ends = np.cumsum([len(part) for part in parts])
@@ -51,7 +51,7 @@ def build(d: int, level: int) -> SparseGrid:
 
 
 def n_points(d: int, level: int) -> int:
-    """Number m of points of a sparse grid, without making it.
+    """Return the number m of points of a sparse grid, without building it.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def n_points(d: int, level: int) -> int:
 
 
 def largest_level(d: int, most: int) -> int:
-    """The highest level whose grid has at most ``most`` points (``most`` >= 1)."""
+    """Return the highest level whose grid has at most ``most`` points (``most`` >= 1)."""
     level, size = 1, 1
     while (size := size + 2**level * comb(d - 1 + level, level)) <= most:
         level += 1
@@ -72,7 +72,7 @@ def largest_level(d: int, most: int) -> int:
 
 
 def multi_indices(d: int, level: int) -> np.ndarray:
-    """Multi-indices (g, d) of the partial grids that are combined, by rising |l|_1.
+    """Return the multi-indices (g, d) of the partial grids that are combined, by rising |l|_1.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def multi_indices(d: int, level: int) -> np.ndarray:
 
 
 def coefficients(levels: np.ndarray, level: int) -> np.ndarray:
-    """Coefficients (g,) of the combination technique, [OPT] eq. 27.
+    """Return the coefficients (g,) of the combination technique, [OPT] eq. 27.
 
     Examples
     --------
@@ -98,19 +98,19 @@ def coefficients(levels: np.ndarray, level: int) -> np.ndarray:
 
 
 def partial_sizes(levels: np.ndarray) -> np.ndarray:
-    """Number of points (g,) of each partial grid."""
+    """Return the number of points (g,) of each partial grid."""
     sizes: np.ndarray = np.prod(2**levels - 1, axis=1)
     return sizes
 
 
 def _compositions(d: int, least: int, most: int) -> Iterator[np.ndarray]:
-    """Vectors of d whole numbers from 0 whose sum is ``least`` to ``most``."""
+    """Yield the vectors of d integers from 0 whose sum is ``least`` to ``most``."""
     for q in range(least, most + 1):
         for steps in combinations_with_replacement(range(d), q):
             yield np.bincount(np.array(steps, int), minlength=d)
 
 
 def _partial(index: list[int], level: int) -> np.ndarray:
-    """Points of one partial grid, in whole numbers of 2^-level."""
+    """Return the points of one partial grid, as integer multiples of 2^-level."""
     axes = ([i << (level - l) for i in range(1, 1 << l)] for l in index)  # noqa: E741
     return np.array([*product(*axes)])

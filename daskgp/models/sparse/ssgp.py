@@ -60,7 +60,7 @@ class Stats(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """What a tile's gradient needs: dF/dPhi = Phi @ gram + y @ projection'."""
+    """Terms of a tile's gradient: dF/dPhi = Phi @ gram + y @ projection'."""
 
     gram: Array
     projection: Array
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
 
 def check_spectrum(kernel: Kernel) -> None:
-    """Raise SettingError for a kernel whose spectrum cannot be drawn from."""
+    """Raise SettingError if the spectrum of a kernel cannot be sampled."""
     if type(kernel) not in FREEDOM:
         raise SettingError(
             f"{type(kernel).__name__} has no spectral points here: choose one of "
@@ -83,7 +83,7 @@ def check_spectrum(kernel: Kernel) -> None:
 
 
 def sample_spectrum(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    """Spectral points drawn from the spectral density of a kernel of unit lengthscale.
+    """Draw spectral points from the spectral density of a kernel of unit lengthscale.
 
     Parameters
     ----------
@@ -92,18 +92,18 @@ def sample_spectrum(kernel: Kernel, m: int, d: int, rng: np.random.Generator) ->
     m : int
         Number of points.
     d : int
-        Columns of the inputs.
+        Number of columns of the inputs.
     rng : numpy Generator
 
     Returns
     -------
     ndarray (m, d)
-        Angular frequencies; 0 in columns that the kernel does not see.
+        Angular frequencies; 0 in columns that the kernel does not use.
 
     Raises
     ------
     SettingError
-        If the kernel is another.
+        If the kernel is another one.
     """
     check_spectrum(kernel)
     columns = _columns(kernel, d)
@@ -116,7 +116,7 @@ def sample_spectrum(kernel: Kernel, m: int, d: int, rng: np.random.Generator) ->
 
 
 def frequencies(theta: Theta) -> Array:
-    """Angular frequencies W (m, d) in scaled units: spectral points over lengthscales."""
+    """Return angular frequencies W (m, d) in scaled units: spectral points over lengthscales."""
     assert theta.inputs is not None, "a sparse-spectrum GP needs spectral points"
     S = theta.inputs
     return S * namespace(S).asarray(_inverse_lengthscales(theta.kernel, S.shape[1]))
@@ -129,7 +129,7 @@ class SparseSpectrum(Additive):
     Parameters
     ----------
     tile_rows : int
-        Rows of features held at a time.
+        Rows per tile of features.
     """
 
     tile_rows: int = 1024
@@ -138,14 +138,14 @@ class SparseSpectrum(Additive):
     state_type: ClassVar[Any] = State
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Frequencies and amplitude of the features."""
+        """Compute the frequencies and the amplitude of the features."""
         check_spectrum(theta.kernel)
         kernel: Any = theta.kernel
         W = frequencies(theta).astype(np.float64)
         return Prepared(theta, W, float(np.sqrt(kernel.variance / len(W))))
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
-        """Sums over one block's rows: 4 n m^2 for the lower triangle of Phi' Phi."""
+        """Return sums over one block's rows: 4 n m^2 operations for the lower half of Phi' Phi."""
         X, y = block
         xp = namespace(X)
         q, p = 2 * len(prepared.frequencies), y.shape[1]
@@ -159,11 +159,11 @@ class SparseSpectrum(Additive):
         return Stats(gram, projection, square, float(len(X)))
 
     def combine(self, a: Stats, b: Stats) -> Stats:
-        """Statistics of both sets of rows."""
+        """Return the statistics of both sets of rows."""
         return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Log evidence log N(y | 0, Phi Phi' + s I) of all targets, summed, and its adjoint.
+        """Return the log evidence log N(y | 0, Phi Phi' + s I), summed over targets; its adjoint.
 
         With β = B^-1 b:  dF/dG = -p B^-1 / 2s - β β' / 2s^3 and dF/db = β / s^2.  The features
         are proportional to the root of the variance, so dF/dlog v = <dF/dG, G> + <dF/db, b> / 2.
@@ -191,7 +191,7 @@ class SparseSpectrum(Additive):
     def local_vjp(
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
-        """Gradient through one block's features: 8 n m^2 for their cotangent."""
+        """Return the gradient through a block's features: 8 n m^2 operations for their cotangent."""
         X, y = block
         xp = namespace(X)
         W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)
@@ -209,7 +209,7 @@ class SparseSpectrum(Additive):
         return _gradient(prepared.theta, to_host(W_bar))
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
-        """Posterior N(β / s, B^-1) of the weights."""
+        """Return the posterior N(β / s, B^-1) of the weights."""
         s = prepared.theta.noise_variance
         G = linalg.symmetrize(total.gram.copy())
         factor, beta = _posterior(G, total.projection, s)
@@ -218,7 +218,7 @@ class SparseSpectrum(Additive):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Mean phi' β / s and covariance phi' B^-1 phi, which no rounding makes negative."""
+        """Return mean phi' β / s and covariance phi' B^-1 phi, never negative through rounding."""
         xp, dtype, prepared = namespace(X), X.dtype, self.prepare(theta)
         Phi = _features(prepared, X, xp.empty((len(X), 2 * len(prepared.frequencies))))
         mean = (Phi @ state.weights).astype(dtype, copy=False)
@@ -230,12 +230,13 @@ class SparseSpectrum(Additive):
         return Moments(mean, covariance=(C @ C.T).astype(dtype, copy=False))
 
     def exact_limit(self, theta: Theta, X: Array) -> None:
-        """None: it is the exact GP for infinitely many spectral points only."""
+        """Return None: only infinitely many spectral points give the exact GP."""
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Three tiles of features and two summaries in a task; 12 n m^2 operations.
+        """Return the footprint: 12 n m^2 operations.
 
-        The client has the summary, the factor of prediction and four matrices of the objective.
+        A task has three tiles of features and two summaries; the client has the summary, the factor
+        of prediction and four matrices of the objective.
         """
         q, p = 2 * shape.inputs, shape.targets
         stats = 8 * (q * q + q * p + p + 1)
@@ -254,10 +255,10 @@ class SparseSpectrum(Additive):
 
 
 def _features(prepared: Prepared, X: Array, out: Array) -> Array:
-    """Phi (n, 2m) in ``out``; cosines and sines in the dtype of X, all products in float64."""
+    """Write Phi (n, 2m) to ``out``: cosines and sines in X's dtype, all products in float64."""
     xp, m = namespace(X), out.shape[1] // 2
     phases = X.astype(np.float64, copy=False) @ prepared.frequencies.T
-    if X.dtype == np.float32:  # whole turns go first: narrowing would spoil the phase
+    if X.dtype == np.float32:  # whole turns are removed first: narrowing would spoil the phase
         turns = phases / (2 * np.pi)
         xp.rint(turns, out=turns)
         turns *= 2 * np.pi
@@ -270,15 +271,15 @@ def _features(prepared: Prepared, X: Array, out: Array) -> Array:
 
 
 def _posterior(G: Array, b: Array, s: float) -> tuple[Array, Array]:
-    """The factor of B = I + G / s and β = B^-1 b."""
-    B, at = G / s, namespace(G).arange(len(G))
-    B[at, at] += 1.0
+    """Return the factor of B = I + G / s and β = B^-1 b."""
+    B, diagonal = G / s, namespace(G).arange(len(G))
+    B[diagonal, diagonal] += 1.0
     factor, _ = linalg.cholesky(B, jitter=0.0, overwrite=True)
     return factor, linalg.solve_lower_t(factor, linalg.solve_lower(factor, b))
 
 
 def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBar:
-    """From the gradient by W = S / lengthscale to those by log-parameters and by S."""
+    """Return the gradient for log-parameters and S from that for W = S / lengthscale."""
     kernel: Any = theta.kernel
     d = W_bar.shape[1]
     S_bar = W_bar * _inverse_lengthscales(kernel, d)
@@ -289,13 +290,13 @@ def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBa
 
 
 def _columns(kernel: Any, d: int) -> list[int]:
-    """Columns that the kernel sees."""
-    kernel.diag(np.zeros((1, d)))  # checks that they are there
+    """Return the columns that the kernel uses."""
+    kernel.diag(np.zeros((1, d)))  # checks that they exist
     return list(range(d) if kernel.active_dims is None else kernel.active_dims)
 
 
 def _inverse_lengthscales(kernel: Any, d: int) -> np.ndarray:
-    """1 / lengthscale of every column (d,), 0 where the kernel does not see it."""
+    """Return 1 / lengthscale of every column (d,), 0 where the kernel does not use it."""
     inverse = np.zeros(d)
     scale = 1.0 if kernel.lengthscale is None else kernel.lengthscale
     inverse[_columns(kernel, d)] = 1.0 / np.asarray(scale)
