@@ -46,7 +46,7 @@ class Expectation(NamedTuple):
     """Sum over entries of E_q[log p(y | f)] and its derivatives.
 
     ``by_mean`` and ``by_variance`` (n, p) are those with respect to the mean and variance of each
-    entry, ``by_log`` (k,), float64 on the host, those to the logs of the likelihood's parameters.
+    entry; ``by_log`` (k,), float64 on the host, is with respect to the logs of the parameters.
     """
 
     value: float
@@ -134,7 +134,7 @@ class Likelihood(ABC):
             )
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
-        """Return latent constants (p,) at which the mean of y is y_mean; 0 where y is standardised."""
+        """Return latent constants (p,) that give y the mean y_mean; 0 where y is standardised."""
         return np.zeros(len(y_mean))
 
     _takes: ClassVar[str] = "finite numbers: leave the others out"
@@ -265,11 +265,7 @@ class StudentT(Likelihood):
         def terms(f: Array) -> tuple[Array, ...]:
             residual = y - f
             ratio = residual**2 / width
-            return (
-                (df + 1) / width * residual / (1 + ratio),
-                xp.log1p(ratio),
-                ratio / (1 + ratio),
-            )
+            return (df + 1) / width * residual / (1 + ratio), xp.log1p(ratio), ratio / (1 + ratio)
 
         by_mean, by_variance, (logs, shares) = _averages(terms, xp, mean, variance)
         logarithm, share, n = number(logs.sum()), number(shares.sum()), y.size
@@ -282,7 +278,7 @@ class StudentT(Likelihood):
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         # Given its precision e^t, which is Gamma distributed, a Student-t is Gaussian: f is
-        # integrated in closed form, however small the scale is, and t by the trapezoidal rule.
+        # integrated in closed form, at any scale and variance, and t by the trapezoidal rule.
         xp, y, mean, variance = _arguments(y, mean, variance)
         half = 0.5 * self.df
         squares = (y - mean) ** 2

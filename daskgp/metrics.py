@@ -53,7 +53,7 @@ def rmse(y_true: Array, mean: Array) -> Array:
 
 
 def mae(y_true: Array, mean: Array) -> Array:
-    """Return the mean absolute error, in the units of `y_true`; arguments and errors as in `rmse`."""
+    """Return the mean absolute error, in units of `y_true`; arguments, errors as in `rmse`."""
     y_true, mean = _arrays(y_true=y_true, mean=mean)
     return _result(_mean(np.abs(y_true - mean), y_true))
 

@@ -19,6 +19,7 @@ import dask.threaded
 import numpy as np
 from distributed import Client
 
+from daskgp.data.blocks.draws import Central
 from daskgp.errors import InputError
 from daskgp.fit.task import TaskRounds
 from daskgp.kernels import Kernel, KernelGradient
@@ -303,6 +304,13 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value, np.float64)
 
 
+class _AllRows(TaskRounds):
+    """Rounds whose draws are of all rows."""
+
+    def draw(self, share: float | None) -> Central:
+        return Central(1.0, self.seed)
+
+
 def combine_experts(
     model: Ensemble,
     theta: Theta,
@@ -314,7 +322,7 @@ def combine_experts(
 
     Each expert is a sequence of blocks of rows; sums over rows are over all rows.
     """
-    state, value = model.solve(theta, rows_of(*experts))
+    state, value = model.solve(theta, _AllRows.of(experts))
     joined = [Block(*map(np.concatenate, zip(*blocks, strict=True))) for blocks in experts]
     assert isinstance(state, model.state_type)
     near = HeldExperts(model, theta, state, joined) if model.keeps_rows else None

@@ -260,7 +260,7 @@ class DeviceMemory(NamedTuple):
 
 
 def device_memory() -> DeviceMemory | None:
-    """Return the memory of the current GPU; None if an allocator other than CuPy's pool manages it."""
+    """Return the memory of the current GPU; None unless CuPy's own pool is its allocator."""
     cupy = importlib.import_module("cupy")
     pool = cupy.get_default_memory_pool()
     if cupy.cuda.get_allocator() != pool.malloc:

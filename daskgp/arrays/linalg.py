@@ -297,7 +297,7 @@ def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
 def product(A: Array, B: Array, out: Array) -> Array:
     """Compute A B in ``out``, of their common dtype and of any strides, and return it.
 
-    CuPy's products need ``out`` contiguous.
+    CuPy's products need ``out`` contiguous; otherwise the product is copied there.
     """
     xp = namespace(A, B, out)
     if is_numpy(xp) or out.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Tables for people of what stores contain and plans need."""
+"""Human-readable tables of what stores contain and plans need."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Record:
         self._found["seconds"] = self._found["seconds"] or self._seconds()
 
     def _write(self, failure: BaseException | None, remember: bool = True) -> None:
-        """Write the record; an error in doing so becomes a note on the run's failure, if it failed."""
+        """Write the record; an error in doing so is added to the run's failure, if it failed."""
         from daskgp.data.stores import run_records
 
         try:

@@ -1,4 +1,4 @@
-"""Rows wherever they lie, and the only door to zarr, xarray and pandas."""
+"""Rows wherever they are stored, and the only door to zarr, xarray and pandas."""
 
 from daskgp.data import moments
 from daskgp.data.lazy import behind

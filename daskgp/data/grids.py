@@ -22,11 +22,11 @@ from daskgp.errors import InputError
 Names = tuple[str, ...]
 
 EAGER_ROWS = 65_536
-"""Rows of a block where the grid itself is not chunked."""
+"""Rows per block of a grid that is not chunked itself."""
 
 
 def is_xarray(x: Any) -> bool:
-    """Whether x is a DataArray or a Dataset."""
+    """Return whether x is a DataArray or a Dataset."""
     return isinstance(x, xr.DataArray | xr.Dataset)
 
 
@@ -34,8 +34,8 @@ def is_xarray(x: Any) -> bool:
 class Grid:
     """Points of a grid, or of a table, with the arrays that give their features.
 
-    ``parts`` has one (array, dims) for each feature, the dims in the grid's order; ``template``
-    carries the coordinates that predictions get back.
+    ``parts`` has one (array, dims) for each feature, the dims in the grid's order; ``coords`` are
+    the coordinates that predictions get back.
     """
 
     dims: tuple[Hashable, ...]
@@ -52,7 +52,7 @@ class Grid:
     def map(self, function: Callable[..., np.ndarray], width: int, *shared: Any) -> da.Array:
         """Apply ``function(features (n, d), *shared)`` giving (n, width) to each block, lazily.
 
-        Returns a dask array with the grid's dimensions and one more of size ``width``.
+        Return a dask array with the grid's dimensions and one more of size ``width``.
         """
         places = {dim: i for i, dim in enumerate(self.dims)}
         arguments: list[Any] = []
@@ -74,7 +74,7 @@ class Grid:
             axes=tuple(axes),
             ndim=ndim,
             dtype=np.float64,
-            align_arrays=False,  # they are; dask would warn of a grid of many chunks
+            align_arrays=False,  # they are; dask would warn about a grid of many chunks
             meta=np.empty((0,) * (ndim + 1)),
             name="grid-" + dask.base.tokenize(self.dims, self.parts, self.chunks, function, shared),
         )
@@ -82,7 +82,7 @@ class Grid:
     def wrap(
         self, data: Any, targets: Names, vector: bool, what: str, said: dict[str, Any]
     ) -> xr.DataArray:
-        """A DataArray on this grid, with a dimension ``target`` unless the target is a vector.
+        """Return a DataArray on this grid, with a dimension ``target`` unless it is a vector.
 
         ``what`` ("mean", "std", "variance") is part of its name, and ``said`` are its attributes.
         """
@@ -119,7 +119,7 @@ def _columns(
 
 
 def _as_float(values: np.ndarray) -> np.ndarray:
-    """Numbers as float64; times become days since 1970."""
+    """Return numbers as float64, and times as days since 1970."""
     if values.dtype.kind == "M":
         days = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
         return np.asarray(days, np.float64)
@@ -127,10 +127,10 @@ def _as_float(values: np.ndarray) -> np.ndarray:
 
 
 def default_features(X: xr.DataArray | xr.Dataset) -> Names:
-    """Names of the features of a labelled object.
+    """Return the names of the features of a labelled object.
 
-    The coordinates of its dimensions and then, for a Dataset, its data variables; only the
-    variables where a Dataset has a single dimension (a table).
+    They are the coordinates of its dimensions and then, for a Dataset, its data variables; only
+    the variables where a Dataset has a single dimension (a table).
     """
     coordinates = [str(dim) for dim in dims_of(X) if dim in X.coords]
     if isinstance(X, xr.DataArray):
@@ -140,7 +140,7 @@ def default_features(X: xr.DataArray | xr.Dataset) -> Names:
 
 
 def dims_of(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
-    """Dimensions in their order; those of the widest variable of a Dataset come first."""
+    """Return the dimensions in order, for a Dataset first those of the variable with the most."""
     if isinstance(X, xr.DataArray):
         return X.dims
     variables = sorted(X.data_vars.values(), key=lambda v: -v.ndim)
@@ -149,7 +149,7 @@ def dims_of(X: xr.DataArray | xr.Dataset) -> tuple[Hashable, ...]:
 
 
 def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
-    """Return names of coordinates along two or more dimensions that have none of their own."""
+    """Return the names of coordinates along two or more dimensions that have no coordinates."""
     return tuple(
         str(name)
         for name, values in X.coords.items()
@@ -158,18 +158,18 @@ def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
 
 
 def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
-    """Raise InputError for a curvilinear grid: which coordinates are features is not known."""
-    found = curvilinear(X)
-    if found:
+    """Raise InputError for a curvilinear grid, whose features cannot be told by themselves."""
+    names = curvilinear(X)
+    if names:
         raise InputError(
-            f"coordinates {', '.join(found)} have two or more dimensions (a curvilinear grid), "
+            f"coordinates {', '.join(names)} have two or more dimensions (a curvilinear grid), "
             "only those of one are features by themselves: give them as variables, "
-            f"X = y.coords.to_dataset()[{[*found]}].reset_coords(), or drop them with drop_vars"
+            f"X = y.coords.to_dataset()[{[*names]}].reset_coords(), or drop them with drop_vars"
         )
 
 
 def is_table(X: Any) -> TypeGuard[xr.DataArray]:
-    """Whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
+    """Return whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
     return (
         isinstance(X, xr.DataArray)
         and X.ndim == 2
@@ -179,30 +179,30 @@ def is_table(X: Any) -> TypeGuard[xr.DataArray]:
 
 
 def labels(X: xr.DataArray) -> Names | None:
-    """Names of the columns of a table, where it has them."""
-    found = X.coords.get(X.dims[1])
-    return None if found is None else tuple(str(value) for value in found.values)
+    """Return the names of the columns of a table, None where it has none."""
+    columns = X.coords.get(X.dims[1])
+    return None if columns is None else tuple(str(value) for value in columns.values)
 
 
 def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
-    """The grid of a labelled object with the named features.
+    """Return the grid of a labelled object with the named features.
 
-    Dimensions that no feature lies on are left out.
+    Dimensions that no feature has are left out.
 
     Raises
     ------
     InputError
-        If a feature is neither a coordinate nor a variable of X; the message lists those there.
+        If a feature is neither a coordinate nor a variable of X; the message lists both.
     """
     if is_table(X):
         return _table(X, names)
     dims, parts = dims_of(X), []
     for name in names:
-        there = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
-        if name not in there:
+        known = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
+        if name not in known:
             raise InputError(
                 f"feature {name!r} is not in the xarray object, which has "
-                f"{', '.join(sorted(map(str, there)))}: rename or add it"
+                f"{', '.join(sorted(map(str, known)))}: rename or add it"
             )
         _check_kind(X, name)
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
@@ -216,11 +216,11 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
 
 
 def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
-    """Raise InputError where a feature holds neither numbers nor times that are understood."""
+    """Raise InputError if a feature holds neither numbers nor readable times."""
     dtype = X[name].dtype
     if dtype.kind != "M":
-        few = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
-        reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: few.values)
+        first = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
+        reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: first.values)
 
 
 def _table(X: xr.DataArray, names: Names) -> Grid:
@@ -234,7 +234,7 @@ def _table(X: xr.DataArray, names: Names) -> Grid:
 
 
 def _cut(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Chunks of about EAGER_ROWS points, cut along the first dimension."""
+    """Return chunks of about EAGER_ROWS points, cut along the first dimension."""
     inner = max(1, math.prod(sizes[1:]))
     step = max(1, EAGER_ROWS // inner)
     first = tuple(min(step, sizes[0] - i) for i in range(0, sizes[0], step)) if sizes else ()
@@ -242,10 +242,10 @@ def _cut(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names | None]]:
-    """X (n, d) and y (n,) with their names from labelled objects on one grid or table.
+    """Return X (n, d) and y (n,) with their names from labelled objects on one grid or table.
 
-    Both are dask arrays where y or X is chunked and NumPy arrays otherwise; the order of the
-    rows is that of the blocks.
+    Both are dask arrays where y or X is chunked and NumPy arrays otherwise; the rows are in the
+    order of the blocks.
     """
     if not isinstance(y, xr.DataArray):
         raise InputError(f"X is an xarray object, so y must be a DataArray, not {type(y).__name__}")
@@ -271,7 +271,7 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
 
 
 def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
-    """Features (n, d) of the points of a grid and their weights (n,), in the order of its blocks.
+    """Return features (n, d) and weights (n,) of the points of a grid, in the order of its blocks.
 
     ``weights`` is a DataArray over some of the dimensions of the grid, an array of its shape, or
     None for equal ones.
@@ -306,13 +306,13 @@ def _shape(grid: Grid) -> tuple[int, ...]:
 
 
 def of_classes(one: xr.DataArray) -> xr.DataArray:
-    """Probabilities of 0 and 1 along a last dimension, ``class``, from those of 1."""
+    """Return probabilities of 0 and 1 along a last dimension, ``class``, from those of 1."""
     classes = xr.Variable("class", [0, 1])
     return xr.concat([1.0 - one, one], classes).transpose(..., "class")
 
 
 def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
-    """Predictions and targets on one grid or table as arrays (n,) or (n, p) in one row order.
+    """Return predictions and targets of one grid or table as arrays (n,) or (n, p), rows aligned.
 
     Both are dask arrays with the chunks of the mean where either is chunked, else NumPy arrays.
     """
@@ -331,7 +331,7 @@ def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
 
 
 def _on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
-    """Targets with the dimensions of the mean in their order; a plain array must have its shape."""
+    """Return targets with the dimensions of the mean; a plain array must have its shape."""
     if not isinstance(y, xr.DataArray):
         y = y if isinstance(y, da.Array) else np.asarray(y)
         if y.shape != mean.shape:
@@ -362,7 +362,7 @@ def _identity(X: np.ndarray) -> np.ndarray:
 
 
 def _ravelled(grid: da.Array, width: int) -> da.Array:
-    """Blocks of a grid with a last axis of ``width`` as chunks of rows (n, width)."""
+    """Return the blocks of a grid with a last axis of ``width`` as chunks of rows (n, width)."""
     blocks = grid.to_delayed().ravel()
     shapes = [(math.prod(sizes), width) for sizes in _block_sizes(grid.chunks[:-1])]
     flat = [
@@ -374,7 +374,9 @@ def _ravelled(grid: da.Array, width: int) -> da.Array:
 
 def _block_sizes(chunks: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
     counts = [len(c) for c in chunks]
-    return [tuple(c[i] for c, i in zip(chunks, at, strict=True)) for at in np.ndindex(*counts)]
+    return [
+        tuple(c[i] for c, i in zip(chunks, index, strict=True)) for index in np.ndindex(*counts)
+    ]
 
 
 def _flatten(block: np.ndarray, width: int) -> np.ndarray:

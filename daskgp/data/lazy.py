@@ -1,6 +1,6 @@
 """Dask arrays of Zarr arrays, whose chunks are read as all rows are: see `reading`.
 
-A damaged chunk is a plain line for who computes such an array, too.
+Whoever computes such an array gets the same one-line error for a damaged chunk.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Source:
 
 
 def from_zarr(array: zarr.Array, chunks: Any = None, name: str | None = None) -> da.Array:
-    """A Dask array of a Zarr array, in its chunks and by the name that Dask gives it.
+    """Return a Dask array of a Zarr array, in its chunks and with the name that Dask gives it.
 
-    ``chunks`` and ``name`` are others.
+    ``chunks`` and ``name`` replace these.
     """
     plain = da.from_zarr(array, chunks=chunks, name=name)
     made: da.Array = da.from_array(
@@ -38,17 +38,17 @@ def from_zarr(array: zarr.Array, chunks: Any = None, name: str | None = None) ->
 
 
 def behind(x: Any) -> Any:
-    """The Zarr array that a dask array reads whole and unchanged, else the object itself."""
+    """Return the Zarr array that a dask array reads whole and unchanged, else the object itself."""
     if not isinstance(x, da.Array) or f"original-{x.name}" not in x.dask:
         return x
-    found = x.dask[f"original-{x.name}"]
-    array = found.array if isinstance(found, Source) else found
+    source = x.dask[f"original-{x.name}"]
+    array = source.array if isinstance(source, Source) else source
     if isinstance(array, zarr.Array) and array.shape == x.shape and array.dtype == x.dtype:
         return array
     return x
 
 
 def plainly(x: da.Array) -> da.Array:
-    """A dask array as it is; one of a Zarr array, by the same name, of chunks read as here."""
+    """Return a dask array as it is, but one of a Zarr array with its chunks read by ``Source``."""
     array = behind(x)
     return from_zarr(array, x.chunks, x.name) if isinstance(array, zarr.Array) else x

@@ -11,14 +11,14 @@ import numpy as np
 from daskgp.errors import SettingError
 
 READ_ROWS = 8_192
-"""Rows that are read at a time beside the work on others, at least."""
+"""Least rows that are read at a time while others are worked on."""
 
 MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
 TASK_ROWS = 2_048
 
 
 class Span(NamedTuple):
-    """Rows start to stop."""
+    """Rows from ``start`` up to ``stop``."""
 
     start: int
     stop: int
@@ -30,19 +30,19 @@ class Span(NamedTuple):
 
 
 class Draw(Protocol):
-    """Choice of some rows of a unit, which does not depend on how they are cut."""
+    """Choice of some rows of a unit that does not depend on how they are cut."""
 
     def most(self, rows: int) -> int:
-        """Return how many rows of ``rows`` are drawn at most."""
+        """Return the largest number of rows that are drawn from ``rows`` rows."""
 
     def among(self, own: Span, part: Span) -> np.ndarray:
-        """Return which rows (r,) of a part of a unit are drawn; by their places alone."""
+        """Return a mask (r,) of the rows drawn from a part of a unit, by their numbers alone."""
 
 
 class Unit(NamedTuple):
     """Rows that are worked on together: a block, a window, an expert, a part of a mini-batch.
 
-    ``near`` are the blocks that they are conditioned on, ``weight`` how often each row counts,
+    ``near`` are the blocks that they are conditioned on, ``weight`` is how often each row counts,
     None where it does not, and ``draw`` chooses some of them.
     """
 
@@ -53,30 +53,30 @@ class Unit(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows that are read to work on, those near them included."""
+        """Number of rows that are read, including those in ``near``."""
         own = self.own.rows if self.draw is None else self.draw.most(self.own.rows)
         return own + sum(span.rows for span in self.near)
 
 
 def alone(spans: Sequence[Span]) -> tuple[Unit, ...]:
-    """Each block by itself."""
+    """Return each block as a unit of its own."""
     return tuple(Unit(span) for span in spans)
 
 
 def following(spans: Sequence[Span], reach: int) -> tuple[Unit, ...]:
-    """Each block with the ``reach`` blocks after it, fewer at the end: D_m^B of [LMA]."""
+    """Return each block with the ``reach`` blocks after it, fewer at the end: D_m^B of [LMA]."""
     return tuple(Unit(span, tuple(spans[i + 1 : i + 1 + reach])) for i, span in enumerate(spans))
 
 
 def per_task(count: int, rows: int, least: int) -> int:
-    """Units of a task: ``count`` thin ones share tasks as long as there are ``least`` tasks."""
+    """Return the units per task: ``count`` small ones share tasks if ``least`` tasks remain."""
     return max(1, min(TASK_ROWS // max(rows, 1), count // least))
 
 
 def default_block_rows(n: int) -> int:
-    """Rows a block: about BLOCKS blocks, each neither thin nor more than a task should hold.
+    """Return the rows per block: about BLOCKS blocks, neither small nor too large for a task.
 
-    It depends on the data alone, so that results do not depend on the workers there are.
+    They depend on the data alone, so that results do not depend on the number of workers.
     """
     return int(np.clip(-(-n // BLOCKS), MIN_ROWS, MAX_ROWS))
 
@@ -87,13 +87,13 @@ def blocks(n: int, chunks: tuple[int, ...] | None, block_rows: int | None = None
     Parameters
     ----------
     n : int
-        Rows.
+        Number of rows.
     chunks : tuple of int or None
         Row counts of the chunks in order; None where any cut will do.
     block_rows : int, optional
-        Most rows of a block; chosen from n where it is not given.  Small chunks are put together
-        whole.  A larger chunk is cut into equal parts: each part reads all of it, which costs
-        little beside the work on the part and keeps all workers busy.
+        Most rows of a block; chosen from n by default.  Small chunks are combined whole.  A
+        larger chunk is cut into equal parts: each part reads all of it, which costs little
+        compared with the work on the part and keeps all workers busy.
     """
     if block_rows is not None and block_rows < 1:
         raise SettingError(f"block_rows must be at least 1, not {block_rows}")
@@ -113,18 +113,18 @@ def blocks(n: int, chunks: tuple[int, ...] | None, block_rows: int | None = None
 
 
 def parts(start: int, stop: int, wanted: int) -> list[Span]:
-    """Equal parts of at most ``wanted`` rows."""
+    """Cut rows into equal parts of at most ``wanted`` rows."""
     return even(start, stop, -(-(stop - start) // wanted))
 
 
 def even(start: int, stop: int, number: int) -> list[Span]:
-    """``number`` parts whose rows differ by at most one."""
+    """Cut rows into ``number`` parts whose sizes differ by at most one."""
     edges = np.linspace(start, stop, number + 1).astype(int).tolist()
     return [Span(*edge) for edge in itertools.pairwise(edges)]
 
 
 def sample(units: Sequence[Unit], number: int, rng: np.random.Generator) -> tuple[Unit, ...]:
-    """``number`` blocks at random, in their order; all of them where there are no more."""
+    """Draw ``number`` blocks at random, in their order, or all where there are no more."""
     if number >= len(units):
         return tuple(units)
     chosen = np.sort(rng.choice(len(units), number, replace=False))
@@ -132,11 +132,11 @@ def sample(units: Sequence[Unit], number: int, rng: np.random.Generator) -> tupl
 
 
 def whole_chunks(span: Span, chunks: tuple[int, ...] | None) -> list[Span]:
-    """A span cut where its chunks end, into parts of READ_ROWS rows and more."""
+    """Cut a span where its chunks end, into parts of READ_ROWS rows or more."""
     if chunks is None:
         return [span]
-    edges, found = np.cumsum(chunks), [span.start]
+    edges, cuts = np.cumsum(chunks), [span.start]
     for edge in edges[(edges > span.start) & (edges < span.stop)].tolist():
-        if edge - found[-1] >= READ_ROWS and span.stop - edge >= READ_ROWS:
-            found.append(edge)
-    return [Span(a, b) for a, b in itertools.pairwise([*found, span.stop])]
+        if edge - cuts[-1] >= READ_ROWS and span.stop - edge >= READ_ROWS:
+            cuts.append(edge)
+    return [Span(a, b) for a, b in itertools.pairwise([*cuts, span.stop])]

@@ -1,7 +1,7 @@
-"""Prediction stores: ``mean`` and ``variance`` with the chunks of the input, ``done`` flags.
+"""Prediction stores: ``mean`` and ``variance`` in the chunks of the input, and ``done`` flags.
 
-A store grows with its input.  Whatever is killed at whatever moment leaves a store whose flags
-are right, so that the same steps can be taken again.
+A store grows with its input.  A kill at any moment leaves a store whose flags are correct, so that
+the same steps can be repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Shape(Protocol):
 
 
 class Inputs(NamedTuple):
-    """The input of a prediction: its rows, how they lie in its store, and marks of its chunks."""
+    """The input of a prediction: its rows, their layout in its store, and marks of its chunks."""
 
     url: str
     rows: int
@@ -48,32 +48,32 @@ def inputs_of(url: str, X: da.Array) -> Inputs:
     step = int(X.chunksize[0])
     names = column_names(X) or [f"column {j}" for j in range(X.shape[1])]
     layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step}
-    found = chunk_marks.chunk_marks(url, behind(X))
-    return Inputs(str(url), int(X.shape[0]), step, layout, found)
+    marks = chunk_marks.chunk_marks(url, behind(X))
+    return Inputs(str(url), int(X.shape[0]), step, layout, marks)
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """An open prediction store; tasks write whole chunks of it, each its own."""
+    """An open prediction store, of which each task writes whole chunks of its own."""
 
     url: str
     group: zarr.Group
 
     @property
     def rows(self) -> int:
-        """Rows that the store is made for."""
+        """Number of rows that the store is made for."""
         return int(groups.array_of(self.group, "mean").shape[0])
 
     def done(self) -> np.ndarray:
-        """Flags (chunks,) of what is written already."""
+        """Return flags (chunks,) that are True for chunks already written."""
         return np.asarray(groups.array_of(self.group, "done")[...], bool)
 
     def checksums(self) -> np.ndarray:
-        """CRC-32 (chunks,) of the input of each chunk that is done."""
+        """Return the CRC-32 (chunks,) of the input of each chunk that is done."""
         return np.asarray(groups.array_of(self.group, "input_checksum")[...])
 
     def marks(self) -> np.ndarray:
-        """Marks (chunks,) of the stored objects that each chunk was predicted from."""
+        """Return marks (chunks,) of the stored objects that each chunk was predicted from."""
         return np.asarray(groups.array_of(self.group, "input_mark")[...])
 
     def put(
@@ -85,7 +85,7 @@ class Target:
         checksum: int,
         mark: int,
     ) -> None:
-        """Write one chunk and what tells its input, its flag last."""
+        """Write one chunk with the checksum and the mark of its input, and its flag last."""
         with groups.writing(self.url, "predictions"):
             for name, values in (("mean", mean), ("variance", variance)):
                 array = groups.array_of(self.group, name)
@@ -103,10 +103,10 @@ class Target:
             groups.array_of(self.group, "input_mark")[...] = marks
 
     def grow(self, rows: int) -> None:
-        """Make room for more rows; a last chunk that gets some of them is to be done again.
+        """Make room for more rows; a last chunk that gets some of them has to be done again.
 
-        The number of rows is told by ``mean``, which is resized last: until then an interrupted
-        growth starts again from its beginning.
+        ``mean`` tells the number of rows and is resized last: until then an interrupted growth
+        starts again from its beginning.
         """
         before = self.rows
         if rows == before:
@@ -134,9 +134,9 @@ class Target:
             self.group.attrs["complete"] = True
 
     def is_finished(self, notes: dict[str, Any]) -> bool:
-        """Whether the store is complete and has these notes."""
-        there = self.group.attrs.asdict()
-        return {**there, **notes, "complete": True} == there
+        """Return whether the store is complete and has these notes."""
+        attributes = self.group.attrs.asdict()
+        return {**attributes, **notes, "complete": True} == attributes
 
 
 def open_or_create(
@@ -147,15 +147,15 @@ def open_or_create(
     notes: dict[str, Any],
     resume: bool,
 ) -> Target:
-    """The prediction store with the row chunks of its input, an earlier one if it fits.
+    """Open the prediction store of an input, or create it with the row chunks of the input.
 
-    ``notes`` become attributes.  A store of fewer rows is left as it is, for `Target.grow`.
+    ``notes`` become attributes.  A store with fewer rows is left as it is, for `Target.grow`.
 
     Raises
     ------
     StoreError
-        If the store exists and ``resume`` is False, or holds predictions of another model,
-        of inputs of another layout, or of more rows.
+        If the store exists and ``resume`` is False, or it holds predictions of another model,
+        of inputs with another layout, or of more rows.
     """
     if refuse_taken(url, resume):
         return _existing(url, inputs, shape, model_checksum)
@@ -175,12 +175,12 @@ def open_or_create(
 
 
 def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target | None:
-    """The prediction store if all of it was written, None if it is not there or was not.
+    """Return the prediction store if all of it was written, None if it is missing or unfinished.
 
     Raises
     ------
     StoreError
-        As `open_or_create` does.
+        For the stores that `open_or_create` refuses.
     """
     if not refuse_taken(url, resume=True):
         return None
@@ -191,7 +191,7 @@ def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) 
 
 
 def refuse_taken(url: str, resume: bool) -> bool:
-    """Whether predictions are there to go on with; StoreError for all else that is there."""
+    """Return True for predictions to resume, False for a free URL; StoreError for all else."""
     if groups.vacant(url):
         return False
     groups.refuse_other(url, "prediction")
@@ -203,7 +203,7 @@ def refuse_taken(url: str, resume: bool) -> bool:
 
 
 def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
-    """Mean, variance, what tells the input and, last, the flags."""
+    """Create mean, variance, checksums and marks of the input and, last, the flags."""
     n, step = inputs.rows, inputs.chunk_rows
     tail = () if shape.vector_target else (shape.n_targets,)
     for name in ("mean", "variance"):
@@ -239,7 +239,7 @@ def _existing(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> T
             f"{group.attrs.get('model_checksum')}, not {model_checksum}): {remedy}"
         )
     _refuse_layout(url, group.attrs.get("input_layout"), inputs, remedy)
-    if "done" not in group:  # killed while it was made
+    if "done" not in group:  # killed while it was being made
         _create_arrays(group, inputs, shape)
     target = Target(url, group)
     if target.rows > inputs.rows:
@@ -251,7 +251,7 @@ def _existing(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> T
 
 
 def _refuse_layout(url: str, made: Any, inputs: Inputs, remedy: str) -> None:
-    """Raise StoreError for an input of other columns, type or chunks."""
+    """Raise StoreError for an input with other columns, another type or other chunks."""
     if not isinstance(made, dict):
         raise StoreError(
             f"predictions {url} are damaged, they do not describe their input: {remedy}"

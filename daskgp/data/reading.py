@@ -1,4 +1,4 @@
-"""Reads of arrays by tasks: again where a store fails for a moment, plainly where it is damaged."""
+"""Reads of arrays by tasks: repeated where a store fails briefly, a plain error for damage."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from daskgp.runtime.process import Held
 logger = logging.getLogger("daskgp")
 
 HELD_BYTES = 64 << 20
-"""Bytes of decoded chunks that a process holds for small slices of them."""
+"""Bytes of decoded chunks that a process caches for small slices of them."""
 CONCURRENCY = 4
-"""Chunks that Zarr fetches and decodes at a time for one task; other tasks work beside it."""
+"""Chunks that Zarr fetches and decodes at a time for one task; other tasks run beside it."""
 
 
 LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-"""Errors of the system that reading again does not mend."""
+"""Errors of the system that do not pass when a slice is read again."""
 ATTEMPTS, PAUSE = 3, 0.1
-"""Times that a slice is read where a store fails, and seconds before the second time."""
+"""Attempts to read a slice where a store fails, and seconds before the second one."""
 
 
 def _fetch_few() -> Callable[[], None]:
@@ -54,7 +54,7 @@ SHOWN = 20
 
 
 def unmasked(values: Any) -> np.ndarray:
-    """A NumPy array; what a masked array masks is missing, NaN."""
+    """Return values as a NumPy array, with NaN for what a masked array masks."""
     if issparse(values):
         raise InputError("a sparse matrix is not supported: give a dense array, X.toarray()")
     if isinstance(values, str | os.PathLike):
@@ -74,19 +74,19 @@ DAYS = "turn them into numbers, such as days since the first"
 
 
 def _of_frame(values: Any) -> np.ndarray:
-    """Values of a data frame or a series of numbers; InputError names a column that has none."""
+    """Return the numbers of a data frame or series; InputError names a column without any."""
     columns = values.items() if hasattr(values, "columns") else [(values.name, values)]
     for name, column in columns:
         refuse_column(f"column {str(name)!r}", column.dtype, column.to_numpy)
-    found = np.asarray(values)
-    if found.dtype.kind != "O":
-        return found
+    array = np.asarray(values)
+    if array.dtype.kind != "O":
+        return array
     converted: np.ndarray = values.to_numpy(np.float64, na_value=np.nan)  # of nullable types
     return converted
 
 
 def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str = ENCODE) -> None:
-    """Raise InputError unless a type is one of numbers, saying what is there instead."""
+    """Raise InputError unless a type is numeric, saying what the values are instead."""
     kind = getattr(dtype, "kind", "O")
     if kind in "fiubc":
         return
@@ -106,9 +106,9 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
 
 
 def _first(values: Any) -> Any:
-    """The first value that is not missing."""
-    there = (v for v in np.asarray(values, object).ravel() if isinstance(v, str) or v == v)
-    return next((v for v in there if v is not None), None)
+    """Return the first value that is not missing."""
+    present = (v for v in np.asarray(values, object).ravel() if isinstance(v, str) or v == v)
+    return next((v for v in present if v is not None), None)
 
 
 def check_kind(name: str, array: Any) -> None:
@@ -138,34 +138,34 @@ def check_table(X: Any) -> None:
 
 
 def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    """Rows of a NumPy or Zarr array, or of one of its planes, inside a task.
+    """Read rows of a NumPy or Zarr array, or of one of its planes, inside a task.
 
     Raises
     ------
     RunError
-        If the store cannot be read, again and again.
+        If the store still cannot be read after several attempts.
     StoreError
-        If what is there cannot be decoded.
+        If the stored data cannot be decoded.
     """
     return _read(array, rows, rows)
 
 
 def all_of(array: Any) -> np.ndarray:
-    """All rows of a NumPy or Zarr array; errors as of ``read``."""
+    """Read all rows of a NumPy or Zarr array; errors as for ``read``."""
     return read(array, slice(0, int(array.shape[0])))
 
 
 def read_part(array: zarr.Array, key: Any) -> np.ndarray:
-    """Any part of a Zarr array, as tasks of a lazy array ask for it; errors as of ``read``."""
+    """Read any part of a Zarr array, as tasks of a lazy one ask for it; errors as for ``read``."""
     return _read(array, key, _rows_in(key, array.shape[0]))
 
 
 def _rows_in(key: Any, n: int) -> slice:
-    """The rows of an array of n rows from the first to the last that a key asks for."""
+    """Return the rows of an array of n rows from the first to the last that a key asks for."""
     first = key[0] if isinstance(key, tuple) and key else key
     if isinstance(first, slice):
-        found = range(n)[first]
-        low, high = sorted((found[0], found[-1])) if found else (0, -1)
+        span = range(n)[first]
+        low, high = sorted((span[0], span[-1])) if span else (0, -1)
     else:
         rows = np.arange(n)[first]
         low, high = (int(rows.min()), int(rows.max())) if rows.size else (0, -1)
@@ -178,7 +178,7 @@ def _read(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
             return _slice(array, key, rows)
     except OSError as error:
         raise RunError(f"{_what(array, rows)} cannot be read: {_reason(error)}") from error
-    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+    except Exception as error:  # a damaged chunk fails in the codec, each codec with its own type
         if not isinstance(array, zarr.Array) or isinstance(error, MemoryError | IndexError):
             raise
         raise _damaged(array, rows, error) from error
@@ -189,10 +189,10 @@ def _for_a_moment(error: BaseException) -> bool:
 
 
 def _slice(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    """What a key asks for, some of these rows, read again after errors that may pass.
+    """Read what a key asks for among some rows, again after errors that may pass.
 
-    The library of retries comes in after an error only: the threading.local that each of its
-    calls leaves behind can, as garbage, hang the profiler of a Dask worker on CPython 3.11.
+    The retry library is used only after an error: the threading.local that each of its calls
+    leaves behind can, as garbage, hang the profiler of a Dask worker on CPython 3.11.
     """
     try:
         return np.asarray(array[key])
@@ -201,14 +201,14 @@ def _slice(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
             raise
         logger.warning("%s: %s, read again", _what(array, rows), _reason(error))
     time.sleep(PAUSE)
-    found: np.ndarray = Retrying(
+    values: np.ndarray = Retrying(
         retry=retry_if_exception(_for_a_moment),
         stop=stop_after_attempt(ATTEMPTS - 1),
         wait=wait_exponential(multiplier=2 * PAUSE) + wait_random(0, PAUSE),
         before_sleep=before_sleep_log(logger, logging.WARNING),
         reraise=True,
     )(lambda: np.asarray(array[key]))
-    return found
+    return values
 
 
 def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
@@ -218,12 +218,12 @@ def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
 
 
 def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exception) -> StoreError:
-    """The error of the first damaged chunk among some rows."""
+    """Return the error of the first damaged chunk among some rows."""
     span = rows[1] if isinstance(rows, tuple) else rows
     step = int((array.shards or array.chunks)[isinstance(rows, tuple)])
     for start in range(span.start - span.start % step, span.stop, step):
-        few = slice(max(start, span.start), min(start + step, span.stop))
-        part = (rows[0], few) if isinstance(rows, tuple) else few
+        piece = slice(max(start, span.start), min(start + step, span.stop))
+        part = (rows[0], piece) if isinstance(rows, tuple) else piece
         try:
             np.asarray(array[part])
         except Exception as found:  # noqa: BLE001 - it is what is returned
@@ -239,28 +239,29 @@ def _reason(error: BaseException) -> str:
 
 
 def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarray:
-    """Rows of a Zarr array that never changes, by way of its decoded chunks.
+    """Read rows of a Zarr array that never changes, by way of its cached decoded chunks.
 
-    Small slices of a chunk would each pay for all of it.  ``key`` tells the array from others.
+    Without the cache, each small slice of a chunk would pay for all of it.  ``key`` tells the
+    array from others.
     """
     step = int((array.shards or array.chunks)[0])
-    found = []
+    parts = []
     for i in range(rows.start // step, -(-rows.stop // step)):
         whole = _chunk(array, (*key, i), slice(i * step, min((i + 1) * step, array.shape[0])))
-        found.append(whole[max(rows.start - i * step, 0) : rows.stop - i * step])
-    return found[0] if len(found) == 1 else np.concatenate(found or [read(array, rows)])
+        parts.append(whole[max(rows.start - i * step, 0) : rows.stop - i * step])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts or [read(array, rows)])
 
 
 def _chunk(array: zarr.Array, key: tuple[str, str, int], rows: slice) -> np.ndarray:
-    held = _held()
+    chunks = _held()
     try:
-        found: np.ndarray = held[key]
+        values: np.ndarray = chunks[key]
     except KeyError:
-        found = read(array, rows)
-        found.flags.writeable = False
-        if found.nbytes <= held.n:
-            held[key] = found
-    return found
+        values = read(array, rows)
+        values.flags.writeable = False
+        if values.nbytes <= chunks.n:
+            chunks[key] = values
+    return values
 
 
 @cache

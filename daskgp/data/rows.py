@@ -1,7 +1,7 @@
-"""Training rows wherever they lie: Zarr datasets, arrays in memory, dask and xarray objects.
+"""Training rows wherever they are stored: Zarr datasets, arrays in memory, dask and xarray objects.
 
 A task reads its own rows: ``Rows`` is a small value that travels to the workers, and raw
-rows never are the output of a task.
+rows are never the output of a task.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from daskgp.data.stores.groups import chunk_rows, row_step
 from daskgp.errors import InputError, StoreError
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
-"""Ends of the names of files that ``daskgp convert`` reads."""
+"""Suffixes of the files that ``daskgp convert`` reads."""
 
 UNITS = "target_units"
-"""Attribute of a dataset store."""
+"""Attribute of a dataset store with the units of its targets."""
 
 MOST_CHUNKS = 1_000_000
-"""Most chunks of a dataset, which are tasks of a graph."""
+"""Most chunks of a dataset, each of which is a task of a graph."""
 
 MIN_CHUNK_BYTES = 1 << 20
-"""Chunks of X that are written are no smaller, unless smaller blocks are wanted."""
+"""Least bytes of a chunk of X that is written, unless smaller blocks are wanted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class Rows:
     """Rows of X (n, d) and y (n,) or (n, p), read slice by slice.
 
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
-    whole, in order; None where any cut will do.  With an ``identity``, that of a store which
-    does not change any more, chunks that were decoded are held for the slices that follow.
-    ``passing`` rows are in a store that goes with the fit that wrote it.  ``target_units`` are
-    empty where they are not known.
+    whole, in order, or None where any cut will do.  With an ``identity``, that of a store which
+    no longer changes, decoded chunks are cached for the slices that follow.  ``passing`` rows are
+    in a store that is removed with the fit that wrote it.  ``target_units`` are empty where they
+    are not known.
     """
 
     X: Any
@@ -60,21 +60,21 @@ class Rows:
 
     @property
     def n_features(self) -> int:
-        """Columns of X."""
+        """Number of columns of X."""
         return int(self.X.shape[1])
 
     @property
     def n_targets(self) -> int:
-        """Columns of y, 1 for a vector."""
+        """Number of columns of y, 1 for a vector."""
         return 1 if self.y.ndim == 1 else int(self.y.shape[1])
 
     def said(self) -> dict[str, list[str]]:
-        """What a store says of its columns."""
+        """Return the attributes of a store that describe its columns."""
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
         return names | ({UNITS: [*self.target_units]} if self.target_units else {})
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows start to stop, as X (r, d) and y (r, p)."""
+        """Read the rows from start to stop, as X (r, d) and y (r, p)."""
         rows = slice(start, stop)
         X, y = (
             reading.read(array, rows)
@@ -91,8 +91,8 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
     Parameters
     ----------
     url : str or path
-        Zarr group with arrays ``X`` (n, d) and ``y`` (n,) or (n, p) chunked along rows alike;
-        a local path or any fsspec URL.
+        Zarr group with arrays ``X`` (n, d) and ``y`` (n,) or (n, p) in the same chunks of
+        rows; a local path or any fsspec URL.
 
     Returns
     -------
@@ -110,12 +110,12 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
 
 
 def open_inputs(url: str) -> da.Array:
-    """The ``X`` of a dataset store, lazily; ``y`` need not be there."""
+    """Open the ``X`` of a dataset store lazily; the store needs no ``y``."""
     return _as_dask(_numeric_array(_open_complete(url), "X", url, (2,)))
 
 
 def _as_dask(array: zarr.Array) -> da.Array:
-    """A dask array in the chunks of a store; rewritten in place, a store gets another name."""
+    """Return a dask array in the chunks of a store; a rewritten store gets another name."""
     group = groups.parent_of(array)
     identity = {} if group is None else group.attrs.asdict()
     url = remote.address(array)
@@ -128,7 +128,7 @@ def _as_dask(array: zarr.Array) -> da.Array:
 
 
 def _open_complete(url: str, options: str = "") -> zarr.Group:
-    """The group of a dataset store; StoreError where its writer did not finish."""
+    """Open the group of a dataset store; StoreError if its writer did not finish."""
     try:
         group = groups.open_group(url, "dataset")
     except StoreError as error:
@@ -139,7 +139,7 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
             f"{url} is not a dataset store: convert it first: daskgp convert {url} "
             f"{str(url)[: -len(end)]}.zarr{options}"
         ) from error
-    if group.attrs.get("complete") is False:  # stores of others do not say
+    if group.attrs.get("complete") is False:  # stores of other software do not say
         raise StoreError(
             f"dataset {url} is incomplete: wait until it is written, or, if its writer was "
             "stopped, finish it and set its attribute complete to true, or remove it and convert "
@@ -149,7 +149,7 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
 
 
 def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
-    """The checked Zarr arrays X and y of a dataset store."""
+    """Open and check the Zarr arrays X and y of a dataset store."""
     group = _open_complete(url, " --target NAME")
     names = groups.names_in(url)
     if "X" in names and "y" not in names:
@@ -172,10 +172,10 @@ def check_aligned(X: zarr.Array, y: zarr.Array, what: str) -> None:
             "rewrite it with equal chunks, for example with `daskgp convert`"
         )
     for name, a in (("X", X), ("y", y)):
-        wide = (a.shards or a.chunks)[1:]
-        if wide < a.shape[1:]:
+        width = (a.shards or a.chunks)[1:]
+        if width < a.shape[1:]:
             raise StoreError(
-                f"{what}: chunks of {name} hold {wide[0]} of {a.shape[1]} columns: keep rows whole"
+                f"{what}: chunks of {name} hold {width[0]} of {a.shape[1]} columns: keep rows whole"
             )
 
 
@@ -183,8 +183,8 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     try:
         array = group[name]
     except KeyError as error:
-        there = ", ".join(sorted(groups.names_in(url))) or "no arrays"
-        raise StoreError(f"dataset {url} has no array {name!r}: it holds {there}") from error
+        names = ", ".join(sorted(groups.names_in(url))) or "no arrays"
+        raise StoreError(f"dataset {url} has no array {name!r}: it holds {names}") from error
     except Exception as error:  # each kind of damage has its own type
         reason = groups.first_line(error)
         raise StoreError(f"dataset {url}: cannot read array {name!r}: {reason}") from error
@@ -202,7 +202,7 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
 
 
 def _check_chunks(array: zarr.Array, what: str) -> None:
-    """Raise StoreError where there are more chunks, or larger ones, than can be worked through."""
+    """Raise StoreError if the chunks are too many or too large to work through."""
     rows, step = array.shape[0], row_step(array)
     if step < 1 or rows // step > MOST_CHUNKS:
         raise StoreError(
@@ -216,7 +216,7 @@ def _check_chunks(array: zarr.Array, what: str) -> None:
 def rows_of(
     X: Any, y: Any, spill: str | None, shared_memory: bool, block_rows: int | None = None
 ) -> Rows:
-    """Rows of whatever ``fit`` was given.
+    """Return the rows of whatever ``fit`` was given.
 
     Parameters
     ----------
@@ -231,9 +231,9 @@ def rows_of(
     block_rows : int, optional
         Most rows of a chunk that is written; default from the number of rows.
     """
-    found = _rows_of(X, y, spill, shared_memory, block_rows)
+    rows = _rows_of(X, y, spill, shared_memory, block_rows)
     units = target_units(y)
-    return replace(found, target_units=units if len(units) == found.n_targets else ())
+    return replace(rows, target_units=units if len(units) == rows.n_targets else ())
 
 
 def _rows_of(
@@ -260,12 +260,12 @@ def _rows_of(
 
 
 def is_zarr(x: Any) -> bool:
-    """Whether x is a Zarr array."""
+    """Return whether x is a Zarr array."""
     return isinstance(x, zarr.Array)
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
-    """Names that an object itself carries: data frame columns, labels or those of a store."""
+    """Return the column names that an object carries: of a data frame, labels or of a store."""
     if grids.is_table(X):
         return grids.labels(X)
     if hasattr(X, "columns"):
@@ -276,13 +276,13 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     if isinstance(array, zarr.Array) and array.path:
         key = {"X": "feature_names", "y": "target_names"}.get(array.path.rpartition("/")[2])
         group = groups.parent_of(array) if key else None
-        found = None if group is None else group.attrs.get(str(key))
-        return tuple(str(name) for name in found) if isinstance(found, list) else None
+        names = None if group is None else group.attrs.get(str(key))
+        return tuple(str(name) for name in names) if isinstance(names, list) else None
     return None
 
 
 def target_units(y: Any) -> tuple[str, ...]:
-    """Units that targets carry themselves: those of a DataArray or of a store; else none."""
+    """Return the units that targets carry: those of a DataArray or of a store, else none."""
     if grids.is_xarray(y):
         units = y.attrs.get("units")
         return (units,) if isinstance(units, str) else ()
@@ -290,18 +290,18 @@ def target_units(y: Any) -> tuple[str, ...]:
     if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
         return ()
     group = groups.parent_of(array)
-    found = None if group is None else group.attrs.get(UNITS)
-    whole = isinstance(found, list) and all(isinstance(unit, str) for unit in found)
-    return tuple(str(unit) for unit in found) if isinstance(found, list) and whole else ()
+    stored = None if group is None else group.attrs.get(UNITS)
+    whole = isinstance(stored, list) and all(isinstance(unit, str) for unit in stored)
+    return tuple(str(unit) for unit in stored) if isinstance(stored, list) and whole else ()
 
 
 def _rows(X: Any, y: Any, chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:
     d, p = X.shape[1], 1 if y.ndim == 1 else y.shape[1]
     features = names[0] or tuple(f"x{j}" for j in range(d))
     targets = names[1] or (("y",) if p == 1 else tuple(f"y{j}" for j in range(p)))
-    for what, given, size in (("feature", features, d), ("target", targets, p)):
-        if len(given) != size:
-            raise InputError(f"{len(given)} {what} names for {size} columns: {', '.join(given)}")
+    for what, labels, size in (("feature", features, d), ("target", targets, p)):
+        if len(labels) != size:
+            raise InputError(f"{len(labels)} {what} names for {size} columns: {', '.join(labels)}")
     return Rows(X, y, chunks, tuple(features), tuple(targets))
 
 
@@ -318,7 +318,7 @@ def _check_shapes(X: Any, y: Any) -> None:
 
 
 def _lazy_or_here(x: Any) -> Any:
-    """A dask array of a dask or Zarr array, else a NumPy array."""
+    """Return a dask array for a dask or Zarr array, else a NumPy array."""
     if isinstance(x, zarr.Array):
         return lazy.from_zarr(x)
     if not isinstance(x, da.Array):
@@ -326,16 +326,16 @@ def _lazy_or_here(x: Any) -> Any:
     if not isinstance(x._meta, np.ma.MaskedArray):
         return x
     dtype = np.result_type(x.dtype, np.float32)
-    lazily: Any = da.map_blocks  # dask's stubs do not see its arguments
+    lazily: Any = da.map_blocks  # dask's stubs do not know its arguments
     return lazily(reading.unmasked, x, dtype=dtype, meta=np.empty((0,) * x.ndim, dtype))
 
 
 def _spilled(X: Any, y: Any, names: Sequence[Any], spill: str | None, wanted: int | None) -> Rows:
-    """Rows of dask or NumPy arrays in chunks of a dataset store that is written once."""
+    """Return rows of dask or NumPy arrays in chunks of a dataset store that is written once."""
     wanted = int(wanted or default_block_rows(X.shape[0]))
-    thick = MIN_CHUNK_BYTES // max(1, X.shape[1] * X.dtype.itemsize)
-    given = max(X.chunks[0], default=1) if isinstance(X, da.Array) else len(X)
-    step = max(1, min(wanted, max(given, thick), X.shape[0]))
+    least = MIN_CHUNK_BYTES // max(1, X.shape[1] * X.dtype.itemsize)
+    longest = max(X.chunks[0], default=1) if isinstance(X, da.Array) else len(X)
+    step = max(1, min(wanted, max(longest, least), X.shape[0]))
     chunks = chunk_rows(X.shape[0], step)
     if spill is None:
         return _rows(X, y, chunks, names)

@@ -1,7 +1,7 @@
 """Checks that the workers of a cluster see the stores that their tasks will read and write.
 
-A chunk that is not there reads as the fill value of its array, so a worker without the client's
-disk would compute from nothing and say nothing.
+A missing chunk reads as the fill value of its array, so a worker without the client's disk would
+compute from fill values and raise no error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ HERE = "a folder or URL that the client and all workers share"
 def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
     """Raise InputError unless every worker sees a Zarr array as this process does.
 
-    Nothing is looked at without a client, or for what is no Zarr array.
+    Without a client, or for anything but a Zarr array, nothing is checked.
 
     Parameters
     ----------
     executor : Executor
-        Its client's workers are asked, all at once.
+        All workers of its client are asked at once.
     array : object
-        A member of the store.
+        An array of the store.
     what : str
         The store, for the message.
     remedy : str
@@ -47,20 +47,20 @@ def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
 
 
 def check_model(executor: Executor, url: str, checksum: str, remedy: str) -> None:
-    """Raise InputError unless every worker sees the model store at a URL, as it is here."""
+    """Raise InputError unless every worker sees this model store, with its checksum, at a URL."""
     for worker, (seen, reason) in executor.everywhere(_try_to_find, url).items():
         if seen != checksum:
             raise InputError(f"worker {worker} does not see the model {url} ({reason}): {remedy}")
 
 
 def _try_to_find(url: str) -> tuple[str | None, str]:
-    """What is seen of a model store, and why it is not what the client sees where it is not."""
-    found = models.checksum_at(url)
-    return found, "no complete model store is there" if found is None else "another model"
+    """Return the checksum of a model store, if any, and the reason if it is not the client's."""
+    checksum = models.checksum_at(url)
+    return checksum, "no complete model store is there" if checksum is None else "another model"
 
 
 def _try_to_look(array: Any) -> tuple[str, str]:
-    """What is seen, and why it is not what the client sees where it is not."""
+    """Return what ``look`` sees of an array, and the reason if it is not what the client sees."""
     try:
         return look(array), "other contents"
     except (OSError, KeyError, ValueError, ImportError, RunError) as error:
@@ -68,11 +68,11 @@ def _try_to_look(array: Any) -> tuple[str, str]:
 
 
 def look(array: Any) -> str:
-    """Description of a Zarr array and its last row as they are on disk, seen from here.
+    """Return a description of a Zarr array and of its last row, as this process sees them on disk.
 
-    The last row is that of the array as it was opened: its owner may add rows meanwhile.
+    The last row is that of the array as it was opened: its owner may be adding rows.
     """
-    found, rows = data.reopened(array), int(array.shape[0])
-    last = np.ascontiguousarray(reading.read(found, slice(max(rows - 1, 0), rows)))
-    described = found.metadata.to_dict() | {"shape": found.shape[1:]}
-    return f"{described} {int(found.shape[0]) >= rows} {zlib.crc32(last.tobytes())}"
+    current, rows = data.reopened(array), int(array.shape[0])
+    last = np.ascontiguousarray(reading.read(current, slice(max(rows - 1, 0), rows)))
+    described = current.metadata.to_dict() | {"shape": current.shape[1:]}
+    return f"{described} {int(current.shape[0]) >= rows} {zlib.crc32(last.tobytes())}"

@@ -1,7 +1,7 @@
-"""Writing dataset stores: row by row, or from arrays whole chunk by whole chunk.
+"""Writers of dataset stores: row by row, or from arrays in whole chunks.
 
-A store says ``complete: False`` from its first moment until all is written, and what is not
-written reads as NaN, so that a writer that was killed never looks whole.
+A store has ``complete: False`` from its creation until everything is written, and what is not
+written reads as NaN, so that the store of a killed writer never looks whole.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def dataset_writer(
     """Write a dataset store row by row in whole chunks.
 
     The store is removed again if the block fails; its attribute ``complete`` is False until the
-    block has succeeded, also after a kill.
+    block has succeeded, even after a kill.
 
     Parameters
     ----------
     url : str
-        Where; StoreError if something is there.
+        Where to write; StoreError if something exists there already.
     feature_names, target_names : sequences of str
         Columns of X and y; without targets the store holds X alone, for predictions.
     block_rows : int
-        Rows of a chunk.
+        Rows per chunk.
     multi_target : bool
-        Keep y two-dimensional though it has one column.
+        Keep y two-dimensional even if it has one column.
     attributes : mapping, optional
         Further JSON attributes of the group.
 
@@ -73,12 +73,12 @@ def dataset_writer(
 
 
 def marks() -> dict[str, Any]:
-    """Attributes of a store that is being written; ``uuid`` tells it from others at its place."""
+    """Return the attributes of an unfinished store; ``uuid`` tells it from others at its URL."""
     return {"uuid": uuid.uuid4().hex, "complete": False}
 
 
 class DatasetWriter:
-    """Collects rows and writes them chunk by chunk; ``rows`` counts those on disk."""
+    """Writer that collects rows and writes them in chunks; ``rows`` counts those on disk."""
 
     def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...] | None, step: int) -> None:
         self.rows = 0
@@ -89,18 +89,18 @@ class DatasetWriter:
             self._arrays.append(create_rows(group, "y", (0, *tail), step, np.float64))
 
     def append(self, X: np.ndarray, y: np.ndarray | None = None) -> None:
-        """Add rows X (r, d) and y (r,) or (r, p), which a store without targets does not take."""
+        """Add rows X (r, d) and y (r,) or (r, p); a store without targets takes no y."""
         if (y is None) != (len(self._arrays) == 1):
             raise InputError("y must be given where the store has targets, and only there")
-        given = [np.asarray(a, np.float64) for a in (X, y) if a is not None]
-        parts = zip(given, self._arrays, strict=True)
+        arrays = [np.asarray(a, np.float64) for a in (X, y) if a is not None]
+        parts = zip(arrays, self._arrays, strict=True)
         self._pending.append(tuple(v.reshape(len(X), *a.shape[1:]) for v, a in parts))
         self._held += len(X)
         if self._held >= self._step:
             self._flush(self._held - self._held % self._step)
 
     def finish(self) -> None:
-        """Write the rows still held, as a ragged last chunk."""
+        """Write the remaining rows as a shorter last chunk."""
         if self._held:
             self._flush(self._held)
 
@@ -118,12 +118,12 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
     """Write dask and NumPy arrays to a new dataset store in chunks of ``step`` rows.
 
     Tasks write the chunks of a dask array, one each; this process writes those of a NumPy array,
-    which would have to travel to the tasks inside of the graph.
+    which would have to travel to the tasks inside the graph.
     """
     with groups.creating(url, "temporary dataset", marks()) as group:
         targets: dict[str, Any] = {}
         for name, a in arrays.items():
-            # a float holds all small integers, and a NaN for what is not written
+            # a float type holds all small integers, and NaN for what is not written
             dtype = np.result_type(a.dtype, np.float32)
             targets[name] = create_rows(group, name, a.shape, step, dtype)
             for i in () if isinstance(a, da.Array) else range(0, len(a), step):
@@ -141,7 +141,7 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
 
 
 def _store(sources: list[da.Array], targets: list[Any]) -> None:
-    """Have tasks write dask arrays, each chunk into its own, again where the cluster lost work."""
+    """Have tasks write each chunk of dask arrays, again where the cluster lost work."""
     stored: Any = da.store(sources, targets, lock=False, compute=False)
     arrays = dask.optimize(*(stored if isinstance(stored, tuple | list) else [stored]))
     nodes = [node for array in arrays for node in array.to_delayed(optimize_graph=False).ravel()]
@@ -151,9 +151,9 @@ def _store(sources: list[da.Array], targets: list[Any]) -> None:
 def create_rows(
     group: zarr.Group, name: str, shape: tuple[int, ...], step: int, dtype: Any
 ) -> zarr.Array:
-    """An array (n, ...) in chunks of ``step`` whole rows; what is not written reads as NaN.
+    """Create an array (n, ...) in chunks of ``step`` whole rows; unwritten values read as NaN.
 
-    A chunk has a checksum, without which almost any damage would read as other numbers.
+    Each chunk has a checksum, without which almost any damage would read as other numbers.
     """
     return group.create_array(
         name,

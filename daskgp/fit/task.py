@@ -267,11 +267,12 @@ class TaskRounds:
 
     def drawn(self, draw: Draw | None) -> TaskRounds:
         """Return the same units with the rows that are drawn of each."""
-        return replace(self, units=tuple(unit._replace(draw=draw) for unit in self.units))
+        units = tuple(unit._replace(draw=draw) for unit in self.units)
+        return self._over(units)
 
     def batch(self, number: int, seed: int) -> TaskRounds:
         """Return about so many rows, weighted by the inverse of their chance to be drawn."""
-        return replace(self, units=batch([unit.own for unit in self.units], number, seed))
+        return self._over(batch([unit.own for unit in self.units], number, seed))
 
     def points(self, panel_rows: int | None = None) -> Points:
         """Return all rows again, unit by unit or in panels."""
@@ -288,7 +289,10 @@ class TaskRounds:
     # -- pieces ------------------------------------------------------------------------------
 
     def _only(self, unit: Unit) -> TaskRounds:
-        return self if len(self.units) == 1 else replace(self, units=(unit,), _read_once={})
+        return self if len(self.units) == 1 else self._over((unit,))
+
+    def _over(self, units: tuple[Unit, ...]) -> TaskRounds:
+        return replace(self, units=units, _read_once={})
 
     def _run(
         self, over: Pass, shared: Sequence[Any], kept: Kept | None, keep: bool

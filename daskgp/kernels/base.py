@@ -120,7 +120,7 @@ class Kernel(ABC):
         """Number of tiles of memory that a pullback takes, K included."""
 
     def vjp(self, X: Array, Z: Array | None, K_bar: Array) -> KernelGradient:
-        """Return the gradient of sum(K_bar * K(X, Z)) with K_bar held fixed; K_bar is not modified."""
+        """Return the gradient of sum(K_bar * K(X, Z)) with K_bar held fixed and not modified."""
         _, pull = self.pullback(X, Z)
         return pull(K_bar)
 
@@ -178,7 +178,7 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def log_parameters(self) -> np.ndarray:
-        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale of None counts as 1."""
+        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale of None is 1."""
 
     @abstractmethod
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Kernel:
@@ -186,7 +186,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
-        """Return bounds (k, 2) of ``log_parameters`` for inputs with columns of ranges ``spread``."""
+        """Return bounds (k, 2) of ``log_parameters`` for inputs with column ranges ``spread``."""
 
     @abstractmethod
     def resolve(self, median: np.ndarray, distance: float) -> Kernel:
@@ -207,7 +207,7 @@ class Kernel(ABC):
         """
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        """Return the unit of each hyper-parameter; by default, powers 0 for those without a unit."""
+        """Return the unit of each hyper-parameter; without units, the default, powers are 0."""
         return tuple(Unit() for _ in self.parameter_names)
 
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:

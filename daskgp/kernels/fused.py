@@ -63,7 +63,7 @@ FORMULAS = {
     *slope = (real)-0.5 * *value / b;
     *by_shape = -shape * *value * (1 / b - 1 + l);""",
 }
-"""C code of the value and its derivatives with respect to r^2 and log shape, from r2, v and shape."""
+"""C code of the value and its derivatives by r^2 and the logarithm of the shape."""
 
 SOURCE = r"""
 HELPER void evaluate(real r2, real v, real shape, real *value, real *slope, real *by_shape)

@@ -30,13 +30,12 @@ def _positive_median(distances: np.ndarray) -> float:
 
 
 def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Return the distance (d,) along each dimension at which the correlation has halved.
+    """Return the distance (d,) along each dimension where the correlation first falls half-way.
 
-    That is where it has first fallen half-way from one to its lowest value within ten times the
-    ranges ``spread`` (d,), so that a constant part does not count; infinite for a column that the
-    kernel does not depend on.  So distances can be measured alike for every kernel.  Columns that
-    the kernel ties are evaluated over the largest of their ranges, so that their lengths have the
-    proportions of the kernel.
+    That is half-way from one to its lowest value within ten times the ranges ``spread`` (d,), so
+    that a constant part does not count; infinite for a column that the kernel does not depend on.
+    So distances can be measured alike for every kernel.  Columns that the kernel ties are evaluated
+    over the largest of their ranges, so that their lengths have the proportions of the kernel.
     """
     spread = np.array(spread, np.float64)
     for group in map(list, kernel.tied_columns(len(spread))):
@@ -54,10 +53,7 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
         middle = 0.5 * (1 + lowest)
         below = np.flatnonzero(correlation < middle)
         if len(below) and width > 0 and lowest < 1 - 1e-6:
-            before, first = (
-                max(below[0] - 1, 0),
-                below[0],
-            )  # interpolated between the two, to avoid a jump
+            before, first = max(below[0] - 1, 0), below[0]  # interpolated, so without a jump
             ends = correlation[[first, before]]
             lengths[j] = width * np.interp(middle, ends, steps[[first, before]])
     return lengths

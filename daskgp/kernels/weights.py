@@ -69,7 +69,7 @@ class Weights:
         return Weights(self.values.astype(dtype, copy=False), self.owner, self.count)
 
     def patches(self, n: int) -> Iterator[Patch]:
-        """Yield patches of the tile of all points and n rows; those of the same points share weights."""
+        """Yield patches of the tile of all points and n rows; the same points share weights."""
         xp = namespace(self.values)
         height, width = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
         if not is_numpy(xp):
@@ -93,7 +93,7 @@ class Weights:
         return points, columns, weights
 
     def fits(self, most: int) -> bool:
-        """Return True if functions may be summed by runs: at most ``most``, or on their own points."""
+        """Return True if functions can be summed by runs: at most ``most`` dense, or any sparse."""
         return len(self) > 0 and (self.owner is not None or self.count <= most)
 
     def runs(self) -> tuple[slice, np.ndarray]:
@@ -109,7 +109,7 @@ class Weights:
         return slice(first, last + 1), starts
 
     def beside(self) -> Array:
-        """Return the weights of each point side by side (a, t), or (a, 1) if it has one function."""
+        """Return the weights of each point side by side (a, t), or (a, 1) for one function."""
         return self.values if self.owner is None else self.values[:, None]
 
     def column(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class Weights:
         return np.zeros(len(self), np.int64) if self.owner is None else self.owner
 
     def collect(self, patch: Patch, found: Array, into: Array) -> None:
-        """Add derivatives (t', points) by a patch's weights to those by all weights, like values."""
+        """Add derivatives (t', points) by a patch's weights to those by all, like values."""
         if self.owner is None:
             into[patch.points] += found.T
             return

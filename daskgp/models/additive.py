@@ -75,7 +75,7 @@ class Additive(Method, Protocol):
         return prepared, rows.sum(self.summing(theta), prepared)
 
     def block_gradients(self, theta: Theta, rows: Rounds) -> np.ndarray:
-        """Return the gradient (blocks, k) for the hyper-parameters through each block's summary.
+        """Return the gradient (blocks, k) through each block, for the hyper-parameters.
 
         These sum to the full gradient of a method whose objective depends on the hyper-parameters
         through the blocks alone.

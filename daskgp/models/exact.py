@@ -136,10 +136,10 @@ class Exact(Additive):
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Return the kernel's tiles and five matrices at once; 2 n^3 operations per evaluation.
+        """Return the footprint: kernel tiles and five matrices at once; 2 n^3 operations.
 
-        An evaluation gives a value and a gradient.  The five matrices are the factor that prediction
-        keeps, that of the objective, the inverse, the cotangent and an intermediate one.
+        The operations are those of one value and gradient.  The five matrices are the factor that
+        prediction keeps, that of the objective, the inverse, the cotangent and an intermediate one.
         """
         n, row = shape.rows, 8 * (shape.features + shape.targets)
         return Footprint(

@@ -154,7 +154,7 @@ class Rounds(Protocol):
         """Return ``value`` for sharing with many passes, sent to workers once."""
 
     def solving(self, order: int | None) -> AbstractContextManager[Any]:
-        """Return a context for solves of size ``order``; None is that of all rows."""
+        """Return a context for solves of size ``order``; None stands for that of all rows."""
 
 
 class Declared(Protocol):
@@ -207,7 +207,7 @@ class Method(Declared, Protocol):
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Return the posterior of f at X (n, d); ``near`` is the result of ``condition``, if any."""
+        """Return the posterior of f at X (n, d); ``near`` is the result of ``condition`` if any."""
 
     @abstractmethod
     def exact_limit(self, theta: Theta, X: Array) -> tuple[Method, Theta] | None:
@@ -218,7 +218,7 @@ class Method(Declared, Protocol):
 
     @abstractmethod
     def footprint(self, shape: Shape) -> Footprint:
-        """Return the bytes and operations, for ``plan``."""
+        """Return the bytes and operations needed, for ``plan``."""
 
 
 class Conditioned(Method, Protocol):

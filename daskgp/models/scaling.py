@@ -28,7 +28,7 @@ LARGEST = 1e100
 LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """Largest value in the model's units, by dtype; sums of such values are squared again."""
 DISPARATE = 100.0
-"""Ratio of standard deviations of columns that share a scale above which a warning is logged."""
+"""Ratio of standard deviations of columns that share a scale, above which a warning is logged."""
 FEW_VALUES, ROWS_A_VALUE = 20, 10
 """Most distinct values of a target that are warned about, and least rows per value."""
 Ties = Sequence[Sequence[int]]
@@ -128,7 +128,7 @@ class Scaling:
         return np.asarray(scaled * unit + self.x_shift)
 
     def of_inputs(self, p: int) -> Scaling:
-        """Return the same map of inputs, which leaves p targets as they are."""
+        """Return the same map of inputs, with p targets left as they are."""
         slope = np.zeros((len(self.x_shift), p))
         return replace(self, intercept=np.zeros(p), slope=slope, y_scale=np.ones(p))
 
@@ -285,7 +285,7 @@ def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> Non
 
 
 def remark_on_repeats(sums: Sums, sample: Array) -> None:
-    """Log that many rows have the same inputs, if so; ``sample`` (N, d) are some of them."""
+    """Log if many rows have the same inputs, of which ``sample`` (N, d) are some."""
     if repeats.telling(sums.inputs, sums.rows, sample):
         share, per_place = repeats.of_sketch(sums.inputs)
         logger.info(

@@ -1,1 +1,1 @@
-"""Clients, threads, memory and GPUs where tasks run, and maps with their sums."""
+"""Clients, threads, memory and GPUs for tasks, and maps with their sums."""

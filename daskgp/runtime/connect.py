@@ -1,4 +1,4 @@
-"""A client of a cluster that is there, or of a local one that is started."""
+"""Client of a running cluster, or of a local one that is started for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def connect(
     log_level: int = logging.WARNING,
     device: Device = "auto",
 ) -> Iterator[Client]:
-    """A Dask client for the duration of a ``with`` block.
+    """Yield a Dask client for the duration of a ``with`` block.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def connect(
         Scheduler to connect to, such as ``"tcp://host:8786"``.  Without it a local cluster of
         processes is started, and closed again at the end of the block.
     n_workers : int, optional
-        Worker processes of the local cluster, each with one thread; default one a core, or one
-        a GPU.
+        Worker processes of the local cluster, each with one thread; by default one per core,
+        or one per GPU.
     memory_limit : str or int
         Memory of each local worker, such as ``"2GiB"``.
     timeout : float
@@ -55,9 +55,9 @@ def connect(
     log_level : int
         Least level of the messages of a local cluster on stderr.
     device : {"auto", "cpu", "gpu"}
-        Of the local cluster.  With "gpu" it has a worker for each GPU, which dask-cuda starts if
-        there are several; "auto" does so where there are GPUs and no more workers are asked for.
-        With "gpu" the cluster at ``address`` must have workers with one.
+        Device of the local cluster.  With "gpu" it has a worker for each GPU, which dask-cuda
+        starts if there are several; "auto" does so where there are GPUs and no more workers are
+        asked for.  With "gpu" the cluster at ``address`` must have workers with one.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def connect(
     DeviceError
         If there is no GPU for "gpu".
     SettingError
-        If there is no such device.
+        For an unknown device.
     """
     check_device(device)
     if address is not None:
@@ -105,9 +105,9 @@ def _local_cluster(
 
 
 def _refuse_unusable(address: str, timeout: float) -> None:
-    """InputError unless a scheduler with workers answers.
+    """Raise InputError unless a scheduler with workers answers.
 
-    Tried with a client that is not Dask's default, which a failed one would stay.
+    The client that tries is not Dask's default: a failed one would remain the default.
     """
     tls.refuse_unprepared(address)
     try:
@@ -117,7 +117,7 @@ def _refuse_unusable(address: str, timeout: float) -> None:
             client.wait_for_workers(1, timeout=timeout)
             return
     except TimeoutError as error:
-        # distributed says so of a scheduler that does not answer, too
+        # distributed raises it for a scheduler that does not answer, too
         silent = "workers" not in str(error)
         cause: Exception = error
     except (OSError, ValueError) as error:
@@ -135,14 +135,14 @@ def _refuse_unusable(address: str, timeout: float) -> None:
 
 
 async def _ask(address: str, timeout: float) -> None:
-    """Have a word with a scheduler; a client would wait for ever for one that keeps silent."""
+    """Ask a scheduler who it is; a client would wait for ever for one that keeps silent."""
     arguments = Security().get_connection_args("client")
     async with rpc(address, timeout=timeout, connection_args=arguments) as scheduler:
         await asyncio.wait_for(scheduler.identity(), timeout)
 
 
 class _IgnoreInterrupts(WorkerPlugin):
-    """Ctrl-C reaches the workers of a terminal too; they end with the client, without a word."""
+    """Plugin by which workers ignore Ctrl-C in a terminal; they end silently with the client."""
 
     name = "daskgp-ignore-interrupts"
 
@@ -152,11 +152,11 @@ class _IgnoreInterrupts(WorkerPlugin):
 
 
 LOST_WORKER, NEVER = "distributed.deploy.lost-worker-timeout", "1000 days"
-"""Seconds after which a local cluster gives a worker up that was away: each is started again."""
+"""Setting and time after which a local cluster gives up a lost worker: each is restarted."""
 
 
 def local_memory_limit(memory_limit: str | int = "auto") -> int:
-    """Bytes of each one-thread worker of a local cluster; 0 for no limit."""
+    """Return the bytes of each one-thread worker of a local cluster; 0 for no limit."""
     if memory_limit == "auto":
         return int(MEMORY_LIMIT // CPU_COUNT)
     try:

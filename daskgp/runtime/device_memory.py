@@ -1,6 +1,6 @@
 """Work on a GPU, whose memory is small and which copies while it computes.
 
-On the CPU nothing of this applies: work is done as it is given.
+On the CPU none of this applies: work is done as it comes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ logger = logging.getLogger("daskgp")
 SHARE = 0.7
 """Share of a GPU's free memory that a task plans for."""
 LEAST_ROWS = 64
-"""Rows at a time below which less of them make no room: what is left does not grow with rows."""
+"""Rows at a time below which fewer make no room: the rest does not grow with the rows."""
 
 SIDE_BY_SIDE = 16
-"""Small pieces, such as blocks or experts, that a GPU factors at a time, at most."""
+"""Most small pieces, such as blocks or experts, that a GPU factors at a time."""
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -38,11 +38,11 @@ FEWER = f"choose fewer inputs of the method, {ANOTHER}"
 _proven: dict[str, int] = {}
 """Rows at a time, or pieces side by side, that a kind of work had to be cut to in this process."""
 _held: list[Callable[[], None]] = []
-"""What gives up device arrays that are held only because there is room."""
+"""Functions that drop device arrays which are kept only because there is room."""
 
 
 def gives_up(drop: Callable[[], None]) -> Callable[[], None]:
-    """Have ``drop`` called where a GPU's memory runs out."""
+    """Have ``drop`` called when a GPU's memory runs out, and return it."""
     _held.append(drop)
     return drop
 
@@ -50,25 +50,25 @@ def gives_up(drop: Callable[[], None]) -> Callable[[], None]:
 def shrinking(
     work: Callable[[int], T], rows: int, device: str, kind: str, remedy: str = FEWER
 ) -> T:
-    """``work(rows)``, or with half as many rows at a time as often as the GPU's memory runs out.
+    """Return ``work(rows)``, with half the rows at a time as often as the GPU's memory runs out.
 
     Parameters
     ----------
     work : callable
         Pure; given the rows that it may have on the device at a time.
     rows : int
-        To begin with.
+        Rows at a time to begin with.
     device : str
         "cpu" or "gpu".
     kind : str
-        Names the work; rows that one of a kind was cut to hold for the next in this process.
+        Name of the work; rows that work of one kind was cut to apply to the next in this process.
     remedy : str
         What to do where that does not help.
 
     Raises
     ------
     DeviceMemoryError
-        If LEAST_ROWS, too, are too many.
+        If even LEAST_ROWS are too many.
     """
     if device == "cpu":
         return work(rows)
@@ -88,16 +88,16 @@ def together(
     what: str,
     remedy: str = ANOTHER,
 ) -> T:
-    """``work(number)`` on so many pieces side by side, on half as many where memory runs out.
+    """Return ``work(number)`` on that many pieces side by side, half where memory runs out.
 
-    On the CPU, which one keeps busy, it is ``work(1)``.
+    On the CPU, which one piece keeps busy, it is ``work(1)``.
 
     Parameters
     ----------
     work : callable
         Pure; given how many pieces, none of which can be cut, it may have on the device at a time.
     pieces : int
-        How many there are; SIDE_BY_SIDE at a time are enough.
+        Number of pieces; SIDE_BY_SIDE at a time are enough.
     device, kind, remedy
         As for ``shrinking``.
     what : str
@@ -119,7 +119,7 @@ def together(
 
 
 def whole(work: Callable[[], T], device: str, what: str, remedy: str = ANOTHER) -> T:
-    """``work()`` that cannot be cut; once more where room can be made on the GPU."""
+    """Return ``work()``, which cannot be cut; try again where room can be made on the GPU."""
     if device == "cpu":
         return work()
 
@@ -137,7 +137,7 @@ def _halving(
     unit: str,
     named: Callable[[int], AbstractContextManager[None]],
 ) -> T:
-    """``work`` on half as much until it fits, at last once more in the room that is made."""
+    """Do ``work`` on half as much until it fits, at last once more in the room that is made."""
     size, roomy = min(size, _proven.get(kind, size)), False
     while True:
         try:
@@ -150,7 +150,7 @@ def _halving(
                     raise
                 halved = size
             seen = error.seen
-        # out here, where nothing refers to the arrays of what failed
+        # outside the handler, where nothing refers to the arrays of the failed attempt
         _make_room()
         roomy = True
         if _proven.get(kind, size) > halved:
@@ -160,7 +160,7 @@ def _halving(
 
 
 def few(pieces: Iterable[P], most: int) -> Iterator[list[P]]:
-    """The pieces in their order, ``most`` at a time."""
+    """Yield the pieces in their order, ``most`` at a time."""
     coming = iter(pieces)
     while taken := list(itertools.islice(coming, most)):
         yield taken
@@ -173,7 +173,7 @@ def _make_room() -> None:
 
 
 class Sizes(NamedTuple):
-    """What the memory of a task depends on beside its rows."""
+    """Sizes that the memory of a task depends on beside its rows."""
 
     features: int
     targets: int
@@ -183,7 +183,7 @@ class Sizes(NamedTuple):
 
 
 def task_bytes(model: Method, sizes: Sizes, rows: int) -> int:
-    """Bytes of a task of so many rows on a device, the rows themselves included twice."""
+    """Return the bytes of a task of ``rows`` rows on a device, the rows themselves twice."""
     d, p = sizes.features, sizes.targets
     tiles = sizes.kernel_tiles
     shape = Shape(rows, d, p, rows, sizes.inputs, sizes.itemsize, tiles, rows, device=True)
@@ -191,7 +191,7 @@ def task_bytes(model: Method, sizes: Sizes, rows: int) -> int:
 
 
 def rows_that_fit(model: Method, sizes: Sizes, rows: int, device: str) -> int:
-    """Rows at a time, ``rows`` at most, for which the GPU has free memory."""
+    """Return the rows at a time, at most ``rows``, for which the GPU has free memory."""
     memory = backend.device_memory() if device == "gpu" else None
     if memory is None:
         return rows
@@ -201,10 +201,10 @@ def rows_that_fit(model: Method, sizes: Sizes, rows: int, device: str) -> int:
 
 
 def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterator[Any]:
-    """``read(piece)`` of each piece, moved to the device.
+    """Yield ``read(piece)`` of each piece, moved to the device.
 
-    For a GPU the next piece is read, by another thread, and copied while one is worked on; the
-    arrays that were given must then not be used any more when the next are asked for.
+    For a GPU the next piece is read, by another thread, and copied while one is worked on; arrays
+    that were yielded must then not be used any more once the next are asked for.
 
     Parameters
     ----------
@@ -221,8 +221,8 @@ def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterato
     copies = backend.Copies()
 
     def begin(piece: P) -> tuple[type, backend.Copy]:
-        found = read(piece)
-        return type(found), copies.begin(_arrays(found))
+        values = read(piece)
+        return type(values), copies.begin(_arrays(values))
 
     with ThreadPoolExecutor(1, thread_name_prefix="daskgp-ahead") as reader:
         coming = [reader.submit(begin, pieces[0])]
@@ -241,8 +241,8 @@ def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterato
                     unused.result()[1].release()
 
 
-def _arrays(found: Any) -> list[np.ndarray]:
-    return list(found) if isinstance(found, tuple) else [found]
+def _arrays(values: Any) -> list[np.ndarray]:
+    return list(values) if isinstance(values, tuple) else [values]
 
 
 def _like(kind: type, arrays: list[Any]) -> Any:

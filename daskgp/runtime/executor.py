@@ -51,26 +51,26 @@ class Executor:
 
     @classmethod
     def current(cls, show: ShowProgress = "auto", device: Device = "cpu") -> Executor:
-        """What Dask itself would compute with here; with "gpu" on workers that have one.
+        """Return what Dask itself would compute with here; with "gpu", on workers that have one.
 
         Raises
         ------
         DeviceError
-            If a GPU is asked for and cannot be had.
+            If a GPU is asked for and not available.
         """
         get = get_scheduler()
         owner = getattr(get, "__self__", None)
         if not isinstance(owner, Client):
-            found = cls(None, show)
-            if device == "gpu" and found.shares_memory:
+            local = cls(None, show)
+            if device == "gpu" and local.shares_memory:
                 resolve_device(device)
-            return found
+            return local
         versions.check(owner)
         return cls(owner, show, resources=gpus.claim(owner) if device == "gpu" else None)
 
     @property
     def shares_memory(self) -> bool:
-        """Whether tasks can see this process's arrays; no for schedulers that are not known."""
+        """True if tasks can see this process's arrays; False for unknown schedulers."""
         if self.here:
             return True
         if self.client is not None:
@@ -81,17 +81,17 @@ class Executor:
         return get in (None, dask.threaded.get, dask.local.get_sync)
 
     def threads(self) -> int:
-        """Tasks that run at a time."""
+        """Return the number of tasks that run at a time."""
         if self.client is None:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
         return max(1, sum(int(w["nthreads"]) for w in self._workers(self.client)))
 
     def processes(self) -> int:
-        """Processes that tasks run in."""
+        """Return the number of processes that tasks run in."""
         return 1 if self.client is None else max(1, len(self._workers(self.client)))
 
     def memory_per_task(self) -> int | None:
-        """Bytes that one task may use: a worker's limit over its threads; None if unlimited."""
+        """Return the bytes a task may use: a worker's limit over its threads; None if unlimited."""
         if self.client is None:
             threads = int(dask.config.get("num_workers", None) or CPU_COUNT)
             return int(MEMORY_LIMIT // threads)
@@ -100,16 +100,16 @@ class Executor:
         return min(limits) if limits else None
 
     def _workers(self, client: Client) -> list[dict[str, Any]]:
-        """What the scheduler says of each worker that may run the tasks."""
+        """Return what the scheduler says of each worker that may run the tasks."""
 
         def look() -> list[dict[str, Any]]:
             return list(client.scheduler_info(n_workers=-1)["workers"].values())
 
-        found = recovery.until_done(client, look, (OSError, *recovery.LOST))
-        return [worker for worker in found if not self.resources or gpus.declares(worker)]
+        workers = recovery.until_done(client, look, (OSError, *recovery.LOST))
+        return [worker for worker in workers if not self.resources or gpus.declares(worker)]
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """What a function gives in each worker, by their addresses; nothing without a client."""
+        """Call a function in each worker; results by address, none without a client."""
         client = self.client
         if client is None:
             return {}
@@ -117,15 +117,15 @@ class Executor:
         def run() -> dict[str, Any]:
             return dict(client.run(function, *arguments))
 
-        # a worker that has just died is still on the list
+        # a worker that has just died is still listed
         return recovery.until_done(client, run, (OSError, *recovery.LOST))
 
     def compute(self, root: Delayed, watch: Sequence[Delayed] = (), label: str = "") -> Any:
-        """The value of ``root``; progress counts the tasks in ``watch``."""
+        """Compute the value of ``root``; progress counts the tasks in ``watch``."""
         return self._compute([root], watch, label)[0]
 
     def compute_all(self, nodes: Sequence[Delayed], label: str = "") -> list[Any]:
-        """The values of all nodes, which no worker needs to hold together."""
+        """Compute the values of all nodes, which no worker has to hold all at once."""
         return self._compute(nodes, nodes, label)
 
     def _compute(self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str) -> list[Any]:
@@ -152,7 +152,7 @@ class Executor:
             try:
                 recovery.settle(client, futures, gpus.declares if self.resources else None)
                 return list(client.gather(futures))
-            finally:  # one of the same key that still lives would be as lost as this one
+            finally:  # another live future of this key would be as lost as this one
                 for future in futures:
                     future.release()
 
@@ -163,13 +163,13 @@ class Executor:
         watch: Sequence[Delayed],
         advance: Callable[[], None] | None,
     ) -> list[Future]:
-        """Futures of the nodes; those of what is watched live until they are counted."""
+        """Return futures of the nodes; those of watched nodes live until they are counted."""
         more = [] if advance is None or watch is nodes else watch
-        given = recovery.renewed(client, [*nodes, *more])
+        current = recovery.renewed(client, [*nodes, *more])
         # theta and cotangents are one node on purpose; their size is bounded by m, not by n
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
             futures = client.compute(
-                given,
+                current,
                 retries=recovery.RETRIES,
                 optimize_graph=False,
                 resources=dict(self.resources or {}),
@@ -180,7 +180,7 @@ class Executor:
         return list(futures[: len(nodes)])
 
     def persist(self, nodes: Sequence[Delayed]) -> list[Delayed]:
-        """The nodes with their values, which stay where they were made."""
+        """Compute the nodes and return them with their values, which stay where they were made."""
         client = self.client
         if client is not None:
             keep = functools.partial(recovery.keep, client, nodes, self.resources)
@@ -193,7 +193,7 @@ class Executor:
         return {"scheduler": "threads"} if self.here else {}
 
     def memory(self) -> int:
-        """Bytes of all workers, each with as much as the smallest, or of this machine."""
+        """Return the bytes of all workers, each counted as the smallest, or of this machine."""
         if self.client is None:
             return int(MEMORY_LIMIT)
         workers = self._workers(self.client)
@@ -211,7 +211,7 @@ class Executor:
 
 @contextmanager
 def _memory_is_named() -> Iterator[None]:
-    """Tasks that ran out of memory, or killed their workers, as one kind of error."""
+    """Raise MemoryRunError for tasks that ran out of memory or killed their workers."""
     try:
         yield
     except KilledWorker as error:
@@ -221,7 +221,7 @@ def _memory_is_named() -> Iterator[None]:
 
 
 def chosen(executor: Executor, device: Device) -> str:
-    """Where tasks would compute, for people; without workers nothing is computed to find out."""
+    """Describe where tasks would compute; without workers nothing is computed to find out."""
     if device == "cpu":
         return "cpu"
     if executor.client is None:

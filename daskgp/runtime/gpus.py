@@ -1,7 +1,7 @@
-"""GPU workers: which there are, what tasks ask for to run there, and a local cluster of them.
+"""GPU workers: how many exist, what tasks ask for to run there, and a local cluster of them.
 
-A worker says with the resource ``GPU`` that it has one.  Which device a task computes on is found
-inside the task, for annotations of a graph do not outlive its optimisation.
+A worker says with the resource ``GPU`` that it has one.  The task itself finds out which device it
+computes on, because annotations of a graph do not survive its optimisation.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("daskgp")
 
 RESOURCE = "GPU"
-"""What ``dask worker --resources GPU=1`` declares."""
+"""Resource that ``dask worker --resources GPU=1`` declares."""
 DASK_CUDA = "dask_cuda"
 
 
 def claim(client: Client) -> dict[str, float]:
-    """What tasks must ask for to run on a GPU: nothing where every worker has one.
+    """Return what tasks must ask for to run on a GPU: nothing where every worker has one.
 
     Raises
     ------
     DeviceError
-        If a worker that declares a GPU, or any worker where none does, has none.
+        If a worker that declares a GPU has none, or any worker where none declares one.
     """
 
     def ask() -> tuple[list[str], dict[str, str]]:
@@ -60,14 +60,14 @@ def claim(client: Client) -> dict[str, float]:
 
 
 def declares(worker: Mapping[str, Any]) -> bool:
-    """Whether a worker, as the scheduler describes it, has the resource."""
+    """Return whether a worker, as the scheduler describes it, has the resource."""
     return float((worker.get("resources") or {}).get(RESOURCE, 0)) >= 1
 
 
 def to_start(device: Device, n_workers: int | None) -> int:
-    """Workers of a local cluster that have a GPU each; 0 for a cluster of cores.
+    """Return how many workers of a local cluster get a GPU each; 0 for a cluster of cores.
 
-    Nothing is computed here: this process needs no memory of the GPUs.
+    Nothing is computed here, so that this process takes no memory of the GPUs.
     """
     if device == "cpu":
         return 0
@@ -91,9 +91,9 @@ def to_start(device: Device, n_workers: int | None) -> int:
 
 
 def start(count: int, memory_limit: int | None, **options: Any) -> LocalCluster:
-    """A local cluster of ``count`` workers with a GPU and a thread each."""
+    """Start a local cluster of ``count`` workers with a GPU and a thread each."""
     limit = int(MEMORY_LIMIT // count) if memory_limit is None else memory_limit
-    given = {
+    settings = {
         "n_workers": count,
         "threads_per_worker": 1,
         "memory_limit": limit,
@@ -101,7 +101,7 @@ def start(count: int, memory_limit: int | None, **options: Any) -> LocalCluster:
         **options,
     }
     if count == 1:  # its worker takes the first GPU that it sees
-        return LocalCluster(**given)
+        return LocalCluster(**settings)
     try:
         dask_cuda = importlib.import_module("dask_cuda")
     except (ImportError, OSError, RuntimeError) as error:
@@ -109,5 +109,5 @@ def start(count: int, memory_limit: int | None, **options: Any) -> LocalCluster:
             f"{count} GPUs need dask-cuda, which cannot be imported ({error}): "
             "pip install 'daskgp[gpu]', or choose one worker for the first"
         ) from error
-    cluster: LocalCluster = dask_cuda.LocalCUDACluster(**given)
+    cluster: LocalCluster = dask_cuda.LocalCUDACluster(**settings)
     return cluster

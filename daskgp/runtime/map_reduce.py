@@ -28,7 +28,7 @@ def map_reduce(
     label: str,
     shared: Sequence[Delayed] = (),
 ) -> Any:
-    """The sum over pieces of work of ``task(piece, *shared)``.
+    """Sum ``task(piece, *shared)`` over pieces of work.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def map_reduce(
     label : str
         Names the tasks on the dashboard and the progress bar.
     shared : sequence of Delayed
-        Broadcast once.
+        Values that are broadcast once.
     """
     return tree_sum(
         mapped(task, [(piece, *shared) for piece in pieces], label), combine, executor, label
@@ -57,7 +57,7 @@ def map_all(
     label: str,
     shared: Sequence[Delayed] = (),
 ) -> list[Any]:
-    """The lists that ``task(piece, *shared)`` gives, joined in the order of the pieces."""
+    """Return the lists that ``task(piece, *shared)`` gives, joined in the order of the pieces."""
     nodes = mapped(task, [(piece, *shared) for piece in pieces], label)
     return list(itertools.chain.from_iterable(executor.compute_all(nodes, label)))
 
@@ -65,10 +65,10 @@ def map_all(
 def mapped(
     task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], label: str
 ) -> list[Delayed]:
-    """A node for each tuple of arguments."""
+    """Return a node for each tuple of arguments."""
     tag = uuid.uuid4().hex[:8]  # a round is never mistaken for an earlier one
-    of = delayed(task, pure=False, traverse=False)
-    return [of(*given, dask_key_name=f"{label}-{tag}-{i}") for i, given in enumerate(arguments)]
+    call = delayed(task, pure=False, traverse=False)
+    return [call(*values, dask_key_name=f"{label}-{tag}-{i}") for i, values in enumerate(arguments)]
 
 
 def tree_sum(
@@ -78,7 +78,7 @@ def tree_sum(
     label: str,
     in_place: bool = True,
 ) -> Any:
-    """The sum of nodes, FAN_IN neighbours at a time, in their order.
+    """Sum nodes, FAN_IN neighbours at a time, in their order.
 
     A ``combine`` that adds ``in_place`` is given a copy: a task may run again on the same inputs.
     """
@@ -107,5 +107,5 @@ def _fold(combine: Callable[[Any, Any], Any], in_place: bool, first: Any, *other
 
 
 def node(name: str, value: Any) -> Delayed:
-    """A value as one node of a graph."""
+    """Return a value as one node of a graph."""
     return delayed(value, name=f"{name}-{uuid.uuid4().hex[:8]}", traverse=False)

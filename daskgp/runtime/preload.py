@@ -1,10 +1,10 @@
 """Preload that lets a cluster work for months: Dask's records of finished work are kept short.
 
-They say what a cluster did lately, to people who look for errors in Dask.  Some are filled only
-after thousands of rounds, one is never shortened; a task needs none of them.
+The records say what a cluster did lately, to people who look for errors in Dask.  Some fill up only
+after thousands of rounds, one is never shortened; tasks need none of them.
 
-``--preload daskgp.runtime.preload`` of a scheduler does without the last, too.  Schedulers and
-workers that preload it forget the names of finished tasks, of which Dask keeps 100,000.
+A scheduler with ``--preload daskgp.runtime.preload`` does without that last one, too.  Schedulers
+and workers that preload it forget the names of finished tasks, of which Dask keeps 100,000.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ RECORDS = {
     "distributed.diagnostics.computations.max-history": 10,
     "distributed.worker.profile.enabled": False,
 }
-"""Messages, transitions and log lines that each process keeps, graphs that the scheduler does, and
+"""Messages, transitions and log lines that each process keeps, graphs that the scheduler keeps, and
 whether workers note every second where their tasks spent it: 50 KiB or more, for 1,000 seconds."""
 
 
 def short_records() -> AbstractContextManager[Any]:
-    """Schedulers, workers and clients that start inside keep few records.
+    """Shorten the records of schedulers, workers and clients that start inside.
 
-    What the user has set stays.
+    Settings of the user stay as they are.
     """
-    found: AbstractContextManager[Any] = dask.config.set(
+    settings: AbstractContextManager[Any] = dask.config.set(
         {
             name: value
             for name, value in RECORDS.items()
             if dask.config.get(name) == dask.config.get(name, config=defaults)
         }
     )
-    return found
+    return settings
 
 
 def environment() -> dict[str, str]:
-    """The same as variables for processes to be started."""
+    """Return the same settings as environment variables for processes to be started."""
     return {
         f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
         for name, value in RECORDS.items()
@@ -53,17 +53,17 @@ def environment() -> dict[str, str]:
 
 
 class _NoSpans(SpansSchedulerExtension):
-    """No record of the graphs of a cluster's whole life, with the groups of their tasks.
+    """Extension without a record of the graphs of a cluster's whole life and their task groups.
 
     Workers label their sums of seconds by these records, so those stay few as well.
     """
 
     def observe_tasks(self, *_: Any, **__: Any) -> dict[Any, dict[Any, Any]]:
-        """Nothing is noted."""
+        """Note nothing."""
         return {}
 
     def heartbeat(self, *_: Any) -> None:
-        """What workers say of their tasks is summed by the scheduler itself."""
+        """Ignore what workers say of their tasks, which the scheduler itself sums."""
 
 
 FORGET = "daskgp-forget-names"
@@ -72,32 +72,32 @@ FORGET_EVERY = 60.0
 
 
 def _forget_often(server: Scheduler | Worker) -> None:
-    """Empty, now and then, the cache of the names that keys of tasks begin with."""
-    if FORGET in server.periodic_callbacks:  # preloaded, and asked by the plugin again
+    """Empty the cache of the names that task keys begin with, every FORGET_EVERY seconds."""
+    if FORGET in server.periodic_callbacks:  # preloaded already, before the plugin
         return
     often = PeriodicCallback(key_split.cache_clear, 1e3 * FORGET_EVERY)
-    server.periodic_callbacks[FORGET] = often  # which the server stops when it closes
+    server.periodic_callbacks[FORGET] = often  # the server stops it when it closes
     server.loop.add_callback(_start, often)
 
 
 def _start(callback: PeriodicCallback) -> None:
-    """Start a clock that the server has not started itself."""
+    """Start a callback unless the server has started it itself."""
     if not callback.is_running():
         callback.start()
 
 
 class ForgetNames(WorkerPlugin):
-    """Workers of a local cluster forget the names of finished tasks."""
+    """Plugin by which workers of a local cluster forget the names of finished tasks."""
 
     name = FORGET
 
     def setup(self, worker: Worker) -> None:
-        """Begin."""
+        """Begin to forget names."""
         _forget_often(worker)
 
 
 def dask_setup(server: Scheduler | Worker) -> None:
-    """Forget names of tasks; a scheduler keeps no record of graphs.
+    """Forget names of tasks, and in a scheduler keep no record of graphs.
 
     Dask looks for a function of this name in a module that is preloaded.
     """

@@ -17,22 +17,22 @@ from threadpoolctl import ThreadpoolController
 SPAWN = "distributed.nanny.pre-spawn-environ"
 DASKS_TRIM = 65_536
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
-"""Freed memory that a worker keeps for its next block, and the size from which it does not.
+"""Freed bytes that a worker keeps for its next block, and the size from which it keeps none.
 
-To have pages again can cost a task as much as its products; Dask's default gives all back.
+Getting pages again can cost a task as much as its products; Dask's default gives all back.
 """
 ARENAS = {"MALLOC_ARENA_MAX": 2}
-"""Of a worker, whose one thread computes: what many threads free apart fills up with gaps."""
+"""Arenas of a worker, whose one thread computes: with more of them, freed memory gets gaps."""
 
 
 class Held:
-    """A setting that holds while anybody is inside; entered by many threads of a process at once.
+    """Reference-counted process setting, which holds while any of many threads is inside.
 
     Parameters
     ----------
     hold : callable
-        Makes the setting and returns what takes it back.  Called by the first to enter; the last
-        to leave takes back.
+        Makes the setting and returns a function that undoes it.  Called by the first to enter;
+        the last to leave undoes the setting.
     """
 
     def __init__(self, hold: Callable[[], Callable[[], None]]) -> None:
@@ -54,14 +54,14 @@ class Held:
 
 
 def memory_is_kept() -> AbstractContextManager[Any]:
-    """Workers that start inside keep some freed memory, unless the user says otherwise."""
+    """Have workers that start inside keep some freed memory, unless the user says otherwise."""
     environment = dask.config.get(SPAWN, {})
     if environment.get("MALLOC_TRIM_THRESHOLD_") != DASKS_TRIM:
         return nullcontext()
-    found: AbstractContextManager[Any] = dask.config.set(
+    settings: AbstractContextManager[Any] = dask.config.set(
         {SPAWN: {**environment, **MALLOC, **ARENAS}}
     )
-    return found
+    return settings
 
 
 TRIM, MMAP, GIVEN_BACK = -1, -3, 64 << 20
@@ -69,7 +69,7 @@ TRIM, MMAP, GIVEN_BACK = -1, -3, 64 << 20
 
 
 def _keep_freed() -> Callable[[], None]:
-    """What MALLOC says, for this process; C libraries without it have their own ways."""
+    """Set MALLOC for this process and return the undo; other C libraries have their own ways."""
     if os.name != "posix" or any(name in os.environ for name in MALLOC):
         return lambda: None
     libc: Any = ctypes.CDLL(None)
@@ -86,7 +86,7 @@ def _keep_freed() -> Callable[[], None]:
 
 
 freed_memory_is_kept = Held(_keep_freed)
-"""Enter while this process itself computes with large arrays that come and go."""
+"""Setting to enter while this process itself computes with large arrays that come and go."""
 
 
 @functools.cache
@@ -96,7 +96,7 @@ def _controller() -> ThreadpoolController:
 
 @functools.cache
 def _setter(process: int) -> ThreadPoolExecutor:
-    """The one thread of a process that sets limits: OpenBLAS heeds the first that does so."""
+    """Return the only thread of a process that sets limits: OpenBLAS heeds the first to do so."""
     return ThreadPoolExecutor(1, thread_name_prefix="daskgp-blas")
 
 
@@ -108,7 +108,7 @@ def _limit_blas() -> Callable[[], None]:
 
 def _enter_limit() -> Any:
     limiter: Any = _controller().limit(limits=1, user_api="blas")
-    limiter.__enter__()  # without which the limit would stay this thread's for ever
+    limiter.__enter__()  # otherwise the limit would stay this thread's for ever
     return limiter
 
 
@@ -116,14 +116,14 @@ _blas_limit = Held(_limit_blas)
 
 
 SMALL = 1_536
-"""Order of a matrix below which more BLAS threads cost as much as they bring."""
+"""Order of a matrix below which more BLAS threads cost as much as they gain."""
 
 
 def solve_threads(order: int) -> AbstractContextManager[None]:
-    """BLAS threads for a small solve in the client: all of them from order SMALL on."""
+    """Set the BLAS threads for a small solve in the client: all of them from order SMALL on."""
     return single_blas_thread() if order < SMALL else nullcontext()
 
 
 def single_blas_thread() -> Held:
-    """Hold BLAS to one thread: Dask already runs a task a core."""
+    """Limit BLAS to one thread: Dask already runs one task per core."""
     return _blas_limit

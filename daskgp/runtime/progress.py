@@ -1,4 +1,4 @@
-"""Progress as a user sees it: bars, and a line of the log per round."""
+"""Progress as a user sees it: bars, and one log line per round."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ShowProgress: TypeAlias = bool | Literal["auto"]
 
 
 def wants_progress(show: ShowProgress) -> bool:
-    """Resolve ``progress="auto"``: yes where somebody sits at a terminal or a notebook."""
+    """Resolve ``progress="auto"``: True where somebody sits at a terminal or a notebook."""
     return sys.stderr.isatty() or in_notebook() if show == "auto" else bool(show)
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook that can show bars, which takes ipywidgets."""
+    """Return whether this is a notebook that can show bars, which takes ipywidgets."""
     return Console(stderr=True).is_jupyter and find_spec("ipywidgets") is not None
 
 
 def progress_bar(*columns: Any, disable: bool = False) -> Progress:
-    """Bar on stderr with counts, rate and time left."""
+    """Return a bar on stderr with counts, rate and time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -45,7 +45,7 @@ def progress_bar(*columns: Any, disable: bool = False) -> Progress:
 
 
 class _Rate(TextColumn):
-    """Finished steps a second."""
+    """Column of finished steps per second."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -56,7 +56,7 @@ class _Rate(TextColumn):
 
 
 class Counting(Callback):
-    """Calls ``advance`` whenever one of the named tasks of a local scheduler ends."""
+    """Callback that calls ``advance`` whenever one of the named tasks of a local scheduler ends."""
 
     def __init__(self, names: set[Any], advance: Callable[[], None]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Counting(Callback):
 
 @contextmanager
 def round_logged(label: str, tasks: int) -> Iterator[None]:
-    """One line when a round has ended, in the form of Prometheus' text exposition."""
+    """Log one line when a round has ended, in Prometheus' text exposition format."""
     began = time.perf_counter()
     yield
     if label:

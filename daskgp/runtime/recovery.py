@@ -1,7 +1,7 @@
-"""Work that a cluster lost: it is submitted again, with what workers kept made anew.
+"""Recovery of work that a cluster lost: it is submitted again, and kept values are made anew.
 
-A scheduler runs the tasks of a dead worker again by itself.  What it forgets with its own restart,
-or with that of all workers, only the client can give it again; rounds are pure, so it may.
+A scheduler runs the tasks of a dead worker again by itself.  What it forgets when it, or all of the
+workers, restart, only the client can submit again; rounds are pure, so it may.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ PATIENCE = 300.0
 """Seconds that a cluster may have no workers; ``daskgp.worker-timeout`` of Dask's configuration
 sets another number."""
 POLL = 2.0
-"""Seconds between looks at whether there still are workers."""
+"""Seconds between checks that workers still exist."""
 LOST = (CancelledError, CommClosedError)
-"""What a client raises of work that went with its scheduler or with all workers."""
+"""Errors that a client raises for work lost with its scheduler or with all workers."""
 
 T = TypeVar("T")
 
 
 def patience() -> float:
-    """Seconds that a cluster may have no workers."""
+    """Return the seconds that a cluster may have no workers."""
     return float(dask.config.get("daskgp.worker-timeout", PATIENCE))
 
 
 def until_done(
     client: Client, work: Callable[[], T], lost: tuple[type[Exception], ...] = LOST
 ) -> T:
-    """What ``work()`` gives, done again after each of the errors ``lost``.
+    """Return ``work()``, done again after each of the errors ``lost``.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def until_done(
         ) from error
 
     _refuse_closed(client)
-    try:  # without the library of retries, whose garbage can hang a profiler: see data.reading
+    try:  # without the retry library, whose garbage can hang a profiler: see data.reading
         return work()
     except lost as error:
         reason = _line(error)
@@ -99,7 +99,7 @@ def _address(client: Client) -> str:
 
 
 def _refuse_closed(client: Client) -> None:
-    """RunError where the client has given up its scheduler."""
+    """Raise RunError if the client has given up its scheduler."""
     if client.status not in ("running", "connecting"):
         raise RunError(
             f"the Dask scheduler at {_address(client)} is gone and did not come back: start it "
@@ -116,7 +116,7 @@ def _wait_for_cluster(client: Client) -> None:
         raise _without_workers(client, limit)
 
     Retrying(
-        retry=retry_if_exception_type(OSError),  # timeouts are some, too
+        retry=retry_if_exception_type(OSError),  # timeouts are OSErrors, too
         stop=stop_after_delay(limit),
         wait=wait_fixed(0.2),
         retry_error_callback=give_up,
@@ -142,12 +142,12 @@ def settle(
     futures: Sequence[Future],
     usable: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> None:
-    """Wait for futures, though not for ever where no workers are, or none that is ``usable``.
+    """Wait for futures, but not for ever without workers, or without ``usable`` ones.
 
     Raises
     ------
     RunError
-        If there were none for as long as ``patience`` says.
+        If there are none for as long as ``patience`` says.
     """
     alone, limit = 0.0, patience()
     for future in futures:
@@ -155,8 +155,8 @@ def settle(
             try:
                 future.exception(timeout=POLL)
             except TimeoutError:
-                there = client.status != "running" or _has_workers(client, usable)
-                alone = 0.0 if there else alone + POLL
+                alive = client.status != "running" or _has_workers(client, usable)
+                alone = 0.0 if alive else alone + POLL
                 if alone >= limit:
                     raise _without_workers(client, limit) from None
         if future.status == "error":
@@ -176,7 +176,7 @@ def _has_workers(client: Client, usable: Callable[[Mapping[str, Any]], bool] | N
 
 @dataclass
 class _Recipe:
-    """How to make what a future stands for, and the future that took its place."""
+    """Node that makes the value of a future again, and what took the future's place."""
 
     node: Delayed
     again: Delayed | None = None
@@ -184,25 +184,25 @@ class _Recipe:
 
 
 _recipes: dict[int, _Recipe] = {}
-"""By the identity of futures that live: those of one key are equal, though one may be lost."""
+"""Recipes by identity of live futures: those of one key are equal, though one may be lost."""
 
 
 def keep(
     client: Client, nodes: Sequence[Delayed], resources: Mapping[str, float] | None = None
 ) -> list[Delayed]:
-    """The nodes with their values on the workers; ``renewed`` makes those that are lost again."""
-    given = renewed(client, nodes)
+    """Keep the values of nodes on the workers; ``renewed`` makes those that are lost again."""
+    current = renewed(client, nodes)
     asked = dict(resources or {})
-    kept = list(client.persist(given, retries=RETRIES, optimize_graph=False, resources=asked))
-    for node, found in zip(nodes, kept, strict=True):
-        for future in _futures(found).values():
+    kept = list(client.persist(current, retries=RETRIES, optimize_graph=False, resources=asked))
+    for node, persisted in zip(nodes, kept, strict=True):
+        for future in _futures(persisted).values():
             _recipes[id(future)] = _Recipe(node, resources=resources)
             weakref.finalize(future, _recipes.pop, id(future), None)
     return kept
 
 
 def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
-    """The nodes as they are, or on what is kept anew where they need what was lost."""
+    """Return the nodes as they are, or on values kept anew where they need what was lost."""
     needed = {
         id(future): future
         for node in nodes
@@ -214,7 +214,7 @@ def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
     recipes = {i: _recipes[i] for i in needed}
     stale = [recipe for recipe in recipes.values() if _stale(recipe)]
     for future in (*needed.values(), *(f for recipe in stale for f in _instead(recipe))):
-        future.release()  # one of the same key would be as lost as this one
+        future.release()  # another future of this key would be as lost as this one
     if stale:
         for recipe, again in zip(stale, _kept_again(client, stale), strict=True):
             recipe.again = again
@@ -222,12 +222,12 @@ def renewed(client: Client, nodes: Sequence[Delayed]) -> list[Delayed]:
 
 
 def _kept_again(client: Client, stale: Sequence[_Recipe]) -> list[Delayed]:
-    """What recipes stand for, made anew where it was made before."""
+    """Keep the values that recipes stand for, made anew where they were made before."""
     return keep(client, [recipe.node for recipe in stale], stale[0].resources)
 
 
 def _on(node: Delayed, recipes: dict[int, _Recipe]) -> Delayed:
-    """A node whose graph has the futures that took the place of lost ones."""
+    """Return a node whose graph has the futures that took the place of lost ones."""
     graph: dict[Any, Any] = dict(node.dask)
     for key, future in _futures(node).items():
         recipe = recipes.get(id(future))

@@ -21,12 +21,12 @@ UNTRUSTED = ", or its certificates and those of {} do not know each other".forma
 
 
 def encrypted(address: str) -> bool:
-    """Whether an address asks for TLS."""
+    """Return whether an address asks for TLS."""
     return address.startswith("tls://")
 
 
 def refuse_unprepared(address: str) -> None:
-    """Raise InputError unless the configuration has what an address asks for."""
+    """Raise InputError unless the configuration has what an address requires."""
     if not encrypted(address):
         if dask.config.get("distributed.comm.require-encryption", None):
             raise InputError(
@@ -35,8 +35,8 @@ def refuse_unprepared(address: str) -> None:
             )
         return
     for setting, variable in FILES.items():
-        found = dask.config.get(setting, None)
-        if not found:
+        path = dask.config.get(setting, None)
+        if not path:
             raise InputError(f"the scheduler at {address} wants certificates: set {variable}")
-        if not Path(found).is_file():
-            raise InputError(f"{variable} names {found}, which is no file: correct it")
+        if not Path(path).is_file():
+            raise InputError(f"{variable} names {path}, which is no file: correct it")

@@ -1,4 +1,4 @@
-"""Comparison of versions with a cluster: others fail late and in odd words."""
+"""Comparison of versions with a cluster: other versions fail late and with odd errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daskgp.errors import InputError
 from daskgp.runtime import recovery
 
 PARTS = {"daskgp": 3, "dask": 3, "distributed": 3, "python": 2, "zarr": 2, "numpy": 1}
-"""Leading parts of a version that must be the same, for what passes between processes."""
+"""Leading parts of a version that must be equal, for objects that pass between processes."""
 
 _checked: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -19,27 +19,27 @@ _checked: weakref.WeakSet[Client] = weakref.WeakSet()
 def check(client: Client) -> None:
     """Raise InputError unless scheduler and workers have this process's versions.
 
-    Asked once a client, as soon as it has a worker.
+    Checked once per client, as soon as it has a worker.
     """
     if client in _checked:
         return
 
     def ask() -> dict[str, Any]:
-        found: Any = client.get_versions(packages=list(PARTS))
-        return dict(found)
+        versions: Any = client.get_versions(packages=list(PARTS))
+        return dict(versions)
 
-    found = recovery.until_done(client, ask, (OSError, *recovery.LOST))
-    mine = found["client"]["packages"]
-    others = {"the scheduler": found["scheduler"]}
-    others |= {f"worker {address}": said for address, said in found["workers"].items()}
+    versions = recovery.until_done(client, ask, (OSError, *recovery.LOST))
+    mine = versions["client"]["packages"]
+    others = {"the scheduler": versions["scheduler"]}
+    others |= {f"worker {address}": said for address, said in versions["workers"].items()}
     for who, said in others.items():
         refuse_other(who, (said or {}).get("packages", {}), mine)
-    if found["workers"]:
+    if versions["workers"]:
         _checked.add(client)
 
 
 def refuse_other(who: str, theirs: dict[str, str | None], mine: dict[str, str | None]) -> None:
-    """Raise InputError for a process whose versions of what matters are others."""
+    """Raise InputError for a process with other versions of what matters."""
     for name, parts in PARTS.items():
         other, own = theirs.get(name), mine.get(name)
         if _leading(other, parts) != _leading(own, parts):

@@ -61,9 +61,9 @@ def check(settings: Federated) -> None:
 
 
 def fact(experts: Experts, vector: np.ndarray) -> tuple[float, np.ndarray]:
-    """FACT's objective, the sum over all experts, and its gradient (k,) at a vector (k,).
+    """Return FACT's objective, the sum over all experts, and its gradient (k,) at a vector (k,).
 
-    [OPT] eq. 13; one evaluation an expert.
+    [OPT] eq. 13; one evaluation per expert.
     """
     values, gradients = evaluate_all(experts, vector)
     return sum(values.tolist()), np.sum(gradients, axis=0)
@@ -77,7 +77,7 @@ def train_experts(
     describe: Describe,
     tape: Tape | None = None,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Train the shared hyper-parameters of experts, a message to each and back a round.
+    """Train the shared hyper-parameters of experts, with a message to each and back per round.
 
     Parameters
     ----------
@@ -85,34 +85,34 @@ def train_experts(
         Their objectives and sizes.
     start : ndarray (k,)
     bounds : ndarray (k, 2)
-        Infinite where there is none; every step is clipped to them.
+        Infinite where there is no bound; every step is clipped to them.
     settings : Federated
     describe : callable
         Named hyper-parameters of a vector, for the history.
     tape : Tape, optional
-        Keeps a row a round, and plays rows back.
+        Keeps a row per round, and plays rows back.
 
     Returns
     -------
     vector : ndarray (k,)
         The global vector; for FedAvg and FedProx an average of the last ones.
     history : list of dict
-        One entry a round: iteration, evaluations (total over experts), objective, gradient_norm,
+        One entry per round: iteration, evaluations (total over experts), objective, gradient_norm,
         seconds, for the ADMMs primal_residual and dual_residual, and the hyper-parameters by
-        name.  All belong to the global vector at the start of the round, but ADMM's objective
-        and gradient, which are summed over the experts at their own vectors.  Experts not drawn
-        count in the objective with their latest value; until all have been drawn once it is
-        scaled up by counts, as is the gradient of a sample.
+        name.  All belong to the global vector at the start of the round, except ADMM's
+        objective and gradient, which are summed over the experts at their own vectors.  Experts
+        not drawn count in the objective with their latest value; until all have been drawn once
+        it is scaled up by counts, as is the gradient of a sample.
     """
     check(settings)
     updates = Updates(experts, bounds, settings)
     total = int(np.sum(experts.counts))
     trail: list[np.ndarray] = []
-    found: list[Notes] = []
+    rounds: list[Notes] = []
     with keep_diary(describe, settings.max_iter, settings.progress) as diary:
         for before, notes, after in _rounds(updates, np.clip(start, *bounds.T), tape):
             trail.append(after)
-            found.append(notes)
+            rounds.append(notes)
             residuals = {"primal_residual": notes.primal, "dual_residual": notes.dual}
             diary.note(
                 before,
@@ -121,7 +121,7 @@ def train_experts(
                 gradient_norm=notes.gradient_norm,
                 **({} if settings.averages else residuals),
             )
-            if _settled(settings, found, total, len(start)):
+            if _settled(settings, rounds, total, len(start)):
                 break
         else:
             logger.warning(
@@ -129,12 +129,12 @@ def train_experts(
                 settings.method,
                 settings.max_iter,
             )
-    _warn_of_a_fall(settings, found)
+    _warn_of_a_fall(settings, rounds)
     return np.clip(_result(settings, trail), *bounds.T), diary.entries
 
 
 def _warn_of_a_fall(settings: Federated, notes: Sequence[Notes]) -> None:
-    """Warn where training ended below where it began: steps that are too large."""
+    """Warn if training ended below where it began, as with steps that are too large."""
     if notes[-1].objective < notes[0].objective:
         larger = "rho and lipschitz" if settings.method == "pxadmm" else "rho"
         logger.warning(
@@ -149,7 +149,7 @@ def _warn_of_a_fall(settings: Federated, notes: Sequence[Notes]) -> None:
 def _rounds(
     updates: Updates, start: np.ndarray, tape: Tape | None
 ) -> Iterator[tuple[np.ndarray, Notes, np.ndarray]]:
-    """Global vector before, notes and global vector after each round, kept ones first.
+    """Yield the global vector before, notes and global vector after each round, kept ones first.
 
     A row of the tape is the vector before, the notes and the state after.
     """
@@ -176,7 +176,7 @@ def _rounds(
 
 
 def _settled(settings: Federated, notes: Sequence[Notes], total: int, k: int) -> bool:
-    """Whether the last rounds all meet the test that ``Federated.tol`` describes."""
+    """Return whether the last rounds all meet the test that ``Federated.tol`` describes."""
     if not settings.averages:
         last = [max(n.primal, n.dual) for n in notes[-PATIENCE:]]
         return len(last) == PATIENCE and max(last) < settings.tol * math.sqrt(k)
@@ -189,7 +189,7 @@ def _settled(settings: Federated, notes: Sequence[Notes], total: int, k: int) ->
 
 
 def _result(settings: Federated, trail: Sequence[np.ndarray]) -> np.ndarray:
-    """The vector (k,) to return, of the global ones after each round."""
+    """Return the trained vector (k,), from the global ones after each round."""
     if not settings.averages:
         return trail[-1]
     return np.mean(trail[-min(WINDOW, max(1, len(trail) // 10)) :], axis=0)

@@ -26,22 +26,22 @@ FederatedName: TypeAlias = Literal["admm", "pxadmm", "fedavg", "fedprox"]
 
 
 def evaluate_once(evaluate: Evaluate, vector: np.ndarray) -> tuple[float, np.ndarray]:
-    """Value and gradient (k,) of an expert; NumericalError where they are not finite."""
+    """Return value and gradient (k,) of an expert; NumericalError if they are not finite."""
     value, gradient = evaluate(vector)
     refuse_nan(value, gradient)
     return float(value), gradient
 
 
 def evaluate_all(experts: Experts, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values (M,) and gradients (M, k) of all experts; NumericalError where one is not finite."""
-    found = experts.evaluate(vector)
-    for value, gradient in found:
+    """Return values (M,) and gradients (M, k) of experts; NumericalError if one is not finite."""
+    results = experts.evaluate(vector)
+    for value, gradient in results:
         refuse_nan(value, gradient)
-    return _columns(found)
+    return _columns(results)
 
 
 class Task(NamedTuple):
-    """What an expert is sent: where it begins, z, its dual, all (k,), and Adam's moments."""
+    """Message to an expert: where it begins, z, its dual, all (k,), and Adam's moments."""
 
     vector: np.ndarray
     centre: np.ndarray
@@ -50,7 +50,7 @@ class Task(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What it sends back: where it came, and value and gradient (k,) where it began."""
+    """Reply of an expert: where it ended, its moments, and value and gradient where it began."""
 
     vector: np.ndarray
     moments: Moments
@@ -68,7 +68,7 @@ def learn(
     weight: float,
     bounds: np.ndarray,
 ) -> Learned:
-    """Steps of Adam on f + psi' (theta - z) + weight / 2 |theta - z|^2.
+    """Take steps of Adam on f + psi' (theta - z) + weight / 2 |theta - z|^2.
 
     f is minus the expert's log-likelihood times ``scale``.
     """
@@ -85,7 +85,7 @@ def learn(
 
 
 class Notes(NamedTuple):
-    """What the history and the test of convergence need of a round; all finite."""
+    """Numbers of a round for the history and the test of convergence; all finite."""
 
     objective: float
     gradient_norm: float
@@ -94,7 +94,7 @@ class Notes(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that a round needs of those before it; empty (0, k) what its method has no use for."""
+    """All that a round needs from those before it; empty (0, k) where its method has no use."""
 
     vector: np.ndarray  # z (k,)
     thetas: np.ndarray  # (M, k)
@@ -106,7 +106,7 @@ class State(NamedTuple):
     seen: np.ndarray  # 1 where there is one (M,)
 
     def moments(self, i: int) -> Moments:
-        """Adam's, of expert i."""
+        """Return Adam's moments of expert i."""
         return Moments(self.first[i], self.second[i], int(self.steps[i]))
 
 
@@ -126,7 +126,7 @@ class Updates:
     settings: Federated
 
     def begin(self, start: np.ndarray) -> State:
-        """The state before the first round, from a vector (k,)."""
+        """Return the state before the first round, from a vector (k,)."""
         M, k = len(self._all), len(start)
         learning, own = self.settings.method != "pxadmm", not self.settings.averages
         thetas = np.tile(start, (M if own else 0, 1))
@@ -135,7 +135,7 @@ class Updates:
         return State(start, thetas, np.zeros_like(thetas), moments, moments, steps, none, none)
 
     def round(self, state: State, number: int) -> tuple[Notes, State]:
-        """Round ``number``, from 0: a message to each expert that takes part and one back."""
+        """Do round ``number``, from 0: a message to each expert that takes part and one back."""
         if self.settings.method == "admm":
             return self._consensus(state)
         if self.settings.method == "pxadmm":
@@ -144,13 +144,13 @@ class Updates:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations of all experts in a round."""
+        """Number of evaluations of all experts in a round."""
         s = self.settings
         each = 1 if s.method == "pxadmm" else s.local_steps
         return each * (self._sample if s.averages else len(self._all))
 
     def _average(self, state: State, number: int) -> tuple[Notes, State]:
-        """FedAvg and FedProx: local steps from z, then the average by counts."""
+        """Do a round of FedAvg or FedProx: local steps from z, then the average by counts."""
         which, z = self._draw(number), state.vector
         tasks = [Task(z, z, np.zeros_like(z), state.moments(i)) for i in which]
         prox = self.settings.mu if self.settings.method == "fedprox" else 0.0
@@ -159,7 +159,7 @@ class Updates:
         return notes, after._replace(vector=self._clip(z))
 
     def _consensus(self, state: State) -> tuple[Notes, State]:
-        """ADMM with inexact local minimisations (Boyd et al. 2011, eqs. 7.3 to 7.5)."""
+        """Do a round of ADMM, minimising locally, inexactly (Boyd et al. 2011, eqs. 7.3 to 7.5)."""
         rho, before = self.settings.rho, state.vector
         still = state._replace(first=np.zeros_like(state.first))  # see Federated.local_steps
         tasks = [Task(state.thetas[i], before, state.duals[i], still.moments(i)) for i in self._all]
@@ -169,7 +169,7 @@ class Updates:
         return self._residuals(notes, thetas - z, z - before), after
 
     def _proximal(self, state: State) -> tuple[Notes, State]:
-        """ADMM with linearised losses, minimised in closed form (Xie et al. 2019).
+        """Do a round of ADMM with linearised losses, minimised in closed form (Xie et al. 2019).
 
         z is taken at the end of a round instead of at the start of the next.
         """
@@ -186,7 +186,7 @@ class Updates:
     def _learn(
         self, state: State, which: list[int], tasks: list[Task], weight: float
     ) -> tuple[np.ndarray, Notes, State]:
-        """Local steps of some experts: their vectors, and the state with moments and values."""
+        """Take local steps of some experts; return vectors, notes and the state with moments."""
         s = self.settings
         work = partial(
             learn,
@@ -196,18 +196,18 @@ class Updates:
             weight=weight,
             bounds=self.bounds,
         )
-        found: list[Learned] = self.experts.map(work, which, tasks)
-        notes, state = self._seen(state, which, *_columns([(f.value, f.gradient) for f in found]))
+        replies: list[Learned] = self.experts.map(work, which, tasks)
+        notes, state = self._seen(state, which, *_columns([(f.value, f.gradient) for f in replies]))
         first, second, steps = state.first.copy(), state.second.copy(), state.steps.copy()
-        for i, f in zip(which, found, strict=True):
+        for i, f in zip(which, replies, strict=True):
             first[i], second[i], steps[i] = f.moments
-        vectors = np.array([f.vector for f in found])
+        vectors = np.array([f.vector for f in replies])
         return vectors, notes, state._replace(first=first, second=second, steps=steps)
 
     def _seen(
         self, state: State, which: list[int], values: np.ndarray, gradients: np.ndarray
     ) -> tuple[Notes, State]:
-        """Objective and gradient from values (s,) and gradients (s, k) of s experts."""
+        """Return notes and state with values (s,) and gradients (s, k) of s experts."""
         latest, seen, counts = state.values.copy(), state.seen.copy(), self.experts.counts
         latest[which], seen[which] = values, 1
         objective = latest.sum() * (counts.sum() / counts[seen > 0].sum())
@@ -215,13 +215,13 @@ class Updates:
         return Notes(float(objective), float(slope)), state._replace(values=latest, seen=seen)
 
     def _residuals(self, notes: Notes, apart: np.ndarray, moved: np.ndarray) -> Notes:
-        """With primal and dual residual (Boyd et al. 2011, section 7.1), each over sqrt(M)."""
+        """Add primal and dual residual (Boyd et al. 2011, section 7.1), each over sqrt(M)."""
         primal = np.sqrt(np.mean(np.sum(apart**2, axis=1)))
         dual = self.settings.rho * np.linalg.norm(moved)
         return notes._replace(primal=float(primal), dual=float(dual))
 
     def _draw(self, number: int) -> list[int]:
-        """The experts of a round, in order."""
+        """Draw the experts of a round, in order."""
         random = np.random.default_rng([self.settings.seed, number])
         return sorted(random.choice(len(self._all), self._sample, replace=False).tolist())
 
@@ -241,8 +241,8 @@ class Updates:
         return np.clip(vectors, *self.bounds.T)
 
 
-def _columns(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    values, gradients = zip(*found, strict=True)
+def _columns(pairs: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    values, gradients = zip(*pairs, strict=True)
     return np.array(values), np.array(gradients)
 
 
@@ -254,10 +254,10 @@ class Experts(Protocol):
         """Number of target values of each expert (M,): rows times outputs."""
 
     def evaluate(self, vector: np.ndarray) -> list[tuple[float, np.ndarray]]:
-        """Value and gradient (k,) of every expert at one vector (k,), in their order."""
+        """Return value and gradient (k,) of every expert at one vector (k,), in their order."""
 
     def map(self, work: Work, which: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
-        """``work(evaluate of expert i, argument)`` for each i of ``which``, in that order."""
+        """Return ``work(evaluate of expert i, argument)`` for the i of ``which``, in that order."""
 
 
 @dataclass(frozen=True)
@@ -267,12 +267,12 @@ class Federated:
     Parameters
     ----------
     method : {"fedavg", "fedprox", "admm", "pxadmm"}
-        FedAvg (McMahan et al. 2017): a random subset of experts goes ``local_steps`` steps of
+        FedAvg (McMahan et al. 2017): a random subset of experts takes ``local_steps`` steps of
         Adam from the global vector, which becomes their average weighted by counts.  FedProx (Li
         et al. 2020) adds mu/2 |theta - z|^2, the distance from the global vector z, to each loss.
-        ADMM (Boyd et al. 2011, section 7.1) lets each expert go from its own vector and draws all
-        to consensus by rho/2 |theta_i - z|^2 and duals.  pxADMM (Xie et al. 2019) replaces the
-        local loss by its linearisation at z: one gradient an expert and round, no Adam.
+        ADMM (Boyd et al. 2011, section 7.1) lets each expert start from its own vector and draws
+        all to consensus by rho/2 |theta_i - z|^2 and duals.  pxADMM (Xie et al. 2019) replaces the
+        local loss by its linearisation at z: one gradient per expert and round, no Adam.
     max_iter : int
         Most rounds.
     tol : float
@@ -283,12 +283,12 @@ class Federated:
         of |theta_i - z|^2, and the dual one, rho |z - z before|, are both below tol sqrt(k)
         (Boyd et al. 2011, section 3.3, over sqrt(M)).  Either must hold three rounds in a row.
     local_steps : int
-        Steps of Adam an expert and round.  Each expert keeps its moments; with ADMM the second
+        Steps of Adam per expert and round.  Each expert keeps its moments; with ADMM the second
         alone, as the duals change the loss from round to round and momentum of the last one
         makes them swing.  ADMM settles with about 20 steps and may not with 5; FedAvg and
         FedProx come closer to FACT's optimum with 5, the more the experts differ.
     learning_rate : float
-        Of Adam: about the largest change of a log hyper-parameter in a step.
+        Learning rate of Adam: about the largest change of a log hyper-parameter in a step.
     sampling_rate : float
         Share of the experts drawn each round by FedAvg and FedProx.
     rho : float
@@ -300,7 +300,7 @@ class Federated:
         lipschitz.  Near an optimum of curvature H it converges where H < 2/3 (rho + 2 lipschitz);
         raise it where the objective runs away.
     seed : int
-        Of the draws; the draw of a round depends on it and the round alone.
+        Seed of the draws; the draw of a round depends on it and the round alone.
     progress : bool or "auto"
         Show a bar.
     """
@@ -319,5 +319,5 @@ class Federated:
 
     @property
     def averages(self) -> bool:
-        """Whether the global vector is an average of what experts made of the last one."""
+        """True if the global vector is an average of what experts made of the last one."""
         return self.method in ("fedavg", "fedprox")

@@ -24,13 +24,13 @@ REACH = 2.0
 FLOOR = 1e-3
 """Least curvature, in nats per squared coordinate: below it a direction is flat."""
 NEAR = 0.3
-"""Length of the way, in coordinates, for which a curvature from differences is good."""
+"""Distance, in coordinates, within which a curvature from differences is good."""
 STEP = {"float64": 1e-3, "float32": 3e-2}
-"""Differences of coordinates, by the precision of the objective."""
+"""Steps of differences, in coordinates, by the precision of the objective."""
 BOLD = 0.1
 """Cosine between a step and what B lacks along it above which the rank-one update is bounded."""
 ATOP = 1e-9
-"""Distance from a bound below which a parameter lies at it."""
+"""Distance from a bound below which a parameter counts as being at it."""
 REFRESHES = 8
 """Most times that a run makes curvature from differences."""
 FLAT = 0.1
@@ -49,15 +49,15 @@ class Curvature(NamedTuple):
     exact: bool = False
 
     def scaled(self, factor: float) -> Curvature:
-        """That of ``factor`` times as many rows of the same kind."""
+        """Return the curvature for ``factor`` times as many rows of the same kind."""
         return self._replace(matrix=self.matrix * factor)
 
 
 class Arrived(NamedTuple):
-    """Where a run ended.
+    """End of a run.
 
-    ``gain`` is what another step is predicted to bring, in nats; ``converged`` says that it is
-    below what was asked for, ``cut`` that there were no more iterations.
+    ``gain`` is what another step is predicted to gain, in nats; ``converged`` says that it is
+    below what was asked for, ``cut`` that the iterations ran out.
     """
 
     vector: np.ndarray
@@ -81,7 +81,7 @@ class Search:
     tol : float
         Predicted gain, in nats per parameter that varies, below which the run has arrived.
     precision : {"float64", "float32"}
-        Of the objective.
+        Precision of the objective.
     verify : bool
         Whether curvature at the end must be from differences.
     sampled : callable, optional
@@ -101,7 +101,7 @@ class Search:
     def run(
         self, start: np.ndarray, curvature: Curvature | None, max_iter: int, note: Note
     ) -> Arrived:
-        """Maximise from ``start``; ``note`` is told of every iteration.
+        """Maximise from ``start``; ``note`` is called for every iteration.
 
         Without a curvature the first is made from differences.
         """
@@ -122,18 +122,18 @@ class Search:
             length = self._length(s)
             if hoped <= 4 * np.finfo(float).eps * abs(value):
                 break  # rounding hides what is left
-            found, gradient = self.evaluate(x + s)
+            trial, gradient = self.evaluate(x + s)
             fresh = B.exact and np.array_equal(B.point, x)
-            # a step too long says little of B at x, unless that is an estimate
-            if found >= value or not fresh or self.sampled:
+            # a step too long says little about B at x, unless that is an estimate
+            if trial >= value or not fresh or self.sampled:
                 B = B._replace(matrix=_updated(B.matrix, s, g - gradient, self.coordinates))
-            share = (found - value) / hoped
+            share = (trial - value) / hoped
             if share < 0.25:
                 self.radius = 0.25 * length
             elif share > 0.75 and length > 0.9 * self.radius:
                 self.radius *= 2.0
             if share > 1e-4:
-                x, value, g, refused = np.clip(x + s, *self.bounds.T), found, gradient, 0
+                x, value, g, refused = np.clip(x + s, *self.bounds.T), trial, gradient, 0
                 continue
             refused += 1
             if refused == 2 and not fresh and self._may_refresh:
@@ -144,7 +144,7 @@ class Search:
         return Arrived(x, B, gain, gain < least and self._trusted(x, B), cut)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
-        """B at x, where the gradient is g, from one more gradient per parameter."""
+        """Return B at x, where the gradient is g, from one more gradient per parameter."""
         self._refreshes += 1
         gradient = self.sampled or (lambda x: self.evaluate(x)[1])
         g = g if self.sampled is None else self.sampled(x)
@@ -156,13 +156,13 @@ class Search:
                 (x + direction >= self.bounds[:, 0]) & (x + direction <= self.bounds[:, 1])
             ).all()
             move = direction if inside else -direction
-            there = gradient(x + move)
-            turned[:, j] = (g - there) / (step if inside else -step)
+            shifted = gradient(x + move)
+            turned[:, j] = (g - shifted) / (step if inside else -step)
         B = turned @ self.coordinates  # by x on both sides
         return Curvature(x.copy(), 0.5 * (B + B.T), exact=True)
 
     def _trusted(self, x: np.ndarray, B: Curvature) -> bool:
-        """Whether the curvature is from differences near x, where that is asked for."""
+        """Return whether the curvature is from differences near x, if that is asked for."""
         near = NEAR if self.sampled is None else 2 * NEAR  # that of a sample is rough anyway
         return not self.verify or (B.exact and self._length(x - B.point) < near)
 
@@ -171,14 +171,14 @@ class Search:
         return self._refreshes < REFRESHES
 
     def _potential(self, x: np.ndarray, g: np.ndarray, B: np.ndarray) -> float:
-        """The gain, in nats, that the model promises within REACH."""
+        """Return the gain, in nats, that the model predicts within REACH."""
         return _gain(g, B, self._step(x, g, B, REACH))
 
     def _length(self, s: np.ndarray) -> float:
         return float(np.linalg.norm(self.coordinates @ s))
 
     def _step(self, x: np.ndarray, g: np.ndarray, B: np.ndarray, radius: float) -> np.ndarray:
-        """The step of largest model gain within the radius and the bounds."""
+        """Return the step of largest model gain within the radius and the bounds."""
         low, high = self.bounds.T - x
         s = np.zeros_like(x)
         free = varies(self.bounds) & ~(((low >= 0) & (g < 0)) | ((high <= 0) & (g > 0)))
@@ -194,10 +194,10 @@ class Search:
     def _free_step(
         self, g: np.ndarray, B: np.ndarray, free: np.ndarray, radius: float
     ) -> np.ndarray:
-        """The step of some parameters: (B + mu M) s = g with |T s| at most the radius."""
-        at = np.ix_(free, free)
-        root = np.linalg.cholesky((self.coordinates.T @ self.coordinates)[at])
-        whitened = np.linalg.solve(root, np.linalg.solve(root, B[at]).T)
+        """Return the step of some parameters: (B + mu M) s = g with |T s| at most the radius."""
+        pairs = np.ix_(free, free)
+        root = np.linalg.cholesky((self.coordinates.T @ self.coordinates)[pairs])
+        whitened = np.linalg.solve(root, np.linalg.solve(root, B[pairs]).T)
         values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
         along = vectors.T @ np.linalg.solve(root, g[free])
         z = vectors @ (along / np.maximum(values + _shift(values, along, radius), FLOOR))
@@ -205,12 +205,12 @@ class Search:
 
 
 def varies(bounds: np.ndarray) -> np.ndarray:
-    """Mask (k,) of the parameters whose bounds (k, 2) leave them a choice."""
+    """Return a mask (k,) of the parameters whose bounds (k, 2) leave them a choice."""
     return np.asarray(bounds[:, 0] < bounds[:, 1])
 
 
 def _shift(values: np.ndarray, along: np.ndarray, radius: float) -> float:
-    """The least mu that makes all curvatures FLOOR at least and the step as short as wanted."""
+    """Return the least mu that makes all curvatures at least FLOOR and the step short enough."""
     low = max(0.0, FLOOR - float(values.min()))
 
     def length(mu: float) -> float:
@@ -230,10 +230,10 @@ def _gain(g: np.ndarray, B: np.ndarray, s: np.ndarray) -> float:
 
 
 def _updated(B: np.ndarray, s: np.ndarray, y: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """B after a step s along which the gradient fell by y: the new B s is y.
+    """Return B after a step s along which the gradient fell by y: the new B s is y.
 
-    By the symmetric rank-one update, or, where that would change B by much along directions that
-    the step says little of, by the smallest change in coordinates T (Powell's).
+    This is the symmetric rank-one update or, where that would change B by much along directions
+    that the step says little about, the smallest change in coordinates T (Powell's).
     """
     missing, metric = y - B @ s, T.T @ (T @ s)
     along, squared = float(missing @ s), float(s @ metric)
@@ -252,11 +252,11 @@ def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> 
     """
     B = curvature.matrix
     free = (x > bounds[:, 0] + ATOP) & (x < bounds[:, 1] - ATOP)
-    found = np.full(len(x), np.nan)
+    errors = np.full(len(x), np.nan)
     if not free.any():
-        return found
+        return errors
     values, vectors = np.linalg.eigh(B[np.ix_(free, free)])
     variance = (vectors**2 / np.maximum(values, FLOOR)).sum(axis=1)
     flat = (vectors[:, values <= FLOOR] ** 2).sum(axis=1)
-    found[free] = np.where(flat < FLAT, np.sqrt(variance), np.nan)
-    return found
+    errors[free] = np.where(flat < FLAT, np.sqrt(variance), np.nan)
+    return errors

@@ -26,7 +26,7 @@ Describe = Callable[[np.ndarray], dict[str, Any]]
 FEW = 64
 """Most hyper-parameters that the trust region trains."""
 LAST = 5
-"""Iterations of L-BFGS whose gain decides."""
+"""Last iterations of L-BFGS, whose gain decides when it stops."""
 OTHER_RUN = "the checkpoint belongs to other data or settings: remove it and fit again"
 
 
@@ -41,11 +41,11 @@ class Evaluation(NamedTuple):
 class Tape(Protocol):
     """Rows that are kept, so that a stopped run goes on as if it had not stopped.
 
-    ``maximise`` keeps a row an evaluation, ``train_experts`` a row a round.
+    ``maximise`` keeps a row per evaluation, ``train_experts`` a row per round.
     """
 
     def read(self) -> np.ndarray:
-        """Rows (count, width) kept so far, in order; of any width where there are none."""
+        """Return the rows (count, width) kept so far, in order; of any width if there are none."""
 
     def append(self, index: int, row: np.ndarray) -> None:
         """Keep row number ``index``."""
@@ -56,7 +56,7 @@ class Training:
     """Settings of a training loop.
 
     ``tol`` is in nats per hyper-parameter, of which a vector has ``hyperparameters`` (all its
-    entries where None; inducing inputs and the like are none).  The trust region stops where it
+    entries if None; inducing inputs and the like do not count).  The trust region stops where it
     predicts a smaller gain, L-BFGS where LAST iterations have brought less, and Adam where
     ``patience`` steps have brought less than those before.  "auto" is the trust region for
     vectors of hyper-parameters alone, FEW at most, and L-BFGS for others.
@@ -90,22 +90,22 @@ class Training:
     quiet: bool = False
 
     def nats(self, bounds: np.ndarray) -> float:
-        """The gain, in nats, below which training a vector with bounds (k, 2) stops."""
+        """Return the gain, in nats, below which training a vector with bounds (k, 2) stops."""
         return self.tol * int(newton.varies(bounds)[: self.hyperparameters].sum())
 
     def chosen(self, size: int) -> str:
-        """The optimizer for a vector of ``size`` entries; SettingError for none."""
+        """Return the optimizer for a vector of ``size`` entries; SettingError if unknown."""
         if self.optimizer not in get_args(OptimizerName):
             known = ", ".join(map(repr, get_args(OptimizerName)))
             raise SettingError(f"unknown optimizer {shown(self.optimizer)}: choose {known} or None")
         if self.optimizer == "auto":
-            few = size <= FEW and size == (self.hyperparameters or size)
-            return "trust-region" if few else "l-bfgs"
+            small = size <= FEW and size == (self.hyperparameters or size)
+            return "trust-region" if small else "l-bfgs"
         return self.optimizer
 
 
 class Trained(NamedTuple):
-    """Where training ended: parameters (k,), an entry an iteration, and the curvature if known.
+    """Result of training: parameters (k,), an entry per iteration, and the curvature if known.
 
     ``early`` says why it ended before it had converged, if it did.
     """
@@ -118,7 +118,7 @@ class Trained(NamedTuple):
 
 @dataclass
 class _Evaluator:
-    """Evaluates, counts, and plays kept evaluations back before it computes new ones."""
+    """Counter of evaluations, which plays kept ones back before it computes new ones."""
 
     evaluate: Evaluate
     tape: Tape | None
@@ -135,24 +135,24 @@ class _Evaluator:
             logger.info("continuing after %d kept evaluations", len(self.kept))
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        """Loss per value of y and its gradient."""
-        found = self.last = self.found(vector, self.evaluate)
-        return -found.value / self.scale, -found.gradient / self.scale
+        """Return the loss per value of y and its gradient."""
+        evaluation = self.last = self.found(vector, self.evaluate)
+        return -evaluation.value / self.scale, -evaluation.gradient / self.scale
 
     def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
-        """The next evaluation, kept or made."""
+        """Return the next evaluation, kept or made."""
         if self.count < len(self.kept):
-            found = self.kept[self.count]
-            if not np.array_equal(found.vector, vector):
+            evaluation = self.kept[self.count]
+            if not np.array_equal(evaluation.vector, vector):
                 raise StoreError(OTHER_RUN)
         else:
-            found = Evaluation(vector.copy(), *evaluate(vector))
-            refuse_nan(found.value, found.gradient)
+            evaluation = Evaluation(vector.copy(), *evaluate(vector))
+            refuse_nan(evaluation.value, evaluation.gradient)
             if self.tape:
-                row = np.concatenate([found.vector, [found.value], found.gradient])
+                row = np.concatenate([evaluation.vector, [evaluation.value], evaluation.gradient])
                 self.tape.append(self.count, row)
         self.count += 1
-        return found
+        return evaluation
 
 
 def refuse_nan(value: float, gradient: np.ndarray) -> None:
@@ -166,7 +166,7 @@ def refuse_nan(value: float, gradient: np.ndarray) -> None:
 
 @dataclass
 class Diary:
-    """The history of a run, an entry an iteration."""
+    """The history of a run, an entry per iteration."""
 
     describe: Describe
     show: Callable[[str], None]
@@ -197,13 +197,13 @@ class Diary:
         self.show(f"objective {objective:.6g}")
 
     def elapsed(self) -> float:
-        """Seconds since the diary was begun."""
+        """Return the seconds since the diary was begun."""
         return time.perf_counter() - self.began
 
 
 @contextmanager
 def keep_diary(describe: Describe, max_iter: int, progress: ShowProgress) -> Iterator[Diary]:
-    """A diary that moves a progress bar while the run lasts."""
+    """Yield a diary that moves a progress bar while the run lasts."""
     shown = wants_progress(progress)
     with progress_bar(TextColumn("{task.fields[note]}"), disable=not shown) as bar:
         task = bar.add_task("train", total=max_iter, note="")
@@ -227,7 +227,7 @@ def maximise(
         Value and gradient (k,) at a vector (k,).
     start : ndarray (k,)
     bounds : ndarray (k, 2)
-        Infinite where there is none.
+        Infinite where there is no bound.
     scale : float
         Number of values of y, by which L-BFGS and Adam divide the objective.
     training : Training
@@ -240,8 +240,8 @@ def maximise(
     Returns
     -------
     Trained
-        The best point seen, and one entry an iteration: iteration, evaluations, objective,
-        gradient_norm, seconds, of the trust region predicted_gain in nats, and the
+        The best point seen, and one entry per iteration: iteration, evaluations, objective,
+        gradient_norm, seconds, for the trust region predicted_gain in nats, and the
         hyper-parameters by name.
     """
     run = {"trust-region": _trust_region, "l-bfgs": _lbfgs, "adam": _adam}
@@ -303,13 +303,13 @@ def _trust_region(
         training.verify,
         sampled if estimate else None,
     )
-    found = search.run(start, training.curvature, training.max_iter, noted)
+    arrived = search.run(start, training.curvature, training.max_iter, noted)
     early = ""
-    if found.gain >= training.nats(bounds):
-        left = f", with about {found.gain:.2g} nats left to gain"
+    if arrived.gain >= training.nats(bounds):
+        left = f", with about {arrived.gain:.2g} nats left to gain"
         # without a better point the gain that curvature promises is refuted
-        early = _cut_off(training, left) if found.cut else LOST
-    return Best(found.vector, found.curvature, early)
+        early = _cut_off(training, left) if arrived.cut else LOST
+    return Best(arrived.vector, arrived.curvature, early)
 
 
 LOST = (
@@ -328,9 +328,9 @@ def _lbfgs(
     seen, least = [], training.nats(bounds) / loss.scale
 
     def callback(intermediate_result: Any) -> None:
-        found = loss.last
-        assert found is not None
-        note(intermediate_result.x, intermediate_result.fun, found.gradient / loss.scale)
+        evaluation = loss.last
+        assert evaluation is not None
+        note(intermediate_result.x, intermediate_result.fun, evaluation.gradient / loss.scale)
         seen.append(intermediate_result.fun)
         if len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least:
             raise StopIteration
@@ -363,9 +363,9 @@ def _lbfgs(
 
 
 class Moments(NamedTuple):
-    """What Adam remembers of past gradients: their two moments (k,) and their number.
+    """Adam's memory of past gradients: their two moments (k,) and their number.
 
-    Moments of another shape will do, and then a number for each row.
+    Moments may have another shape, with a number for each row.
     """
 
     first: np.ndarray
@@ -374,7 +374,7 @@ class Moments(NamedTuple):
 
 
 def adam_step(gradient: np.ndarray, moments: Moments) -> tuple[np.ndarray, Moments]:
-    """Adam's step (k,) at a learning rate of 1, and the moments after it (Kingma & Ba 2015)."""
+    """Return Adam's step (k,) at a learning rate of 1, and the moments after (Kingma & Ba 2015)."""
     t = moments.steps + 1
     first = moments.first + 0.1 * (gradient - moments.first)
     second = moments.second + 0.001 * (gradient**2 - moments.second)
@@ -385,7 +385,7 @@ def adam_step(gradient: np.ndarray, moments: Moments) -> tuple[np.ndarray, Momen
 def _adam(
     loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
 ) -> Best:
-    """Adam (Kingma & Ba 2015) with full gradients, projected onto the bounds."""
+    """Run Adam (Kingma & Ba 2015) with full gradients, projected onto the bounds."""
     x, best, lowest = start.copy(), start.copy(), np.inf
     moments, seen = Moments(np.zeros_like(x), np.zeros_like(x), 0), []
     for i in range(training.max_iter):
@@ -405,9 +405,9 @@ def _adam(
 
 
 def _arrived(training: Training, seen: list[float], least: float) -> bool:
-    """Whether Adam may stop, given the losses so far."""
-    few = training.patience
-    if len(seen) < 2 * few:
+    """Return whether Adam may stop, after the losses so far."""
+    span = training.patience
+    if len(seen) < 2 * span:
         return False
     summary = np.mean if training.noisy else np.min
-    return bool(summary(seen[-2 * few : -few]) - summary(seen[-few:]) < least)
+    return bool(summary(seen[-2 * span : -span]) - summary(seen[-span:]) < least)

@@ -1,8 +1,8 @@
 """Stochastic ascent: every step sees a mini-batch, and Adam moves each parameter by itself.
 
-Parameters are a tuple of arrays that may get more rows on the way, as a basis grows; how far
-Adam has come with a row counts from where it began.  A run is a value at any step: it is kept
-every so often, and one that goes on from there takes the same way to the last bit.
+Parameters are a tuple of arrays that may get more rows on the way, as a basis grows; Adam's
+count of steps for a row starts where the row began.  A run is a plain value at any step: it is kept
+every so often, and one that goes on from there takes the same path to the last bit.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from daskgp.runtime.progress import ShowProgress
 from daskgp.train.optimizers import Describe, Diary, Moments, adam_step, keep_diary
 
 PARTS = ("parameters", "first", "second", "ages")
-"""Of a run: tuples with an array for each parameter."""
+"""Fields of a run that are tuples with an array for each parameter."""
 AVERAGING = 3.0
-"""The last fifth of the steps prevails in an average."""
+"""Power of the weights in an average, in which the last fifth of the steps prevails."""
 REMEDY = (
     "training stopped and the estimator holds the step before: lower learning_rate or natural, "
     "raise noise_variance or standardize the data"
@@ -29,9 +29,9 @@ REMEDY = (
 
 
 class Found(NamedTuple):
-    """An estimate of the objective, its gradient like the parameters, and parts set outright.
+    """An estimate of the objective, a gradient for each parameter, and parameters set outright.
 
-    ``settled`` are parameters that the step found by itself, as natural gradients do.
+    ``settled`` are parameters that the step computed by itself, as natural gradients do.
     """
 
     value: float
@@ -40,19 +40,19 @@ class Found(NamedTuple):
 
 
 class Problem(Protocol):
-    """What is maximised; batches follow one another."""
+    """The problem that is maximised; batches follow one another."""
 
     def advance(self, parameters: Any, step: int) -> tuple[Any, Found]:
-        """Parameters, with rows added if there are to be more, and what the next batch says."""
+        """Return the parameters, with rows added if needed, and what the next batch says."""
 
     def conditioner(self, name: str, parameters: Any, step: int) -> Conditioner | None:
-        """What a parameter's coordinates are changed by, None for not at all."""
+        """Return what changes the coordinates of a parameter; None for no change."""
 
     def validate(self, parameters: Any) -> float:
-        """The score of rows that are held out; NaN without any."""
+        """Return the score of held-out rows; NaN without any."""
 
     def arrays(self) -> Mapping[str, np.ndarray]:
-        """What a run that goes on needs beside its own state, such as the place in the stream."""
+        """Return what a resumed run needs beside its own state, such as the place in the stream."""
 
 
 class Conditioner(Protocol):
@@ -60,20 +60,20 @@ class Conditioner(Protocol):
 
     @property
     def fresh(self) -> bool:
-        """Whether the coordinates are not those of the step before."""
+        """True if the coordinates are not those of the step before."""
 
     def pull(self, gradient: np.ndarray) -> np.ndarray:
-        """P' g."""
+        """Return P' g."""
 
     def push(self, move: np.ndarray) -> np.ndarray:
-        """P u."""
+        """Return P u."""
 
 
 class Keeper(Protocol):
-    """Where a run is kept."""
+    """Store in which a run is kept."""
 
     def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep arrays by name; those of the step before are there until these are whole."""
+        """Keep arrays by name; those kept before remain until these are whole."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,12 @@ class Ascent:
     """Settings of a run.
 
     The rate of step t is learning_rate / (1 + slowing sqrt(t)), [DGP] section 4, times that of
-    ``rates`` by name; parameters without one stay as they are.  ``bounds`` hold values by name.
+    ``rates`` by name; parameters without one stay as they are.  ``bounds`` limit values by name.
     Every ``check_every`` steps held-out rows are scored; after ``patience`` scores without a
     better one the run stops, and the best parameters seen are taken.
 
-    From step ``average_from`` on it is averages of the parameters that are scored and taken, in
-    which step t since then, and since they last got rows, weighs about t**AVERAGING (Shamir & Zhang
-    2013).
+    From step ``average_from`` on, averages of the parameters are scored and taken instead, in which
+    step t since then, or since they last got rows, weighs about t**AVERAGING (Shamir & Zhang 2013).
     """
 
     steps: int
@@ -102,18 +101,18 @@ class Ascent:
     progress: ShowProgress = "auto"
 
     def rate(self, step: int) -> float:
-        """The rate of a step, from 0."""
+        """Return the learning rate of a step, counted from 0."""
         return self.learning_rate / (1 + self.slowing * math.sqrt(step + 1))
 
     def at_bounds(self, parameters: Any, name: str) -> np.ndarray:
-        """Which entries of a parameter with bounds have come to one that they can move from."""
+        """Return a mask of the entries of a bounded parameter at a bound that they can leave."""
         values, (low, high) = getattr(parameters, name), self.bounds[name]
         return (np.isclose(values, low) | np.isclose(values, high)) & (low < high)
 
 
 @dataclass
 class Run:
-    """A run at some step: all that the following steps depend on but the data."""
+    """A run at some step: all that the following steps depend on, except the data."""
 
     parameters: Any
     first: Any
@@ -129,7 +128,7 @@ class Run:
 
     @classmethod
     def begin(cls, parameters: Any) -> Run:
-        """A run that has not made a step."""
+        """Return a run that has not made a step."""
         zeros = type(parameters)(*map(np.zeros_like, parameters))
         ages = type(parameters)(*(np.zeros(len(part)) for part in parameters))
         return cls(parameters, zeros, zeros, ages)
@@ -141,17 +140,17 @@ class Run:
 
     @property
     def present(self) -> Any:
-        """What would be taken if the run ended here."""
+        """Parameters that would be taken if the run ended here."""
         return self.parameters if self.average is None else self.average
 
     def going_on(self) -> Run:
-        """A run that goes on from what this one found, with averages and scores of its own."""
-        if self.best is not None:  # Adam remembers the way to another place
+        """Return a run that goes on from this one's result, with averages and scores of its own."""
+        if self.best is not None:  # Adam's moments belong to another point
             return replace(Run.begin(self.best), step=self.step, history=self.history)
         return replace(self, parameters=self.present, average=None, averaged=0)
 
     def following_average(self, parameters: Any, begin: int | None) -> tuple[Any, int]:
-        """The average with one more step, and the steps in it; from step ``begin`` on."""
+        """Return the average with one more step, and the steps in it; from step ``begin`` on."""
         if begin is None or self.step < begin:
             return None, 0
         old = self.average
@@ -162,25 +161,25 @@ class Run:
         return type(parameters)(*moved), self.averaged + 1
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it by name."""
+        """Return all of the run by name."""
         parts = {name: getattr(self, name) for name in PARTS}
         parts |= {} if self.best is None else {"best": self.best}
         parts |= {} if self.average is None else {"average": self.average}
-        found = {f"{k}_{name}": part for k, v in parts.items() for name, part in _items(v)}
+        arrays = {f"{k}_{name}": part for k, v in parts.items() for name, part in _items(v)}
         counts = [self.step, self.score, self.stale, self.averaged]
-        found["counts"] = np.array(counts, np.float64)
-        found["history"] = np.array(self.history)
-        return found
+        arrays["counts"] = np.array(counts, np.float64)
+        arrays["history"] = np.array(self.history)
+        return arrays
 
     @classmethod
     def restore(cls, kind: Callable[..., Any], arrays: Mapping[str, np.ndarray]) -> Run:
-        """The run that ``arrays`` describe, with parameters of a kind of tuple."""
+        """Return the run that ``arrays`` describe, with parameters of a kind of tuple."""
 
         def tuple_of(prefix: str) -> Any:
             names = kind._fields  # type: ignore[attr-defined]
             return kind(**{name: np.array(arrays[f"{prefix}_{name}"]) for name in names})
 
-        def there(prefix: str) -> Any:
+        def optional(prefix: str) -> Any:
             known = any(name.startswith(f"{prefix}_") for name in arrays)
             return tuple_of(prefix) if known else None
 
@@ -192,21 +191,21 @@ class Run:
             second,
             ages,
             step=int(step),
-            best=there("best"),
+            best=optional("best"),
             score=float(score),
             stale=int(stale),
             history=list(arrays["history"]),
-            average=there("average"),
+            average=optional("average"),
             averaged=int(averaged),
         )
 
 
 class _NotFinite(NumericalError):
-    """Numbers that are not finite, of a parameter that the message names."""
+    """Error for numbers that are not finite, of a parameter that the message names."""
 
 
 class Stopped(NumericalError):
-    """Training met numbers that are not finite; ``run`` is the last whose gradient was known."""
+    """Error for training that met numbers that are not finite, with the ``run`` before them."""
 
     def __init__(self, message: str, run: Run, history: list[dict[str, Any]]) -> None:
         super().__init__(message)
@@ -227,7 +226,7 @@ def ascend(
     ----------
     problem : Problem
     run : Run
-        Where to go on.
+        The run to go on from.
     ascent : Ascent
         Settings.
     describe : callable
@@ -241,8 +240,8 @@ def ascend(
     -------
     run : Run
     history : list of dict
-        One entry a step: iteration, evaluations, objective (of the batch), gradient_norm, seconds,
-        validation, and the parameters watched by name.
+        One entry per step: iteration, evaluations, objective (of the batch), gradient_norm,
+        seconds, validation, and the parameters watched by name.
 
     Raises
     ------
@@ -257,7 +256,7 @@ def ascend(
         last = run
         while run.step < ascent.steps and not _finished(run, ascent):
             try:
-                with np.errstate(over="ignore", invalid="ignore"):  # it is an error soon enough
+                with np.errstate(over="ignore", invalid="ignore"):  # soon an error anyway
                     following = _step(problem, run, ascent, watched, diary, before)
             except NumericalError as error:
                 count = len(run.history) - (run.step - last.step)
@@ -278,9 +277,9 @@ def _step(
     diary: Diary,
     before: float,
 ) -> Run:
-    parameters, found = problem.advance(run.parameters, run.step)
-    _refuse_nan(found)
-    moved = _moved(problem, run, ascent, parameters, found)
+    parameters, estimate = problem.advance(run.parameters, run.step)
+    _refuse_nan(estimate)
+    moved = _moved(problem, run, ascent, parameters, estimate)
     parameters, step, score = moved[0], run.step + 1, math.nan
     average, averaged = run.following_average(parameters, ascent.average_from)
     best, highest, stale = run.best, run.score, run.stale
@@ -290,25 +289,25 @@ def _step(
         better = score > highest
         best, highest = (present, score) if better else (best, highest)
         stale = 0 if better else stale + 1
-    size = max(float(np.abs(part).max(initial=0.0)) for _, part in _items(found.gradient))
+    size = max(float(np.abs(part).max(initial=0.0)) for _, part in _items(estimate.gradient))
     seconds = before + diary.elapsed()
     vector = np.concatenate([np.ravel(getattr(parameters, name)) for name in watched])
-    row = np.concatenate([[found.value, size, seconds, score], vector])
+    row = np.concatenate([[estimate.value, size, seconds, score], vector])
     _note(diary, row)
     run.history.append(row)
     return Run(*moved, step, best, highest, stale, run.history, average, averaged)
 
 
 def _moved(
-    problem: Problem, run: Run, ascent: Ascent, parameters: Any, found: Found
+    problem: Problem, run: Run, ascent: Ascent, parameters: Any, estimate: Found
 ) -> tuple[Any, Any, Any, Any]:
-    """Parameters after a step, and what Adam remembers of them."""
+    """Return the parameters after a step, and what Adam remembers of them."""
     first, second = (_as_long(m, parameters) for m in (run.first, run.second))
     ages, rate = _as_long(run.ages, parameters), ascent.rate(run.step)
     names = {name for name, _ in _items(parameters)}
-    new, moments = dict(found.settled), {}
-    for name in names - set(found.settled):
-        x, g = getattr(parameters, name), getattr(found.gradient, name)
+    new, moments = dict(estimate.settled), {}
+    for name in names - set(estimate.settled):
+        x, g = getattr(parameters, name), getattr(estimate.gradient, name)
         age, old = getattr(ages, name), (getattr(first, name), getattr(second, name))
         if ascent.rates.get(name, 0.0) == 0.0 or not x.size:
             new[name] = x
@@ -346,7 +345,7 @@ def _note(diary: Diary, row: np.ndarray) -> None:
 
 
 def _suspected(error: NumericalError, last: Run, run: Run) -> str:
-    """Words on the parameter that the step before moved farthest, unless the error names one."""
+    """Name the parameter that the step before moved farthest, unless the error names one."""
     if isinstance(error, _NotFinite):
         return ""
     moves: dict[str, float] = {}
@@ -362,19 +361,19 @@ def _finished(run: Run, ascent: Ascent) -> bool:
     return ascent.patience is not None and run.stale >= ascent.patience
 
 
-def _refuse_nan(found: Found) -> None:
-    for name, part in _items(found.gradient):
+def _refuse_nan(estimate: Found) -> None:
+    for name, part in _items(estimate.gradient):
         if not np.isfinite(part).all():
             raise _NotFinite(f"the gradient by {name} is not finite")
-    for name, part in found.settled.items():
+    for name, part in estimate.settled.items():
         if not np.isfinite(part).all():
             raise _NotFinite(f"the natural step of {name} is not finite")
-    if not math.isfinite(found.value):
+    if not math.isfinite(estimate.value):
         raise NumericalError("the objective is not finite")
 
 
 def _as_long(moments: Any, parameters: Any) -> Any:
-    """Moments with zeros for rows, and columns, that parameters got since."""
+    """Pad moments with zeros for rows, and columns, that parameters got since."""
     grown = {}
     for name, old in _items(moments):
         shape = getattr(parameters, name).shape[: old.ndim]

@@ -1,7 +1,7 @@
 """Training rows that predictions at a place are conditioned on.
 
 Places are put into groups that share a factor.  The group of a place, and the rows that serve it,
-depend on the place alone and not on what else is asked.
+depend on the place alone and not on the other places asked for.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from daskgp.data.blocks.layout import Layout
 LANDMARKS = 16
 """Rows of a block that stand for it when distances to it are measured."""
 LOOKS = 4
-"""How often the search for the nearest rows is widened to twice as many landmarks."""
+"""Times that the search for the nearest rows is widened to twice as many landmarks."""
 CELL_DIMENSIONS = 4
-"""Most dimensions that equal cells cut; beyond, a cell would hold no more than a place."""
+"""Most dimensions that equal cells cut; with more, a cell would hold a single place."""
 
 Key: TypeAlias = tuple[int, ...]
-"""Names a group of places."""
+"""Name of a group of places."""
 
 
 class Part(NamedTuple):
-    """A block and those of its rows that are chosen; all of them where that is None."""
+    """A block and those of its rows that are chosen; None stands for all of them."""
 
     block: int
     rows: np.ndarray | None = None
 
 
 class Around(Protocol):
-    """Says which training rows predictions are conditioned on."""
+    """Rule for the training rows that predictions are conditioned on."""
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """Each group with the rows of X (n, d), in the user's units, that are in it."""
+        """Yield each group with the rows of X (n, d), in the user's units, that are in it."""
 
     def parts(self, key: Key, read: Callable[[int], np.ndarray]) -> list[Part]:
-        """Training rows that serve a group; ``read`` gives the inputs of a block."""
+        """Return the training rows that serve a group; ``read`` gives the inputs of a block."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a model store keeps of it."""
+        """Return the arrays that a model store keeps of it."""
 
     def describe(self) -> str:
-        """For people."""
+        """Describe it for people."""
 
 
 class OfBlocks:
-    """Predictions are conditioned on whole blocks, whose numbers name a group."""
+    """Rule by which predictions are conditioned on whole blocks, whose numbers name a group."""
 
     def parts(self, key: Key, read: Callable[[int], np.ndarray]) -> list[Part]:
-        """As ``Around`` says."""
+        """Return the training rows that serve a group, see ``Around``."""
         return [Part(j) for j in key]
 
 
@@ -66,34 +66,34 @@ class Band(OfBlocks):
     reach: int
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """As ``Around`` says."""
+        """Yield each group with its rows of X, see ``Around``."""
         served: dict[Key, list[np.ndarray]] = {}
-        for own, members in split(layout.blocks_of(X)):
+        for own, rows in split(layout.blocks_of(X)):
             low, high = max(0, own - self.reach), min(layout.n_blocks, own + self.reach + 1)
-            served.setdefault(tuple(range(low, high)), []).append(members)
+            served.setdefault(tuple(range(low, high)), []).append(rows)
         yield from _together(served)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As ``Around`` says."""
+        """Return the arrays that a model store keeps of it."""
         return {"reach": np.array(self.reach)}
 
     def describe(self) -> str:
-        """As ``Around`` says."""
+        """Describe it for people."""
         return f"a place's own block and {self.reach} on either side"
 
 
 class _Near:
-    """What the nearest rows and the nearest blocks share: distances to landmarks.
+    """Base of the nearest rows and the nearest blocks: distances to landmarks.
 
     ``landmarks`` (M, r, d) in the units of X stand for the blocks, ``lengths`` (d,) are the units
-    of distance along each column, infinite for one that does not matter; some do.
+    of distance along each column, infinite for one that does not matter; at least one does.
     """
 
     lengths: np.ndarray
     landmarks: np.ndarray
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is not made from the rest again."""
+        """Return all attributes but the cells, which are made from the rest again."""
         return {name: value for name, value in vars(self).items() if name != "_cells"}
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ class _Near:
         return X[..., matters] / self.lengths[matters]
 
     def _cells_beside(self, share: float) -> Cells:
-        """Cells that are small beside a ball that holds such a share of all rows."""
+        """Return cells that are small compared with a ball that holds such a share of all rows."""
         points = self._scaled(self.landmarks)
         points = points.reshape(-1, points.shape[-1])
         return Cells(points, max(1, round(share * len(points))))
@@ -116,9 +116,9 @@ class NearestRows(_Near):
     number : int
         Rows that a place is conditioned on.
     rows : int
-        All training rows.
+        Number of training rows.
     lengths, landmarks : ndarray (d,), (M, r, d)
-        As ``_Near`` says.
+        See ``_Near``.
     """
 
     number: int
@@ -127,20 +127,20 @@ class NearestRows(_Near):
     landmarks: np.ndarray
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """As ``Around`` says."""
+        """Yield each group with its rows of X, see ``Around``."""
         cells = dict(split(self._cells.of(self._scaled(X)))) if len(X) else {}
         for name in sorted(cells, key=in_line):
             yield (name,), cells[name]
 
     def parts(self, key: Key, read: Callable[[int], np.ndarray]) -> list[Part]:
-        """As ``Around`` says."""
+        """Return the training rows that serve a group, see ``Around``."""
         count, r = self.landmarks.shape[:2]
         low, high = self._cells.bounds(key[0])
         look = 2 * self._cells.number + r
         for _ in range(LOOKS):
             look = min(look, count * r)
-            found = self._cells.tree.query(0.5 * (low + high), k=np.arange(1, look + 1))
-            away, near = (np.asarray(part) for part in found)
+            nearest = self._cells.tree.query(0.5 * (low + high), k=np.arange(1, look + 1))
+            away, near = (np.asarray(part) for part in nearest)
             blocks = np.unique(near // r)
             inputs = [self._scaled(read(int(j))) for j in blocks]
             chosen, reach = nearest_to(np.concatenate(inputs), low, high, self.number)
@@ -156,7 +156,7 @@ class NearestRows(_Near):
         ]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As ``Around`` says."""
+        """Return the arrays that a model store keeps of it."""
         return {
             "nearest_rows": np.array([self.number, self.rows]),
             "lengths": self.lengths,
@@ -164,7 +164,7 @@ class NearestRows(_Near):
         }
 
     def describe(self) -> str:
-        """As ``Around`` says."""
+        """Describe it for people."""
         return f"the {min(self.number, self.rows)} training rows nearest to a place"
 
     @cached_property
@@ -176,7 +176,7 @@ class NearestRows(_Near):
 class NearestBlocks(OfBlocks, _Near):
     """The block that holds a place and those nearest to its cell, ``number`` in all.
 
-    ``lengths`` and ``landmarks`` as ``_Near`` says.
+    For ``lengths`` and ``landmarks`` see ``_Near``.
     """
 
     number: int
@@ -184,20 +184,20 @@ class NearestBlocks(OfBlocks, _Near):
     landmarks: np.ndarray
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """As ``Around`` says."""
+        """Yield each group with its rows of X, see ``Around``."""
         served: dict[Key, list[np.ndarray]] = {}
         if len(X):
             own = layout.blocks_of(X)
-            for name, members in split(self._cells.of(self._scaled(X))):
+            for name, rows in split(self._cells.of(self._scaled(X))):
                 low, high = self._cells.bounds(name)
-                for block, few in split(own[members]):
+                for block, subset in split(own[rows]):
                     served.setdefault(self._blocks(0.5 * (low + high), block), []).append(
-                        members[few]
+                        rows[subset]
                     )
         yield from _together(served)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As ``Around`` says."""
+        """Return the arrays that a model store keeps of it."""
         return {
             "nearest_blocks": np.array(self.number),
             "lengths": self.lengths,
@@ -205,11 +205,11 @@ class NearestBlocks(OfBlocks, _Near):
         }
 
     def describe(self) -> str:
-        """As ``Around`` says."""
+        """Describe it for people."""
         return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
 
     def _blocks(self, middle: np.ndarray, own: int) -> Key:
-        """The block ``own`` and those with the landmarks nearest to a point."""
+        """Return the block ``own`` and those with the landmarks nearest to a point."""
         return nearest_blocks(self._cells.tree, middle, self.landmarks.shape[:2], self.number, own)
 
     @cached_property
@@ -220,9 +220,9 @@ class NearestBlocks(OfBlocks, _Near):
 def nearest_blocks(
     tree: cKDTree, middle: np.ndarray, shape: tuple[int, int], number: int, own: int | None
 ) -> Key:
-    """The blocks with the landmarks nearest to a point, one of which is ``own`` if given.
+    """Return the blocks with the landmarks nearest to a point, including ``own`` if given.
 
-    The landmarks of the tree are those of as many blocks, as many of each, as ``shape`` says.
+    ``shape`` is the number of blocks in the tree and of landmarks of each.
     """
     count, r = shape
     wanted, look = min(number, count), 2 * number
@@ -241,7 +241,7 @@ def nearest_blocks(
 class EqualCells(OfBlocks):
     """The ``number`` blocks nearest to the middle of a place's cell, where all cells are alike.
 
-    Stores of version 0.1 have it; where rows are dense it leaves out the block of a place.
+    Stores of version 0.1 use it; where rows are dense it leaves out the block of a place.
 
     Parameters
     ----------
@@ -258,18 +258,18 @@ class EqualCells(OfBlocks):
     landmarks: np.ndarray
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """As ``Around`` says."""
+        """Yield each group with its rows of X, see ``Around``."""
         served: dict[Key, list[np.ndarray]] = {}
-        for middle, own, members in self._cells(layout, X):
-            served.setdefault(self._blocks(middle, own), []).append(members)
+        for middle, own, rows in self._cells(layout, X):
+            served.setdefault(self._blocks(middle, own), []).append(rows)
         yield from _together(served)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is not made from the rest again."""
+        """Return the fields alone, from which the rest is made again."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As ``Around`` says."""
+        """Return the arrays that a model store keeps of it."""
         return {
             "number": np.array(self.number),
             "lengths": self.lengths,
@@ -277,30 +277,30 @@ class EqualCells(OfBlocks):
         }
 
     def describe(self) -> str:
-        """As ``Around`` says."""
+        """Describe it for people."""
         return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
 
     def _cells(
         self, layout: Layout, X: np.ndarray
     ) -> Iterator[tuple[np.ndarray, int | None, np.ndarray]]:
-        """Middle of each cell that holds rows of X, in units of distance, and the rows.
+        """Yield the middle of each cell that holds rows of X, in units of distance, and the rows.
 
-        Where there are no cells, the middle of a block, and the block.
+        Where there are no cells, yield the middle of a block, the block and the rows.
         """
         if not self._matters.any() or self._counts is None:
-            for own, members in split(layout.blocks_of(X)):
-                yield self._points[own].mean(axis=0), own, members
+            for own, rows in split(layout.blocks_of(X)):
+                yield self._points[own].mean(axis=0), own, rows
             return
         low, side = self._box
-        # places outside belong to the cells at the edge
+        # places outside belong to the cells index the edge
         cells = np.clip(np.floor((self._scaled(X) - low) / side), 0, self._counts - 1)
         flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(self._counts))
-        for cell, members in split(flat):
-            at = np.array(np.unravel_index(cell, tuple(self._counts)), np.float64)
-            yield low + (at + 0.5) * side, None, members
+        for cell, rows in split(flat):
+            index = np.array(np.unravel_index(cell, tuple(self._counts)), np.float64)
+            yield low + (index + 0.5) * side, None, rows
 
     def _blocks(self, middle: np.ndarray, own: int | None) -> Key:
-        """The blocks with the landmarks nearest to a point, one of which is ``own`` if given."""
+        """Return the blocks with the landmarks nearest to a point, including ``own`` if given."""
         return nearest_blocks(self._tree, middle, self.landmarks.shape[:2], self.number, own)
 
     @cached_property
@@ -312,7 +312,7 @@ class EqualCells(OfBlocks):
 
     @cached_property
     def _points(self) -> np.ndarray:
-        if not self._matters.any():  # blocks are near one another in their order alone
+        if not self._matters.any():  # blocks are near one another by their order alone
             places = np.arange(len(self.landmarks), dtype=np.float64)[:, None, None]
             return np.broadcast_to(places, (*self.landmarks.shape[:2], 1))
         return self._scaled(self.landmarks)
@@ -323,7 +323,7 @@ class EqualCells(OfBlocks):
 
     @cached_property
     def _counts(self) -> np.ndarray | None:
-        """Cells along each dimension: cubes, about as many as blocks; None if there is no end."""
+        """Cells along each dimension: cubes, about as many as blocks; None for too many of them."""
         ranges = np.ptp(self._points, axis=(0, 1))
         longest, number = np.sort(ranges)[::-1], len(self.landmarks)
         for used in range(len(ranges), 0, -1):  # short sides are not cut
@@ -343,7 +343,7 @@ class EqualCells(OfBlocks):
 
 
 def around_of(arrays: dict[str, np.ndarray]) -> Around:
-    """What ``Around.arrays`` describes."""
+    """Return the rule that ``Around.arrays`` describes."""
     if "reach" in arrays:
         return Band(int(arrays["reach"]))
     where = arrays["lengths"], arrays["landmarks"]
@@ -358,6 +358,6 @@ def around_of(arrays: dict[str, np.ndarray]) -> Around:
 def _together(
     served: dict[Key, list[np.ndarray]],
 ) -> Iterator[tuple[Key, np.ndarray]]:
-    """Blocks in their order with all the places that they serve."""
+    """Yield blocks in their order with all the places that they serve."""
     for blocks in sorted(served):
         yield blocks, np.sort(np.concatenate(served[blocks]))

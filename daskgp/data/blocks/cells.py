@@ -1,9 +1,9 @@
 """Space cut into cells that are small where training rows are dense.
 
 The box of the training inputs is halved across its longest side, and its halves again, until a
-cell is small beside the distance from its middle to as many rows as predictions there are
-conditioned on.  So the cell of a place depends on the place alone; in a gap between rows cells are
-as large as the gap is far from them.
+cell is small compared with the distance from its middle to as many rows as predictions there are
+conditioned on.  So the cell of a place depends on the place alone; in a gap between rows, cells
+grow with the distance from the rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 VOLUME = 0.125
-"""Most that a cell may have of the volume of a ball that holds the rows."""
+"""Largest volume of a cell, as a share of that of a ball that holds the rows."""
 DIAGONAL = 1.8
-"""Most that the diagonal of a cell may be in radii of that ball: it covers the cell."""
+"""Longest diagonal of a cell, in radii of that ball: the ball covers the cell."""
 HALVINGS = 60
 """Most halvings on the way to a cell: as many bits as a name has."""
 FINEST = 1e-6
-"""Smallest side of a cell beside the longest of the box: rows may coincide."""
+"""Smallest side of a cell, relative to the longest of the box: rows may coincide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,18 +33,18 @@ class Cells:
     Parameters
     ----------
     landmarks : ndarray (L, d)
-        Rows that stand for as many others each, in units that make distances alike.
+        Rows that each stand for equally many others, in units that make distances comparable.
     number : int
-        Landmarks in the ball that a cell is small beside.
+        Landmarks in the ball that a cell is small compared with.
     """
 
     landmarks: np.ndarray
     number: int
 
     def of(self, places: np.ndarray) -> np.ndarray:
-        """The name (n,) of the cell of each place (n, d): one, then a bit for each halving.
+        """Return the name (n,) of the cell of each place (n, d): 1, then a bit per halving.
 
-        Those outside the box belong to the cells at its edge.
+        Places outside the box belong to the cells at its edge.
         """
         low, high = (np.tile(edge, (len(places), 1)) for edge in self.box)
         names, going = np.ones(len(places), np.int64), np.arange(len(places))
@@ -61,7 +61,7 @@ class Cells:
         return names
 
     def bounds(self, name: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper corner (d,) of a cell."""
+        """Return the lower and upper corner (d,) of a cell."""
         low, high = (edge.copy() for edge in self.box)
         for bit in f"{name:b}"[1:]:
             axis = int(np.argmax(high - low))
@@ -69,7 +69,7 @@ class Cells:
         return low, high
 
     def _wide(self, names: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Mask of the places whose cell so far is to be halved."""
+        """Return a mask of the places whose cell so far is to be halved."""
         _, first, each = np.unique(names, return_index=True, return_inverse=True)
         low, high = low[first], high[first]
         side = (high - low).max(axis=1)
@@ -77,21 +77,21 @@ class Cells:
         return ((side > self._share * self._radii(0.5 * (low + high))) & (side > least))[each]
 
     def _radii(self, middles: np.ndarray) -> np.ndarray:
-        """Distance (g,) to as many landmarks; infinite where there are no more."""
+        """Return the distance (g,) to the ``number``-th landmark; infinite if there are no more."""
         if self.number >= len(self.landmarks):
             return np.full(len(middles), np.inf)
         return np.asarray(self.tree.query(middles, k=[self.number])[0])[:, 0]
 
     @cached_property
     def _share(self) -> float:
-        """Longest side of a cell beside the radius of the ball."""
+        """Longest side of a cell, relative to the radius of the ball."""
         d = self.landmarks.shape[1]
         ball = math.exp(0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d + 1))
         return float(min((VOLUME * ball) ** (1 / d), DIAGONAL / math.sqrt(d)))
 
     @cached_property
     def tree(self) -> cKDTree:
-        """Finds the landmarks near a place."""
+        """Tree that finds the landmarks near a place."""
         return cKDTree(self.landmarks)
 
     @cached_property
@@ -101,24 +101,24 @@ class Cells:
 
 
 def in_line(name: int) -> int:
-    """Sorts cells along a line on which those near one another are mostly near."""
+    """Return a key that sorts cells along a line on which neighbours are mostly near in space."""
     return name << (HALVINGS + 1 - name.bit_length())
 
 
 def split(labels: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each label (n,) with the places where it stands."""
+    """Yield each of the labels (n,) with the indices where it stands."""
     order = np.argsort(labels, kind="stable")
-    for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
-        if len(members):
-            yield int(labels[members[0]]), members
+    for indices in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(indices):
+            yield int(labels[indices[0]]), indices
 
 
 def nearest_to(
     points: np.ndarray, low: np.ndarray, high: np.ndarray, number: int
 ) -> tuple[np.ndarray, float]:
-    """The ``number`` points (n, d) nearest to a cell, in their order, and how far they reach.
+    """Find the ``number`` points (n, d) nearest to a cell, in their order, and how far they reach.
 
-    Those as near are taken by their distance to its middle, from which the reach is measured.
+    Ties are decided by the distance to the cell's middle, from which the reach is measured.
     """
     outside = np.maximum(np.maximum(low - points, points - high), 0.0)
     away = ((points - 0.5 * (low + high)) ** 2).sum(axis=1)

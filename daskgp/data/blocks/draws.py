@@ -1,4 +1,4 @@
-"""Choices of rows that follow from their places and a seed, however rows are cut."""
+"""Choices of rows that depend on their numbers and a seed alone, however rows are cut."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Central(NamedTuple):
     seed: int
 
     def most(self, rows: int) -> int:
-        """Return how many rows of ``rows`` are drawn at most."""
+        """Return the largest number of rows that are drawn from ``rows`` rows."""
         return rows
 
     def among(self, own: tuple[int, int], part: tuple[int, int]) -> np.ndarray:
-        """Return which rows (r,) of a part of a unit are drawn."""
+        """Return a mask (r,) of the rows drawn from a part of a unit."""
         (first, last), (start, stop) = own, part
         if self.share is None:
             rng = np.random.default_rng([self.seed, CENTRAL_STREAM, first])
@@ -34,17 +34,17 @@ class Central(NamedTuple):
 
 
 class Some(NamedTuple):
-    """So many rows of a unit."""
+    """Random choice of ``number`` rows of a unit."""
 
     number: int
     seed: int
 
     def most(self, rows: int) -> int:
-        """Return how many rows of ``rows`` are drawn at most."""
+        """Return the largest number of rows that are drawn from ``rows`` rows."""
         return min(rows, self.number)
 
     def among(self, own: Span, part: Span) -> np.ndarray:
-        """Return which rows (r,) of a part of a unit are drawn."""
+        """Return a mask (r,) of the rows drawn from a part of a unit."""
         drawn = np.zeros(own.rows, bool)
         rng = np.random.default_rng([self.seed, 6, own.start])
         drawn[rng.permutation(own.rows)[: self.number]] = True
@@ -52,15 +52,15 @@ class Some(NamedTuple):
 
 
 class AllBut(NamedTuple):
-    """Rows that are not held out, whose keys from a seed are more than ``highest``."""
+    """All rows but a held-out sample: those whose keys from a seed exceed ``highest``."""
 
     seed: tuple[int, ...]
     highest: int
 
     def most(self, rows: int) -> int:
-        """Return how many rows of ``rows`` are drawn at most."""
+        """Return the largest number of rows that are drawn from ``rows`` rows."""
         return rows
 
     def among(self, own: Span, part: Span) -> np.ndarray:
-        """Return which rows (r,) of a part of a unit are drawn."""
+        """Return a mask (r,) of the rows drawn from a part of a unit."""
         return row_keys(self.seed, part.start, part.rows) > self.highest

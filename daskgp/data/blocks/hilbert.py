@@ -6,20 +6,20 @@ import numpy as np
 
 
 def quantised(place: np.ndarray, bits: int) -> np.ndarray:
-    """Places 0 to 1 as unsigned integers of some bits."""
+    """Return places from 0 to 1 as unsigned integers of some bits."""
     cells = (np.clip(place, 0.0, 1.0) * 2.0**bits).astype(np.uint64)
     return np.minimum(cells, np.uint64(2**bits - 1))
 
 
 def hilbert_keys(places: np.ndarray, bits: int) -> np.ndarray:
-    """Places along the Hilbert curve through a cube of 2^bits cells a side.
+    """Return places along the Hilbert curve through a cube of 2^bits cells per side.
 
     Parameters
     ----------
     places : ndarray (k, n)
         Coordinates from 0 to 1.
     bits : int
-        Bits a coordinate; k times bits are at most 64.
+        Bits per coordinate; k times bits are at most 64.
 
     Returns
     -------
@@ -38,12 +38,12 @@ def hilbert_keys(places: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _transposed(cells: np.ndarray, bits: int) -> np.ndarray:
-    """Skilling's AxesToTranspose: cells (k, n) become the key with its bits dealt out to rows."""
+    """Turn cells (k, n) into keys with their bits dealt out to rows: Skilling's AxesToTranspose."""
     x, one = cells.copy(), np.uint64(1)
     for shift in range(bits - 1, 0, -1):
-        at, below = np.uint64(shift), np.uint64(2**shift - 1)
+        bit, below = np.uint64(shift), np.uint64(2**shift - 1)
         for row in x:
-            chosen = np.uint64(0) - ((row >> at) & one)  # all bits where this one is set
+            chosen = np.uint64(0) - ((row >> bit) & one)  # all bits where this one is set
             swap = (x[0] ^ row) & below & ~chosen
             x[0] ^= (below & chosen) ^ swap
             row ^= swap
@@ -58,7 +58,7 @@ def _transposed(cells: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _interleaved(x: np.ndarray, bits: int) -> np.ndarray:
-    """One integer from the bits of rows, the highest of each row first."""
+    """Return one integer from the bits of rows, the highest of each row first."""
     key, one = np.zeros_like(x[0]), np.uint64(1)
     for shift in range(bits - 1, -1, -1):
         for row in x:

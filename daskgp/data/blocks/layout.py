@@ -1,4 +1,4 @@
-"""Blocks of nearby rows: which rows they are, and to which of them a new row belongs."""
+"""Blocks of nearby rows: which rows are in them, and to which of them a new row belongs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskgp.data.stores import groups
 from daskgp.errors import InputError, StoreError
 
 DEFAULT_BLOCK_ROWS = 256
-"""Rows of a block, at most, where nothing else is wanted."""
+"""Most rows of a block, by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,8 @@ class Layout:
     order : Order
         Gives every row its key.
     rows, block_rows : int
-        Block i has the rows from i block_rows on, the last one what is left.
+        Number of rows, and rows per block: block i begins at row i block_rows, and the last one
+        has the rest.
     cuts : ndarray (M - 1,) of uint64
         Key of the first row of each block but the first.
     centroids : ndarray (M, d)
@@ -57,20 +58,20 @@ class Layout:
         return groups.checksum({"cuts": self.cuts, "centroids": self.centroids}, said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
-        """Block (n,) whose interval of keys holds each row of X (n, d), in the units of X.
+        """Return the block (n,) whose interval of keys holds each row of X (n, d), in X's units.
 
-        InputError where the order is random.
+        Raises InputError if the order is random.
         """
         return np.searchsorted(self.cuts, self.order.keys(X), side="right")
 
 
 def balanced(n: int, block_rows: int) -> int:
-    """Rows of a block for as few blocks as ``block_rows`` allows, all of one size."""
+    """Return the rows per block for as few blocks as ``block_rows`` allows, all of one size."""
     return -(-n // -(-n // block_rows))
 
 
 def read_layout(X: Any) -> Layout | None:
-    """The blocks of a prepared store, from its X; None for any other array.
+    """Read the blocks of a prepared store, from its X; None for any other array.
 
     Parameters
     ----------
@@ -82,25 +83,25 @@ def read_layout(X: Any) -> Layout | None:
     InputError
         If the blocks are those of other columns or other rows.
     """
-    found = prepared.blocks_behind(X)
-    if found is None:
+    stored = prepared.blocks_behind(X)
+    if stored is None:
         return None
     again = "run daskgp.prepare again"
     try:
-        order = Order.from_dict(found.attributes["order"])
-        rows, block_rows = (int(found.attributes[name]) for name in ("rows", "block_rows"))
+        order = Order.from_dict(stored.attributes["order"])
+        rows, block_rows = (int(stored.attributes[name]) for name in ("rows", "block_rows"))
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"dataset {found.url}: its blocks cannot be read: {again}") from error
-    if order.features != found.features:
+        raise StoreError(f"dataset {stored.url}: its blocks cannot be read: {again}") from error
+    if order.features != stored.features:
         raise InputError(
-            f"dataset {found.url}: block order was made with features "
-            f"{', '.join(order.features)} but the store has {', '.join(found.features)}: {again}"
+            f"dataset {stored.url}: block order was made with features "
+            f"{', '.join(order.features)} but the store has {', '.join(stored.features)}: {again}"
         )
-    layout = Layout(order, rows, block_rows, found.cuts, found.centroids)
-    shapes = (len(found.cuts) + 1, *found.centroids.shape)
+    layout = Layout(order, rows, block_rows, stored.cuts, stored.centroids)
+    shapes = (len(stored.cuts) + 1, *stored.centroids.shape)
     if rows != X.shape[0] or shapes != (layout.n_blocks, layout.n_blocks, X.shape[1]):
         raise InputError(
-            f"dataset {found.url}: blocks were made for {rows} rows but the store has "
+            f"dataset {stored.url}: blocks were made for {rows} rows but the store has "
             f"{X.shape[0]}: {again}"
         )
     return layout

@@ -16,14 +16,14 @@ from daskgp.errors import StoreError
 
 SOURCE = "made_from"
 MORE = 2
-"""Candidates that are looked at for each earlier block that is wanted."""
+"""Candidates that are examined per earlier block that is wanted."""
 
 
 def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]:
-    """Each block with the ``number`` nearest of the blocks before it, in their order.
+    """Return each block with the ``number`` nearest of the blocks before it, in their order.
 
-    A block is as near as its rows are, on average over the rows of the other.  ``places``
-    (M, r, d) are some rows of each block in units that make distances alike.
+    A block is as near as its nearest row, on average over the rows of the other.  ``places``
+    (M, r, d) are some rows of each block in units that make distances comparable.
     """
     spans = layout.spans
     if not number:
@@ -45,9 +45,9 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]
 
 
 def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
-    """The nearest blocks before block i, of those that rows (r, k) next to its own belong to.
+    """Return the nearest blocks before block i, of those of the rows (r, k) next to its own.
 
-    A row of it that sees none of a block is as far from that one as from the last that it sees.
+    A row of block i with no neighbour in a block counts as far from it as from its last neighbour.
     """
     before, place = np.unique(np.where(blocks < i, blocks, -1), return_inverse=True)
     far = np.repeat(away[:, -1:], len(before), axis=1)
@@ -58,7 +58,7 @@ def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -
 
 
 def open_blocks(url: str) -> tuple[Rows, Layout]:
-    """Rows in the order of blocks, and the blocks, of a prepared store."""
+    """Open a prepared store: its rows in the order of blocks, and the blocks."""
     rows = rows_of(*dataset_arrays(url), None, False)
     layout = read_layout(rows.X)
     if layout is None:
@@ -67,18 +67,18 @@ def open_blocks(url: str) -> tuple[Rows, Layout]:
 
 
 def held(rows: Rows) -> Rows:
-    """Rows of a finished store whose decoded chunks are held, as small blocks want."""
+    """Return rows of a finished store whose decoded chunks are cached, for small blocks."""
     identity = prepared.identity_behind(rows.X)
     return replace(rows, identity=identity)
 
 
 def mark(url: str, source: str) -> None:
-    """Note what a store of blocks was made from."""
+    """Write into a store of blocks what it was made from."""
     groups.open_group(url, "dataset", mode="r+").attrs[SOURCE] = source
 
 
 def made_from(url: str, source: str) -> bool:
-    """Whether a finished store of blocks that was made from ``source`` is at a URL."""
+    """Return whether a finished store of blocks that was made from ``source`` is at a URL."""
     if groups.vacant(url):
         return False
     attributes = groups.open_group(url, "dataset").attrs

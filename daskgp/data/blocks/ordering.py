@@ -23,9 +23,9 @@ NEARBY_KINDS = ("hilbert", "pca", "kmeans")
 KINDS = (*NEARBY_KINDS, RANDOM)
 MAX_LEADING, MAX_CENTROIDS = 3, 256
 BITS = {1: 63, 2: 31, 3: 21}
-"""Bits a coordinate of a Hilbert key of 1, 2 or 3 coordinates."""
+"""Bits per coordinate of a Hilbert key of 1, 2 or 3 coordinates."""
 TIE_BITS = {1: 32, 2: 16, 3: 10}
-"""The same where the key has 32 bits."""
+"""Bits per coordinate of a Hilbert key of 32 bits in all."""
 
 _TILE = 4_096  # rows whose distances to all centroids stay in the cache
 _ARRAYS = ("low", "high", "step", "direction", "centroids")
@@ -42,18 +42,18 @@ class Order:
     features : tuple of str
         Names of all columns of the X that it was made for.
     columns : tuple of int
-        The k columns that are looked at, the leading one first; none at random.
+        The k columns that are used, the leading one first; none for a random order.
     low, high : ndarray (k,)
         Their ranges; values outside are clipped.
     step : ndarray (k,)
-        What each is divided by, in its own units: its share of the side of a cube for a curve,
+        Divisor of each column, in its own units: its share of the side of a cube for a curve,
         its lengthscale otherwise.
     direction : ndarray (k,) or (0,)
         First principal component of scaled inputs, where the kind needs it.
     centroids : ndarray (K, k) or (0, k)
         Centres of clusters of scaled inputs, in the order of their chain.
     seed : int
-        Of random keys; 0 for other kinds.
+        Seed of random keys; 0 for other kinds.
     """
 
     kind: str
@@ -73,16 +73,16 @@ class Order:
         return tuple(self.features[j] for j in columns)
 
     def row_keys(self, start: int, X: np.ndarray) -> np.ndarray:
-        """Keys (n,) uint64 of rows X (n, d) of which the first has the number ``start``."""
+        """Return keys (n,) uint64 of rows X (n, d), the first of which has the number ``start``."""
         return random_keys(start, len(X), self.seed) if self.kind == RANDOM else self.keys(X)
 
     def keys(self, X: np.ndarray) -> np.ndarray:
-        """Keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN.
+        """Return keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN.
 
         Raises
         ------
         InputError
-            Where keys are random: they belong to the numbers of rows, not to places.
+            If keys are random: they belong to the numbers of rows, not to places.
         """
         if self.kind == RANDOM:
             raise InputError(
@@ -99,7 +99,7 @@ class Order:
         return keys
 
     def _scaled_keys(self, scaled: np.ndarray) -> np.ndarray:
-        """Keys of scaled inputs (k, n)."""
+        """Return the keys of scaled inputs (k, n)."""
         if self.kind == "pca":
             return quantised(self._projection(scaled), BITS[1])
         if self.kind == "kmeans":
@@ -110,13 +110,13 @@ class Order:
         return hilbert_keys(scaled, BITS[len(scaled)])
 
     def _projection(self, scaled: np.ndarray) -> np.ndarray:
-        """Place along the direction, from 0 to 1 over the box of the ranges."""
+        """Return the place along the direction, from 0 to 1 over the box of the ranges."""
         ends = self.direction * (self.high - self.low) / self.step
         place = _dot(self.direction, scaled) - np.minimum(ends, 0.0).sum()
         return place / (np.abs(ends).sum() or 1.0)
 
     def _chain_keys(self, scaled: np.ndarray) -> np.ndarray:
-        """The nearest centroid of the chain and, below it, the place along the chain there."""
+        """Return the nearest centroid of the chain and, in lower bits, the place along it there."""
         own, along = _nearest(scaled, self.centroids), self._along()
         apart = scaled - self.centroids.T[:, own]
         place = _dot(along.T[:, own], apart)
@@ -124,7 +124,7 @@ class Order:
         return (own.astype(np.uint64) << np.uint64(48)) | quantised(place, 48)
 
     def _along(self) -> np.ndarray:
-        """Direction (K, k) of the chain at each centroid, over half its length there squared."""
+        """Return the direction (K, k) of the chain at centroids over half its squared length."""
         if len(self.centroids) == 1:
             return self.direction[None]
         padded = np.pad(self.centroids, ((1, 1), (0, 0)), mode="edge")
@@ -133,7 +133,7 @@ class Order:
         return 2.0 * along / np.where(length > 0.0, length, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON takes."""
+        """Return plain values that JSON takes."""
         plain = {"kind": self.kind, "features": list(self.features), "columns": list(self.columns)}
         arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
         drawn = {"seed": self.seed} if self.kind == RANDOM else {}
@@ -141,7 +141,7 @@ class Order:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Self:
-        """The order that `to_dict` wrote."""
+        """Return the order that `to_dict` wrote."""
         columns = tuple(int(j) for j in found["columns"])
         low, high, step, axis, chain = (np.asarray(found[name], np.float64) for name in _ARRAYS)
         chain = chain.reshape(len(chain), len(columns))
@@ -151,7 +151,7 @@ class Order:
 
 
 def _dot(weights: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-    """Sum over the first axis, column by column: the same bits wherever a row stands."""
+    """Sum over the first axis in a fixed order: the same bits wherever a row stands."""
     total = np.zeros(scaled.shape[1])
     for weight, column in zip(weights, scaled, strict=True):
         total += weight * column
@@ -159,7 +159,7 @@ def _dot(weights: np.ndarray, scaled: np.ndarray) -> np.ndarray:
 
 
 def _nearest(scaled: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Index (n,) of the centroid nearest to each of the scaled inputs (k, n)."""
+    """Return the index (n,) of the centroid nearest to each of the scaled inputs (k, n)."""
     near = scaled.T @ centroids.T
     near -= 0.5 * (centroids**2).sum(axis=1)
     return near.argmax(axis=1)
@@ -178,32 +178,32 @@ def make_order(
     lengthscales: Sequence[float] | np.ndarray | None = None,
     seed: int = 0,
 ) -> Order:
-    """Order of rows of which a sample is at hand.
+    """Make an order of rows from a sample of them.
 
     Parameters
     ----------
     order : str or sequence of str
         ``"auto"``, ``"hilbert"``, ``"pca"``, ``"kmeans"``, ``"random"``, a column, or up to
-        three columns for a Hilbert curve through them.  ``"auto"`` is the column itself where
-        there is one, a curve for two or three, and a chain of clusters for more.
+        three columns for a Hilbert curve through them.  ``"auto"`` is the column itself if
+        there is only one, a curve for two or three, and a chain of clusters for more.
     sample : ndarray (N, d)
-        Complete rows in their own units; there need be none for ``"random"``.
+        Complete rows in their own units; may be empty for ``"random"``.
     low, high : ndarray (d,)
         Ranges of all rows.
     names : sequence of str
         Names of the columns.
     n_blocks : int
-        Blocks wanted; there are no more clusters.
+        Number of blocks wanted; there are no more clusters than blocks.
     lengthscales : sequence of d floats, optional
         In the units of X; the standard deviations of the sample by default.  A column with
         an infinite one does not matter and is left out.
     seed : int
-        Of the clusters or of random keys.
+        Seed of the clusters or of random keys.
 
     Raises
     ------
     SettingError
-        For an order that is no kind and no column, or lengthscales that are none.
+        For an order that is neither a kind nor a column, or for invalid lengthscales.
     """
     sample, names = np.asarray(sample, np.float64), tuple(names)
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
@@ -243,7 +243,7 @@ def check_order(
 ) -> None:
     """Raise SettingError for what `make_order` cannot use, before there is a sample.
 
-    With ``nearby`` also for a random order, in which neighbours are not near one another.
+    With ``nearby``, refuse a random order too: its neighbours are not near one another.
     """
     _named(order, tuple(names))
     if nearby and order == RANDOM:
@@ -256,11 +256,11 @@ def check_order(
 
 
 def _named(order: str | Sequence[str], names: tuple[str, ...]) -> list[int]:
-    """The columns that an order names; none for a kind."""
+    """Return the columns that an order names; none for a kind."""
     if isinstance(order, str) and order in ("auto", *KINDS):
         return []
-    given = isinstance(order, Sequence) and not isinstance(order, str)
-    wanted = list(order) if given else [order]
+    several = isinstance(order, Sequence) and not isinstance(order, str)
+    wanted = list(order) if several else [order]
     texts = all(isinstance(name, str) for name in wanted)
     if not texts or not 1 <= len(wanted) <= MAX_LEADING or len(set(wanted)) < len(wanted):
         raise SettingError(
@@ -284,20 +284,20 @@ def _unknown(name: object, names: tuple[str, ...]) -> str:
 
 
 def _checked(lengthscales: Sequence[float] | np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Lengthscales (d,) as numbers greater than 0."""
+    """Return lengthscales (d,) as numbers; SettingError unless all are greater than 0."""
     try:
-        found = np.asarray(lengthscales, np.float64)
+        scales = np.asarray(lengthscales, np.float64)
     except (ValueError, TypeError) as error:
         raise SettingError(f"lengthscales={shown(lengthscales)}: numbers are needed") from error
-    if found.shape != (len(names),):
+    if scales.shape != (len(names),):
         raise SettingError(
-            f"lengthscales have shape {found.shape}, one for each of the {len(names)} columns is "
+            f"lengthscales have shape {scales.shape}, one for each of the {len(names)} columns is "
             f"needed: {', '.join(names[:20])}"
         )
-    for name, value in zip(names, found, strict=True):
+    for name, value in zip(names, scales, strict=True):
         if not value > 0.0:
             raise SettingError(f"lengthscale {value:g} of {name!r}: it must be greater than 0")
-    return found
+    return scales
 
 
 def _kind(order: str | Sequence[str], named: int, mattering: int) -> str:
@@ -308,14 +308,14 @@ def _kind(order: str | Sequence[str], named: int, mattering: int) -> str:
 
 
 def _widest_first(extent: np.ndarray) -> list[int]:
-    """Columns by how wide they are; of equals, which rounding must not tell apart, the first."""
+    """Return the columns, widest first; ties, which rounding must not break, keep their order."""
     with np.errstate(divide="ignore", invalid="ignore"):
         width = np.round(np.log(extent), 9)
     return [int(j) for j in np.argsort(-width, kind="stable")]
 
 
 def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:
-    """The columns looked at; those of a curve begin with the widest."""
+    """Return the columns that are used; those of a curve begin with the widest."""
     if kind == "column":
         first = named or ranked[:1]
         return first + [j for j in ranked if j != first[0]][:MAX_LEADING]
@@ -325,16 +325,16 @@ def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:
 
 
 def _principal(scaled: np.ndarray) -> np.ndarray:
-    """First principal component (k,) of scaled inputs (N, k); its largest entry is positive."""
+    """Return the first principal component (k,) of scaled inputs (N, k), largest entry positive."""
     apart = scaled - scaled.mean(axis=0)
     with threadpool_limits(1):  # sums of several threads are in no fixed order
-        found = np.linalg.eigh(apart.T @ apart)[1][:, -1]
-    return np.asarray(found * np.sign(found[np.argmax(np.abs(found))]))
+        axis = np.linalg.eigh(apart.T @ apart)[1][:, -1]
+    return np.asarray(axis * np.sign(axis[np.argmax(np.abs(axis))]))
 
 
 def _clusters(scaled: np.ndarray, number: int, seed: int) -> np.ndarray:
-    """Centres (K, k) of at most ``number`` clusters."""
-    from sklearn.cluster import KMeans  # a second that workers need not wait
+    """Return the centres (K, k) of at most ``number`` clusters."""
+    from sklearn.cluster import KMeans  # takes a second, which workers need not wait
 
     number = max(1, min(number, len(np.unique(scaled, axis=0))))
     with threadpool_limits(1):
@@ -343,7 +343,7 @@ def _clusters(scaled: np.ndarray, number: int, seed: int) -> np.ndarray:
 
 
 def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
-    """Centroids in a path from an end of an axis, each time to the nearest one left."""
+    """Order centroids in a path from an end of an axis, each time to the nearest one left."""
     left, path = np.ones(len(centroids), bool), [int(np.argmin(centroids @ axis))]
     for _ in range(len(centroids) - 1):
         left[path[-1]] = False
@@ -356,20 +356,20 @@ def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
 
 
 def random_keys(start: int, n: int, seed: int) -> np.ndarray:
-    """Keys (n,) uint64 of the rows from number ``start`` on, drawn by number and seed alone."""
-    # one step of the generator a row; stream 1 of a seed draws samples of rows
+    """Return keys (n,) uint64 of rows from number ``start`` on, by number and seed alone."""
+    # one step of the generator per row; stream 1 of a seed draws samples of rows
     return np.random.PCG64([seed, 2]).advance(start).random_raw(n)
 
 
 def random_order(n: int, seed: int = 0) -> np.ndarray:
-    """The order in which a random `Order` puts n rows.
+    """Return the order in which a random `Order` puts n rows.
 
     Parameters
     ----------
     n : int
-        Rows, with those that have missing values.
+        Number of rows, including those that have missing values.
     seed : int
-        That of the order.
+        Seed of the order.
 
     Returns
     -------

@@ -30,13 +30,13 @@ __all__ = ["Prepared", "arrange", "prepare"]
 KEY_SAMPLE = 20_000
 CHUNK_BYTES, RUN_BYTES = 1 << 20, 16 << 20
 PART_ROWS = 64, 4_096
-"""Least and most rows of a run that are read at one go."""
+"""Least and most rows of a run that are read in one go."""
 OVERLAP = 32
-"""Cuts a task of the second pass: it reads about two intervals more than it writes."""
+"""Cuts per task of the second pass, which reads about two intervals more than it writes."""
 
 
 class Prepared(NamedTuple):
-    """What `prepare` wrote: rows, rows left out, blocks, rows of a block, and the kind of order."""
+    """Result of `prepare`: rows, rows left out, blocks, rows per block, and the kind of order."""
 
     rows: int
     dropped: int
@@ -57,7 +57,7 @@ def prepare(
     """Rewrite a dataset in blocks of nearby rows, out of core.
 
     The rows are sorted along a line on which neighbours are near one another, and cut into blocks
-    of equal size.  Memory holds a few blocks a task, whatever the number of rows; the disk holds
+    of equal size.  Memory holds a few blocks per task, whatever the number of rows; the disk holds
     the rows twice while it runs.
 
     Parameters
@@ -65,7 +65,7 @@ def prepare(
     source : str, path or pair (X, y)
         URL of a dataset store, or rows of any kind that ``fit`` takes.
     store : str or path
-        The dataset store to write: a local path or fsspec URL where nothing is yet.
+        The dataset store to write: a local path or fsspec URL where nothing exists yet.
     order : str or sequence of str
         ``"hilbert"``, a curve through the two or three leading features; ``"pca"``, their first
         principal component; ``"kmeans"``, a chain of clusters; the name of a feature, such as the
@@ -76,8 +76,8 @@ def prepare(
     block_rows : int, optional
         Most rows of a block, 256 by default.
     lengthscales : sequence of d floats, optional
-        How far apart rows are still alike, for each feature in its units; the standard deviations
-        of the features by default.  Infinite for a feature that does not matter.
+        Distances at which rows are still alike, for each feature in its units; the standard
+        deviations of the features by default.  Infinite for a feature that does not matter.
     random_state : int, optional
         Seed of the sample that the order is made from, or of the random order.
     progress : bool or "auto"
@@ -92,7 +92,7 @@ def prepare(
     Raises
     ------
     InputError
-        If the source cannot be used or a setting is none; as StoreError if the destination exists
+        If the source cannot be used or a setting is invalid; StoreError if the destination exists
         or cannot be written.  Nothing is left at the destination then.
     """
     url, executor = str(store).rstrip("/"), Executor.current(progress)
@@ -153,23 +153,23 @@ def arrange(
     Parameters
     ----------
     rows : Rows
-        Must be there for all tasks.
+        Must be readable by all tasks.
     url : str
-        Where; StoreError if something is there.
+        Where to write; StoreError if something exists there already.
     order : str or sequence of str
         As for `daskgp.data.blocks.ordering.make_order`.
     block_rows : int, optional
-        Most rows of a block; DEFAULT_BLOCK_ROWS where it is not given.
+        Most rows of a block; DEFAULT_BLOCK_ROWS by default.
     lengthscales : sequence of d floats, optional
         In the units of X.
     seed : int
-        Of samples, clusters and random orders.
+        Seed of samples, clusters and random orders.
     executor : Executor, optional
         Where to run.
     sums : Sums, optional
-        What `daskgp.data.blocks.sampling.describe` found of the rows, where that is known already.
+        Result of `daskgp.data.blocks.sampling.describe` for the rows, if known already.
     remedy : str
-        What to do where workers do not see the URL.
+        What to do if workers do not see the URL.
 
     Returns
     -------
@@ -177,7 +177,7 @@ def arrange(
         The blocks, as `read_layout` finds them in the store.
     """
     executor = executor or Executor.current()
-    most = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
+    limit = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
     ordering.check_order(order, rows.feature_names, lengthscales)
     groups.refuse_existing(url, "dataset")
     if not len(rows):
@@ -186,14 +186,14 @@ def arrange(
     sums = describe(rows, spans, executor) if sums is None else sums
     scaling.check(sums, rows.feature_names, rows.target_names)
     n, d = int(sums.rows), rows.n_features
-    wide, plain = balanced(n, most), scaling.identity(d, rows.n_targets)
+    size, plain = balanced(n, limit), scaling.identity(d, rows.n_targets)
     sample = np.empty((0, d))
-    if order != ordering.RANDOM:  # which looks at no row
+    if order != ordering.RANDOM:  # it looks at no row
         sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
     low, high, names = sums.low[:d], sums.high[:d], rows.feature_names
-    blocks = -(-n // wide)
+    blocks = -(-n // size)
     line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
-    return _rewrite(rows, spans, url, line, sample, n, wide, executor, remedy)
+    return _rewrite(rows, spans, url, line, sample, n, size, executor, remedy)
 
 
 def _rewrite(
@@ -203,39 +203,39 @@ def _rewrite(
     order: Order,
     sample: np.ndarray,
     n: int,
-    wide: int,
+    size: int,
     executor: Executor,
     remedy: str,
 ) -> Layout:
-    """Sort, write n rows in blocks of ``wide`` and say so in the store."""
-    step = _chunk_rows(n, wide, rows.n_features * prepared.stored_dtype(rows.X).itemsize)
+    """Sort n rows, write them in blocks of ``size`` and describe these in the store."""
+    step = _chunk_rows(n, size, rows.n_features * prepared.stored_dtype(rows.X).itemsize)
     pieces, longest = _pieces(n, step), max(span.rows for span in spans)
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         visibility.check(executor, target.X, "the prepared dataset", remedy)
         cuts = sorting.fine_cuts(order, sample, OVERLAP * len(pieces))
         before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)
-        blocks = sorting.write(pieces, before, wide, target, executor)
-        layout = Layout(order, n, wide, blocks.first[1:], blocks.centroids)
-        said = {"order": order.to_dict(), "rows": n, "block_rows": wide}
+        blocks = sorting.write(pieces, before, size, target, executor)
+        layout = Layout(order, n, size, blocks.first[1:], blocks.centroids)
+        said = {"order": order.to_dict(), "rows": n, "block_rows": size}
         target.finish(layout.cuts, layout.centroids, said)
     return layout
 
 
 def _run_rows(rows: data.Rows) -> int:
-    """Rows of a run: as a fit cuts them, more where there are very many."""
+    """Return the rows per run: as a fit cuts them, more where there are very many."""
     width = 8 * (rows.n_features + rows.n_targets + 1)
-    most = max(partition.MAX_ROWS, RUN_BYTES // width)
-    return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, most))
+    limit = max(partition.MAX_ROWS, RUN_BYTES // width)
+    return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, limit))
 
 
 def _chunk_rows(n: int, block_rows: int, row_bytes: int) -> int:
-    """Rows of a chunk: whole blocks of about CHUNK_BYTES, or one."""
-    most = min(partition.MAX_ROWS, CHUNK_BYTES // row_bytes)
-    return min(max(1, most // block_rows), -(-n // block_rows)) * block_rows
+    """Return the rows per chunk: whole blocks of about CHUNK_BYTES, or one block."""
+    limit = min(partition.MAX_ROWS, CHUNK_BYTES // row_bytes)
+    return min(max(1, limit // block_rows), -(-n // block_rows)) * block_rows
 
 
 def _pieces(n: int, step: int) -> list[Span]:
-    """What tasks write: whole chunks, about as many rows as a block of a fit."""
-    wide = max(1, partition.default_block_rows(n) // step) * step
-    return [Span(i, min(i + wide, n)) for i in range(0, n, wide)]
+    """Return the spans that tasks write: whole chunks, about as many rows as a block of a fit."""
+    rows = max(1, partition.default_block_rows(n) // step) * step
+    return [Span(i, min(i + rows, n)) for i in range(0, n, rows)]

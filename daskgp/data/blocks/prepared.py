@@ -22,7 +22,7 @@ BLOCKS, CUTS, CENTROIDS, RUNS = "blocks", "block_cuts", "block_centroids", "runs
 
 
 def stored_dtype(array: Any) -> np.dtype[Any]:
-    """A float that holds the numbers of an array, and a NaN."""
+    """Return a float type that holds the numbers of an array, and NaN."""
     return np.dtype(np.result_type(array.dtype, np.float32))
 
 
@@ -31,9 +31,9 @@ class Runs:
     """Sorted runs of rows with their keys on disk; a task writes whole runs."""
 
     array: zarr.Array
-    """Bytes (runs, rows, bytes of a row), one shard a run, of which slices are read."""
+    """Bytes (runs, rows, bytes of a row), one shard per run, of which slices are read."""
     record: np.dtype[Any]
-    """What the bytes of a row are: key, X, y."""
+    """Type of the bytes of a row: key, X, y."""
 
     def put(self, index: int, keys: np.ndarray, X: np.ndarray, y: np.ndarray) -> None:
         """Write one run of rows with their keys (r,)."""
@@ -45,14 +45,14 @@ class Runs:
             self.array[index : index + 1] = whole
 
     def take(self, index: int, start: int, stop: int) -> np.ndarray:
-        """Records start to stop of a run."""
+        """Return the records from start to stop of a run."""
         values = reading.read(self.array, (index, slice(start, stop)))
         return np.ascontiguousarray(values).reshape(-1).view(self.record)
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The store that rows are written to, each task whole chunks of it."""
+    """The store that rows are written to, whole chunks by each task."""
 
     url: str
     group: zarr.Group
@@ -61,7 +61,7 @@ class Target:
     runs: Runs
 
     def put(self, start: int, X: np.ndarray, y: np.ndarray) -> None:
-        """Write rows that are whole chunks; the last ones may be fewer."""
+        """Write rows that are whole chunks; the last chunk may be shorter."""
         stop, step = start + len(X), self.X.chunks[0]
         if start % step or (stop % step and stop != self.X.shape[0]):
             raise StoreError(f"{self.url}: rows {start} to {stop} are no chunks of {step} rows")
@@ -72,7 +72,7 @@ class Target:
     def finish(
         self, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
     ) -> None:
-        """Write what blocks there are and forget the runs."""
+        """Write the description of the blocks and remove the runs."""
         _write_blocks(self.group, cuts, centroids)
         del self.group[RUNS]
         self.group.attrs[BLOCKS] = {"version": VERSION, **attributes}
@@ -82,20 +82,20 @@ class Target:
 def creating(
     url: str, rows: Rows, n: int, step: int, runs: tuple[int, int], part: int
 ) -> Iterator[Target]:
-    """A dataset store of n rows like others, to be filled; removed again if the block fails.
+    """Yield a new dataset store for n rows like others; remove it again if the block fails.
 
     Parameters
     ----------
     url : str
-        Where; StoreError if something is there.
+        Where to write; StoreError if something exists there already.
     rows : Rows
         Their columns, names and types are taken over.
     n, step : int
-        Rows, and rows of a chunk.
+        Number of rows, and rows per chunk.
     runs : tuple of int
-        Runs and most rows of one.
+        Number of runs, and most rows of a run.
     part : int
-        Rows of a run that are read at one go.
+        Rows of a run that are read in one go.
     """
     with groups.creating(url, "dataset", {**rows.said(), **writers.marks()}) as group:
         X, y = (
@@ -112,11 +112,11 @@ def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int
         ("X", stored_dtype(rows.X), (rows.n_features,)),
         ("y", stored_dtype(rows.y), (rows.n_targets,)),
     ]
-    record, most = np.dtype(types), -(-runs[1] // part) * part
+    record, length = np.dtype(types), -(-runs[1] // part) * part
     array = group.create_array(
         RUNS,
-        shape=(runs[0], most, record.itemsize),
-        shards=(1, most, record.itemsize),
+        shape=(runs[0], length, record.itemsize),
+        shards=(1, length, record.itemsize),
         chunks=(1, part, record.itemsize),
         dtype=np.uint8,
         dimension_names=groups.own_dims(RUNS, 3),
@@ -131,7 +131,7 @@ def _write_blocks(group: zarr.Group, cuts: np.ndarray, centroids: np.ndarray) ->
 
 
 def identity_behind(X: Any) -> str | None:
-    """What tells the store of an X from any other, also from one at its place before."""
+    """Return what tells the store of an X from any other, even an earlier one at its URL."""
     if not isinstance(X, zarr.Array) or not X.path:
         return None
     group = groups.parent_of(X)
@@ -141,7 +141,7 @@ def identity_behind(X: Any) -> str | None:
 
 
 def finished_identity(url: str) -> str | None:
-    """What ``identity_behind`` says of a store that is complete; None for anything else."""
+    """Return the identity, as of ``identity_behind``, of a complete store; None for all else."""
     if groups.vacant(url):
         return None
     attributes = groups.open_group(url, "dataset").attrs.asdict()
@@ -149,7 +149,7 @@ def finished_identity(url: str) -> str | None:
 
 
 class Blocks(NamedTuple):
-    """What a prepared store says of its blocks."""
+    """Description of its blocks by a prepared store."""
 
     url: str
     attributes: dict[str, Any]
@@ -159,12 +159,12 @@ class Blocks(NamedTuple):
 
 
 def blocks_behind(X: Any) -> Blocks | None:
-    """What the store of an X says of its blocks; None for others.
+    """Return the blocks that the store of an X describes; None for other arrays.
 
     Raises
     ------
     StoreError
-        If it says so in a way that this version does not read.
+        If it describes them in a way that this version does not read.
     """
     array = behind(X)
     if not isinstance(array, zarr.Array):
@@ -173,28 +173,28 @@ def blocks_behind(X: Any) -> Blocks | None:
     if group is None:
         return None
     attributes = group.attrs.asdict()
-    found = attributes.get(BLOCKS)
-    if not isinstance(found, dict):
+    entry = attributes.get(BLOCKS)
+    if not isinstance(entry, dict):
         return None
     url = remote.address(group)
-    if found.get("version") != VERSION:
+    if entry.get("version") != VERSION:
         raise StoreError(
-            f"dataset {url} has blocks of format version {found.get('version')}, this daskgp reads "
+            f"dataset {url} has blocks of format version {entry.get('version')}, this daskgp reads "
             f"version {VERSION}: run daskgp.prepare again"
         )
     cuts, centroids = (groups.values_of(groups.array_of(group, n)) for n in (CUTS, CENTROIDS))
     names = attributes.get("feature_names")
     features = tuple(str(name) for name in names) if isinstance(names, list) else ()
-    return Blocks(url, found, features, cuts, centroids)
+    return Blocks(url, entry, features, cuts, centroids)
 
 
 def lies_at(rows: Rows, url: str) -> bool:
-    """Whether a URL is that of the finished store that rows are read from."""
+    """Return whether a URL is that of the finished store that rows are read from."""
     return rows.identity is not None and finished_identity(url) == rows.identity
 
 
 class Written(NamedTuple):
-    """What a store says of its blocks: first keys, mean inputs and attributes."""
+    """Description of blocks to write: first keys, mean inputs and attributes."""
 
     cuts: np.ndarray
     centroids: np.ndarray
@@ -210,8 +210,8 @@ def copy(
 ) -> None:
     """Write rows, with the blocks whose order they are in, to a new dataset store.
 
-    Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of ``most_rows`` at
-    most where that is given.
+    Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of at most
+    ``most_rows`` rows if given.
 
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """

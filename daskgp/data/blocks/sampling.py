@@ -1,4 +1,4 @@
-"""One pass over rows for their sums, for landmarks of blocks, and for random or near rows."""
+"""Passes over rows for their sums, for landmarks of blocks, and for random or nearest rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daskgp.runtime.process import single_blas_thread
 
 
 def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.Sums:
-    """One pass over the raw rows for the scaling, the ranges and what has to be reported."""
+    """Sum over the raw rows, in one pass, what the scaling, ranges and reports need."""
     task = partial(_describe_block, rows)
     return map_reduce(task, scaling.combine, spans, executor, "describe")
 
@@ -29,17 +29,17 @@ def _describe_block(rows: Rows, span: Span) -> scaling.Sums:
 
 
 def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:
-    """``number`` evenly spaced rows of each block (M, number, d), in the units of X."""
-    wide = max(1, TASK_ROWS // max(1, spans[0].rows))
-    pieces = [tuple(spans[i : i + wide]) for i in range(0, len(spans), wide)]
+    """Return ``number`` evenly spaced rows of each block (M, number, d), in the units of X."""
+    step = max(1, TASK_ROWS // max(1, spans[0].rows))
+    pieces = [tuple(spans[i : i + step]) for i in range(0, len(spans), step)]
     task = partial(_landmarks_of, rows, number)
     return np.asarray(map_reduce(task, _one_after_another, pieces, executor, "landmarks"))
 
 
 def _landmarks_of(rows: Rows, number: int, spans: tuple[Span, ...]) -> np.ndarray:
     X, _ = rows.read(spans[0].start, spans[-1].stop)
-    at = [np.rint(np.linspace(s.start, s.stop - 1, number)).astype(int) for s in spans]
-    return np.asarray(X[np.array(at) - spans[0].start], np.float64)
+    numbers = [np.rint(np.linspace(s.start, s.stop - 1, number)).astype(int) for s in spans]
+    return np.asarray(X[np.array(numbers) - spans[0].start], np.float64)
 
 
 def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -54,7 +54,7 @@ class Drawn(NamedTuple):
     y: np.ndarray
 
     def smallest(self, number: int) -> Drawn:
-        """The rows with the ``number`` smallest keys."""
+        """Return the rows with the ``number`` smallest keys."""
         if len(self.keys) <= number:
             return self
         chosen = np.sort(np.argpartition(self.keys, number)[:number])
@@ -69,9 +69,9 @@ def gather_sample(
     seed: int,
     executor: Executor,
 ) -> Block:
-    """``number`` scaled rows drawn uniformly from all without missing values, or all there are."""
-    found = draw(rows, spans, scale, number, (seed, 1), executor)
-    return Block(found.X, found.y)
+    """Draw ``number`` scaled rows uniformly from those without missing values, or take all."""
+    drawn = draw(rows, spans, scale, number, (seed, 1), executor)
+    return Block(drawn.X, drawn.y)
 
 
 def draw(
@@ -82,33 +82,33 @@ def draw(
     seed: tuple[int, ...],
     executor: Executor,
 ) -> Drawn:
-    """``gather_sample`` with the rows' keys.
+    """Draw rows as ``gather_sample`` does, with their keys.
 
-    A row's random key depends on its place alone and those with the smallest keys are drawn, so
-    the sample is the same however rows are cut into blocks.
+    A row's random key depends on its number alone, and the rows with the smallest keys are
+    drawn, so the sample is the same however rows are cut into blocks.
     """
     task = partial(_sample_block, rows, scale, number, seed)
     combine = partial(_sample_both, number)
-    found: Drawn = map_reduce(task, combine, spans, executor, "sample")
-    return found
+    drawn: Drawn = map_reduce(task, combine, spans, executor, "sample")
+    return drawn
 
 
 class Nearest(NamedTuple):
-    """The rows nearest to each of some places: squared distances and ``Drawn`` of each place."""
+    """Rows nearest to each of some places: squared distances and ``Drawn`` per place."""
 
     away: tuple[np.ndarray, ...]
     rows: tuple[Drawn, ...]
 
     def smallest(self, number: int) -> Nearest:
-        """The ``number`` nearest rows of each place; of equals those of smaller keys."""
-        few = [
+        """Return the ``number`` nearest rows of each place; ties go to smaller keys."""
+        near = [
             np.lexsort((rows.keys, away))[:number]
             for away, rows in zip(self.away, self.rows, strict=True)
         ]
         return Nearest(
-            tuple(away[i] for away, i in zip(self.away, few, strict=True)),
+            tuple(away[i] for away, i in zip(self.away, near, strict=True)),
             tuple(
-                Drawn(*(part[i] for part in rows)) for rows, i in zip(self.rows, few, strict=True)
+                Drawn(*(part[i] for part in rows)) for rows, i in zip(self.rows, near, strict=True)
             ),
         )
 
@@ -122,14 +122,14 @@ def draw_near(
     seed: tuple[int, ...],
     executor: Executor,
 ) -> Drawn:
-    """The ``number`` rows nearest to each of the places (s, d), in scaled units, each row once.
+    """Return the ``number`` rows nearest to each place (s, d), in scaled units, each row once.
 
     Their keys are those that ``draw`` gives them with the same seed.
     """
     task = partial(_near_block, rows, scale, places, number, seed)
     combine = partial(_near_both, number)
-    found: Nearest = map_reduce(task, combine, spans, executor, "near")
-    keys, X, y = (np.concatenate(parts) for parts in zip(*found.rows, strict=True))
+    nearest: Nearest = map_reduce(task, combine, spans, executor, "near")
+    keys, X, y = (np.concatenate(parts) for parts in zip(*nearest.rows, strict=True))
     _, first = np.unique(keys, return_index=True)
     return Drawn(keys[first], X[first], y[first])
 
@@ -145,9 +145,9 @@ def _near_block(
     with single_blas_thread():
         X, y = rows.read(*span)
         keys = row_keys(seed, span.start, len(X))[scaling.complete_rows(X, y)]
-        there = Drawn(keys, *scale.block(X, y))
-        away = tuple(((there.X - place) ** 2).sum(axis=1) for place in places)
-        return Nearest(away, (there,) * len(places)).smallest(number)
+        scaled = Drawn(keys, *scale.block(X, y))
+        away = tuple(((scaled.X - place) ** 2).sum(axis=1) for place in places)
+        return Nearest(away, (scaled,) * len(places)).smallest(number)
 
 
 def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
@@ -160,8 +160,8 @@ def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
 
 
 def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:
-    """Random keys of rows from ``start`` on."""
-    # one step of the generator a row
+    """Return the random keys (count,) of rows from ``start`` on."""
+    # one step of the generator per row
     return np.random.PCG64(list(seed)).advance(start).random_raw(count)
 
 
@@ -172,8 +172,8 @@ def _sample_block(
         X, y = rows.read(*span)
         keys = row_keys(seed, span.start, len(X))
         keep = scaling.complete_rows(X, y)
-        few = Drawn(keys[keep], X[keep], y[keep]).smallest(number)
-        return Drawn(few.keys, *scale.block(few.X, few.y))
+        drawn = Drawn(keys[keep], X[keep], y[keep]).smallest(number)
+        return Drawn(drawn.keys, *scale.block(drawn.X, drawn.y))
 
 
 def _sample_both(number: int, a: Drawn, b: Drawn) -> Drawn:

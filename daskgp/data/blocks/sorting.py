@@ -1,8 +1,8 @@
 """Two passes of an external merge sort of rows by their keys.
 
 Each span of rows becomes a sorted run on disk, with counts at many keys.  A task of the second
-pass reads from every run the slice that holds its ranks, and writes them.  Equal keys keep the
-order of their rows, so the result is one and the same however the work is cut.
+pass reads from every run the slice that holds its ranks, and writes those rows.  Equal keys keep
+the order of their rows, so the result is the same however the work is cut.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MAX_CUTS = 4_096
 
 
 class Counting(NamedTuple):
-    """What all tasks of the first pass share: the order, and keys (K,) to count rows at."""
+    """Plan that all tasks of the first pass share: the order, and keys (K,) to count rows at."""
 
     order: Order
     cuts: np.ndarray
 
 
 def fine_cuts(order: Order, sample: np.ndarray, number: int) -> np.ndarray:
-    """At most ``number`` different quantiles of keys: of a sample of rows, or random ones."""
+    """Return at most ``number`` different quantiles of keys: of a sample of rows, or random."""
     number = min(number, MAX_CUTS)
     if order.kind == RANDOM:
         return np.arange(1, number + 1, dtype=np.uint64) * np.uint64(2**64 // (number + 1))
@@ -46,13 +46,13 @@ def fine_cuts(order: Order, sample: np.ndarray, number: int) -> np.ndarray:
 def sort(
     rows: Rows, spans: Sequence[Span], runs: prepared.Runs, plan: Counting, executor: Executor
 ) -> np.ndarray:
-    """Write the runs; rows of each of them before each edge (runs, 2 K + 2).
+    """Write the runs; return the number of rows of each before each edge (runs, 2 K + 2).
 
     The edges are the start, before and after each of the K cuts, and the end.
     """
     task, shared = partial(_sort_run, rows, runs), (delayed(plan, traverse=False),)
-    found = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared)
-    return np.asarray(found)
+    counts = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared)
+    return np.asarray(counts)
 
 
 def _sort_run(
@@ -62,7 +62,7 @@ def _sort_run(
         index, span = piece
         X, y = rows.read(*span)
         keep = scaling.complete_rows(X, y)
-        keys = plan.order.row_keys(span.start, X)[keep]  # numbers count the rows left out
+        keys = plan.order.row_keys(span.start, X)[keep]  # row numbers count the rows left out
         X, y = X[keep], y[keep]
         line = np.argsort(keys, kind="stable")
         keys = keys[line]
@@ -77,7 +77,7 @@ def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _slices(before: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where the rows of some ranks lie: start and stop (runs,), and how many before are read."""
+    """Locate the rows of some ranks: start and stop (runs,), and how many more are read before."""
     total = before.sum(axis=0, dtype=np.int64)
     first = int(np.searchsorted(total, span.start, side="right")) - 1
     last = int(np.searchsorted(total, span.stop, side="left"))
@@ -90,7 +90,7 @@ def _slices(before: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray, int
 
 
 def _within(before: np.ndarray, edge: int, number: int) -> np.ndarray:
-    """Rows of each run before row ``number`` of those between an edge and the next."""
+    """Count rows (runs,) of each run before row ``number`` of those from an edge to the next."""
     sizes = (before[:, edge + 1] - before[:, edge]).astype(np.int64)
     return before[:, edge] + np.clip(number - (np.cumsum(sizes) - sizes), 0, sizes)
 
@@ -108,17 +108,17 @@ class Blocks(NamedTuple):
 def write(
     pieces: Sequence[Span],
     before: np.ndarray,
-    wide: int,
+    size: int,
     target: prepared.Target,
     executor: Executor,
 ) -> Blocks:
-    """Write the rows in their order."""
-    task, shared = partial(_write_piece, target, wide), (delayed(before, traverse=False),)
-    found = map_reduce(task, _both, pieces, executor, "write", shared)
-    return Blocks(*found)
+    """Write the rows in their order and return the blocks."""
+    task, shared = partial(_write_piece, target, size), (delayed(before, traverse=False),)
+    blocks = map_reduce(task, _both, pieces, executor, "write", shared)
+    return Blocks(*blocks)
 
 
-def _write_piece(target: prepared.Target, wide: int, span: Span, before: np.ndarray) -> Blocks:
+def _write_piece(target: prepared.Target, size: int, span: Span, before: np.ndarray) -> Blocks:
     starts, stops, skip = _slices(before, span)
     slices = enumerate(zip(starts.tolist(), stops.tolist(), strict=True))
     records = np.concatenate(
@@ -127,7 +127,7 @@ def _write_piece(target: prepared.Target, wide: int, span: Span, before: np.ndar
     line = np.argsort(records["key"], kind="stable")[skip : skip + span.rows]
     records = records[line]
     target.put(span.start, records["X"], records["y"])
-    first = np.arange(0, span.rows, wide)
+    first = np.arange(0, span.rows, size)
     rows = np.diff(first, append=span.rows)
     sums = np.add.reduceat(records["X"].astype(np.float64), first, axis=0)
     return Blocks(records["key"][first], sums / rows[:, None])

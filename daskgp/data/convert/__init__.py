@@ -1,1 +1,1 @@
-"""Tables and labelled grids of other formats, made a dataset store."""
+"""Conversion of tables and labelled grids in other formats to dataset stores."""

@@ -21,7 +21,7 @@ __all__ = ["Conversion", "convert"]
 
 
 class Conversion(NamedTuple):
-    """What `convert` wrote: rows, grid points left out, and the names of the columns."""
+    """Result of `convert`: rows written, grid points left out, and the names of the columns."""
 
     rows: int
     skipped: int
@@ -46,7 +46,7 @@ def convert(
         columns are then named x0, x1, ..., another matrix, or one-dimensional columns.
         netCDF and Zarr hold grids with named dimensions.
     destination : str or path
-        The dataset store to write: a local path or fsspec URL where nothing is yet.
+        The dataset store to write: a local path or fsspec URL where nothing exists yet.
     target : str or sequence of str, optional
         Column or grid variable to predict; several become several outputs. Without one the
         store holds ``X`` alone: places to predict at, where the target is not known.
@@ -56,7 +56,7 @@ def convert(
         a grid (without a target, of all its dimensions). A grid offers its coordinates
         and all variables along dimensions of the target; times become days since 1970.
     block_rows : int, optional
-        Rows of a chunk of the store, 65,536 by default.
+        Rows per chunk of the store, 65,536 by default.
 
     Returns
     -------
@@ -68,8 +68,8 @@ def convert(
     ------
     InputError
         If the source is missing, damaged or has no rows, a column is unknown or not numeric, or
-        a target is among the features; as StoreError if the destination exists or cannot be
-        written. Nothing is left at the destination then.
+        a target is among the features; StoreError if the destination exists or cannot be written.
+        Nothing is left at the destination then.
     """
     source, destination = str(source), str(destination)
     targets = () if target is None else _distinct("target", target)
@@ -96,15 +96,15 @@ def convert(
     return Conversion(rows, skipped, chosen, table.targets)
 
 
-def _distinct(what: str, given: str | Sequence[str]) -> Names:
-    names = (given,) if isinstance(given, str) else tuple(str(name) for name in given)
+def _distinct(what: str, choice: str | Sequence[str]) -> Names:
+    names = (choice,) if isinstance(choice, str) else tuple(str(name) for name in choice)
     if not all(names) or not names or len(set(names)) < len(names):
         raise InputError(f"{what} is {shown(', '.join(names))}: give one or more different names")
     return names
 
 
-def _features(table: Table, given: str | Sequence[str] | None, source: str) -> Names:
-    if given is None:
+def _features(table: Table, choice: str | Sequence[str] | None, source: str) -> Names:
+    if choice is None:
         names = tuple(name for name in table.defaults if name not in table.targets)
         if not names:
             beside = f" beside the target {', '.join(table.targets)}" if table.targets else ""
@@ -113,7 +113,7 @@ def _features(table: Table, given: str | Sequence[str] | None, source: str) -> N
                 f"{table.listing or ', '.join(table.columns) or 'its columns'}"
             )
         return names
-    named = _distinct("features", given)
+    named = _distinct("features", choice)
     names = tuple(column for name in named for column in table.matrices.get(name, (name,)))
     check_known("feature", names, table.columns, source)
     both = [name for name in names if name in table.targets]

@@ -1,7 +1,7 @@
 """Sources in other formats, all in one form: named columns whose rows come in blocks.
 
 The only door to pandas and pyarrow. Each reader is a context manager that opens a source, checks
-that the targets are there and gives a `Table`; what is open is closed on leaving.
+that it has the targets and yields a `Table`; it closes the source on leaving.
 """
 
 import csv
@@ -30,16 +30,16 @@ from daskgp.errors import InputError
 Names: TypeAlias = tuple[str, ...]
 
 TILE_ROWS = 2**20
-"""Points of a grid read at one go, so that a chunk of the source is seldom decoded twice."""
+"""Points of a grid read in one go, so that a chunk of the source is seldom decoded twice."""
 
 EARLIER = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
-"""Whether this is a pandas that rounds numbers of a csv and, where a chunk begins, passes over
-fields beyond the last of the header."""
+"""True for a pandas that rounds numbers of a csv and, at the start of a chunk, ignores fields
+beyond the last of the header."""
 EXACTLY: dict[str, Any] = {"float_precision": "round_trip"} if EARLIER else {}
 
 REMEDY = "leave it out by naming the features to use"
 
-# What the readers raise on files that are damaged or not of the format their name says.
+# Errors of the readers for files that are damaged or not of the format that their name says.
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
@@ -50,7 +50,7 @@ class Table:
     ``blocks(names, rows)`` yields float64 arrays (r, len(names)) of about ``rows`` rows;
     ``defaults`` are the features if none are named (less the targets). ``gridded`` says that
     points without a target are to be left out; ``matrices`` are the columns of arrays that may be
-    named as a whole, and ``listing`` says what is there where that is more than the columns.
+    named as a whole, and ``listing`` describes the contents where they are more than the columns.
     ``units`` are those of the targets, empty where they are not known.
     """
 
@@ -64,7 +64,7 @@ class Table:
     units: Names = ()
 
     def read(self, names: Names, rows: int, source: str) -> Iterator[np.ndarray]:
-        """Blocks of the columns; errors of reading, not those of the consumer, are explained."""
+        """Yield blocks of the columns; explain errors of reading, not those of the consumer."""
         blocks = self.blocks(names, rows)
         while True:
             with reading(source):
@@ -76,7 +76,7 @@ class Table:
 
 @contextmanager
 def open_table(source: str, targets: Names) -> Iterator[Table]:
-    """The table in a source, by the end of its name; InputError where it cannot be read."""
+    """Yield the table in a source, by the suffix of its name; InputError if it is unreadable."""
     with ExitStack() as stack:
         with reading(source):
             table = stack.enter_context(_reader(source)(source, targets))
@@ -85,7 +85,7 @@ def open_table(source: str, targets: Names) -> Iterator[Table]:
 
 @contextmanager
 def reading(source: str) -> Iterator[None]:
-    """Turn what readers raise on a damaged file into one plain line."""
+    """Turn what readers raise for a damaged file into a one-line InputError."""
     try:
         yield
     except InputError:
@@ -103,7 +103,7 @@ def reading(source: str) -> Iterator[None]:
 
 
 def check_known(what: str, names: Names, there: Collection[str], source: str) -> None:
-    """Raise InputError for the first name that is not there, with the list of those that are."""
+    """Raise InputError for the first name that is missing, with the list of those that exist."""
     for name in names:
         if name not in there:
             shown = ", ".join(list(there)[:20]) or "no columns"
@@ -114,10 +114,10 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
 def _check_grid(grid: xr.Dataset, name: str, source: str) -> None:
     """Raise InputError for a variable of a grid that holds neither numbers nor times."""
     kind = grid[name].dtype
-    if kind.kind == "O":  # says of which calendar dates are
-        few = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
+    if kind.kind == "O":  # the message names the calendar of dates
+        first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
         what = f"column {name!r} of {source}"
-        refuse_column(what, kind, lambda: few.values, REMEDY)
+        refuse_column(what, kind, lambda: first.values, REMEDY)
     _check_numeric(name, kind.kind in "fiubM", kind, source)
 
 
@@ -234,7 +234,7 @@ def _npz(source: str, targets: Names) -> Iterator[Table]:
                         f"{(*targets, first)[0]!r} has {n}: {REMEDY}"
                     )
             for start in range(0, n, rows):
-                part = [loaded[key][start : start + rows, *at] for key, at in wanted]
+                part = [loaded[key][start : start + rows, *column] for key, column in wanted]
                 yield np.stack(part, axis=1).astype(np.float64)
 
         columns = tuple(places)
@@ -242,7 +242,7 @@ def _npz(source: str, targets: Names) -> Iterator[Table]:
 
 
 def _npz_shape(arrays: Any, name: str) -> tuple[int, ...]:
-    """Shape of an array from its header alone; what is not read need not be loaded."""
+    """Return the shape of an array from its header alone, without loading the array."""
     with arrays.zip.open(name + ".npy") as member:
         version = np.lib.format.read_magic(member)
         if version == (1, 0):
@@ -251,13 +251,13 @@ def _npz_shape(arrays: Any, name: str) -> tuple[int, ...]:
 
 
 Place: TypeAlias = tuple[str, tuple[int, ...]]
-"""An array of an npz and, where it has two dimensions, the place of a column in it."""
+"""An array of an npz and, where it has two dimensions, the index of a column in it."""
 
 
 def _npz_columns(
     shapes: Mapping[str, tuple[int, ...]], targets: Names
 ) -> tuple[dict[str, Place], Names, Names, dict[str, Names]]:
-    """Columns with their places, targets spelled out, default features and matrices."""
+    """Return columns with their places, targets spelled out, default features and matrices."""
     places: dict[str, Place] = {name: (name, ()) for name, s in shapes.items() if len(s) == 1}
     defaults = tuple(places)
 
@@ -267,10 +267,10 @@ def _npz_columns(
         places.update({column: (name, (j,)) for j, column in enumerate(names)})
         return names
 
-    wide = [name for name, s in shapes.items() if len(s) == 2 and name not in targets]
-    matrices = {name: spell_out(name, "x" if name == "X" else name) for name in wide}
-    if wide:  # of several, X or else none: which to take is for the user to say
-        defaults = matrices[wide[0]] if len(wide) == 1 else matrices.get("X", ())
+    inputs = [name for name, s in shapes.items() if len(s) == 2 and name not in targets]
+    matrices = {name: spell_out(name, "x" if name == "X" else name) for name in inputs}
+    if inputs:  # of several, X or else none: the user has to choose
+        defaults = matrices[inputs[0]] if len(inputs) == 1 else matrices.get("X", ())
     outputs: list[str] = []
     for target in targets:
         matrix = len(shapes.get(target, ())) == 2 and target != "X"
@@ -314,7 +314,7 @@ def _open_grid(source: str) -> Iterator[xr.Dataset]:
     fs, path = fsspec.core.url_to_fs(source)
     if source.lower().rstrip("/").endswith(".zarr"):
         with warnings.catch_warnings():
-            # xarray warns of stores without consolidated metadata and then reads them
+            # xarray warns about stores without consolidated metadata and then reads them
             warnings.simplefilter("ignore", RuntimeWarning)
             grid = xr.open_dataset(source, engine="zarr", chunks=None, cache=False)
         with grid:
@@ -333,7 +333,7 @@ Tile: TypeAlias = dict[Hashable, slice]
 def _tiles(sizes: Mapping[Any, int], chunks: Mapping[Any, int], rows: int) -> Iterator[Tile]:
     """Cut a grid into boxes of at most ``rows`` points, along whole chunks where these fit.
 
-    The last dimensions, which lie together on disk, are taken whole first.
+    The last dimensions, which are contiguous on disk, are taken whole first.
     """
     shape = {dim: max(1, min(chunks.get(dim, 1), size)) for dim, size in sizes.items()}
     for dim in sizes:  # a chunk that is too large is cut along its first dimensions
@@ -349,7 +349,7 @@ def _tiles(sizes: Mapping[Any, int], chunks: Mapping[Any, int], rows: int) -> It
 
 
 def _points(grid: xr.Dataset, names: Sequence[str], tile: Tile) -> np.ndarray:
-    """Rows of the named variables at the points of a tile, in C order; times as days."""
+    """Return rows of the named variables at the points of a tile, in C order; times as days."""
     axes = {dim: axis for axis, dim in enumerate(tile)}
     parts, places = [], []
     for name in names:

@@ -16,7 +16,7 @@ MEMBERS = rf"{ROWS}|stage-\d+"
 
 
 class Place(NamedTuple):
-    """Where a training run is kept, and the lock under which it is written there."""
+    """Location of the checkpoint of a run, and the lock under which it is written."""
 
     url: str
     claim: locks.Claim
@@ -24,12 +24,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A Zarr group with one row an evaluation: vector, value, gradient; one chunk a row.
+    """A Zarr group with one row per evaluation: vector, value, gradient; one chunk per row.
 
     Parameters
     ----------
     url : str
-        Where; made on the first evaluation.
+        Location; created at the first evaluation.
     identity : dict
         What the run depends on; a checkpoint of anything else is refused.
     claim : Claim, optional
@@ -41,7 +41,7 @@ class Checkpoint:
     claim: locks.Claim | None = None
 
     def read(self) -> np.ndarray:
-        """The evaluations kept so far (count, 2 k + 1)."""
+        """Return the evaluations kept so far (count, 2 k + 1)."""
         nothing = np.empty((0, 1))
         if not groups.is_begun(self.url, "checkpoint", MEMBERS):
             return nothing
@@ -51,7 +51,7 @@ class Checkpoint:
         return whole_rows(group) if ROWS in group else nothing
 
     def append(self, index: int, row: np.ndarray) -> None:
-        """Keep row number ``index``; RunError where the lock is another run's."""
+        """Write row number ``index``; RunError if the lock is another run's."""
         if self.claim is not None:
             self.claim.check()
         with groups.writing(self.url, "checkpoint"):
@@ -78,18 +78,18 @@ class Checkpoint:
         )
 
     def stage(self, number: int) -> Checkpoint:
-        """The checkpoint of a part of the run, kept inside that of the first."""
+        """Return the checkpoint of a part of the run, kept inside that of the first part."""
         return self if not number else replace(self, url=f"{self.url}/stage-{number}")
 
     def remove(self) -> None:
-        """Forget the run."""
+        """Remove the checkpoint."""
         groups.remove(self.url)
 
 
 def whole_rows(group: zarr.Group) -> np.ndarray:
-    """The evaluations (count, 2 k + 1) that the group of a checkpoint holds."""
-    found = groups.values_of(groups.array_of(group, ROWS))
-    if found.ndim != 2:
+    """Return the evaluations (count, 2 k + 1) that the group of a checkpoint holds."""
+    rows = groups.values_of(groups.array_of(group, ROWS))
+    if rows.ndim != 2:
         raise StoreError(f"checkpoint {groups.address(group)} is damaged: remove it")
-    whole = np.isfinite(found).all(axis=1)  # a row cut off by a kill reads as NaN
-    return found[: len(found) if whole.all() else int(np.argmin(whole))]
+    whole = np.isfinite(rows).all(axis=1)  # a row cut off by a kill reads as NaN
+    return rows[: len(rows) if whole.all() else int(np.argmin(whole))]

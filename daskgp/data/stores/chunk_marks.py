@@ -1,6 +1,6 @@
 """Cheap marks of the stored objects of an array's chunks, from one listing.
 
-A chunk whose mark is the same has not been written since.  A mark that differs says nothing of
+A chunk whose mark is the same has not been written since.  A mark that differs says nothing about
 the contents: a copy of a store has other marks.
 """
 
@@ -16,7 +16,7 @@ import zarr
 from daskgp.data.stores import remote
 
 UNKNOWN = 0
-"""Mark of what the file system says too little about; such a chunk is read again."""
+"""Mark of a chunk about which the file system says too little; such a chunk is read again."""
 
 TELLING = (
     *("ETag", "etag", "generation", "md5Hash", "content_md5", "version_id", "VersionId"),
@@ -26,26 +26,26 @@ TELLING = (
 
 
 def chunk_marks(url: str, array: zarr.Array) -> np.ndarray:
-    """Marks (chunks,) of the objects that hold each chunk, or shard, of rows.
+    """Return marks (chunks,) of the objects that hold each chunk, or shard, of rows.
 
     ``url`` is that of the store that the array is in.
     """
     fs, path = remote.filesystem(url)
-    fs.invalidate_cache()  # what another process wrote since counts
+    fs.invalidate_cache()  # what other processes wrote since counts
     root = "/".join(part for part in (path.rstrip("/"), array.path) if part)
-    found = fs.find(root, detail=True)
+    listing = fs.find(root, detail=True)
     sizes = array.shards or array.chunks
     counts = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
     columns = list(itertools.product(*map(range, counts[1:])))
     key = array.metadata.encode_chunk_key
     marks = [
-        _mark([found.get(f"{root}/{key((i, *j))}") for j in columns]) for i in range(counts[0])
+        _mark([listing.get(f"{root}/{key((i, *j))}") for j in columns]) for i in range(counts[0])
     ]
     return np.array(marks, np.uint64)
 
 
 def _mark(objects: list[dict[str, Any] | None]) -> int:
-    """One number for what is known of some objects; an object that is not there is None."""
+    """Return one number for what is known of some objects; a missing object is None."""
     known: list[Any] = []
     for info in objects:
         said = {} if info is None else {name: info[name] for name in TELLING if name in info}

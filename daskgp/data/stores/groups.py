@@ -29,7 +29,7 @@ Attributes = Mapping[str, Any]
 
 REMOVE_ATTEMPTS = 5
 SETTLE = (0.0, 0.2, 0.6)
-"""Seconds between removals after a failure: tasks that still run may write what was removed."""
+"""Seconds between removals after a failure: tasks that still run may rewrite what was removed."""
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a chunk of a model's arrays."""
@@ -38,20 +38,20 @@ CHECKED = ZstdCodec(level=0, checksum=True)
 """Zarr's own compression, with a checksum in each chunk that is compared when it is read."""
 
 NUMERIC = "fiub"
-"""Kinds of types that are read as numbers."""
+"""Kinds of dtypes that are read as numbers."""
 
 ROW, FEATURE, TARGET = "row", "feature", "target"
 """Names of dimensions that arrays of a store share."""
 
 UNFINISHED = r"zarr\.[0-9a-f]{32}\.partial"
-"""The description of a group while zarr writes it, under the name that it has until it is whole."""
+"""Temporary names of the description of a group while zarr writes it."""
 
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
 
 
 def remove(url: str) -> None:
-    """Remove a store and all below it; nothing happens where nothing is."""
+    """Remove a store and everything in it; do nothing where nothing exists."""
     fs, path = filesystem(url)
     for attempt in range(1, REMOVE_ATTEMPTS + 1):
         if not exists(url):
@@ -65,22 +65,22 @@ def remove(url: str) -> None:
 
 
 def vacant(url: str, own: str = UNFINISHED) -> bool:
-    """Whether a store may be made: nothing is there, or what a kill leaves before there is a group.
+    """Return whether a store may be made: nothing exists, or only remains of a killed attempt.
 
-    That is an empty folder, or one with what zarr had not finished.  Names that match ``own`` are
-    what a kill leaves of a group that was being removed.
+    These are an empty folder, or one with files that zarr had not finished.  Names that match
+    ``own`` are what a kill leaves of a group that was being removed.
     """
     if not exists(url):
         return True
     fs, path = filesystem(url)
     with remote.plainly(url, "the store"):
-        found = fs.ls(path, detail=False) if fs.isdir(path) else [path]
-    names = [str(name).rstrip("/").rpartition("/")[2] for name in found]
+        entries = fs.ls(path, detail=False) if fs.isdir(path) else [path]
+    names = [str(name).rstrip("/").rpartition("/")[2] for name in entries]
     return all(re.fullmatch(f"{UNFINISHED}|{own}", name) for name in names)
 
 
 def sweep(url: str) -> None:
-    """Remove what zarr had not finished of a group on a disk, of which it would warn."""
+    """Remove files of a group on disk that zarr had not finished, about which it would warn."""
     fs, path = filesystem(url)
     if not isinstance(fs, LocalFileSystem) or not fs.isdir(path):
         return
@@ -90,7 +90,7 @@ def sweep(url: str) -> None:
 
 
 def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
-    """The Zarr group at a URL; StoreError names what was looked for and what is there."""
+    """Open the Zarr group at a URL; StoreError names what was looked for and what exists."""
     remote.reach(url, f"the {what}")
     try:
         return _opened(url, mode)
@@ -106,7 +106,7 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
 
 
 def _opened(url: str, mode: str) -> zarr.Group:
-    """A group of Zarr's present format or, looked for second, of an earlier one."""
+    """Open a group of Zarr's present format or, failing that, of an earlier one."""
     how: Any = {"mode": mode, "storage_options": remote.options(url)}
     with remote.plainly(url, "the store"):
         try:
@@ -116,11 +116,11 @@ def _opened(url: str, mode: str) -> zarr.Group:
 
 
 def names_in(url: str) -> set[str]:
-    """Names of the folders in a group, readable or not."""
+    """Return the names of the folders in a group, readable or not."""
     fs, path = filesystem(url)
     with remote.plainly(url, "the store"):
-        found = fs.ls(path, detail=True)
-    return {entry["name"].rstrip("/").rpartition("/")[2] for entry in found if _is_folder(entry)}
+        entries = fs.ls(path, detail=True)
+    return {entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if _is_folder(entry)}
 
 
 def _is_folder(entry: Attributes) -> bool:
@@ -128,7 +128,7 @@ def _is_folder(entry: Attributes) -> bool:
 
 
 def parent_of(array: zarr.Array) -> zarr.Group | None:
-    """The group that an array lies in, as it is at this moment; None where it lies in none."""
+    """Open the group that an array is in, as it is at this moment; None if it is in none."""
     parent, form = array.path.rpartition("/")[0], array.metadata.zarr_format
     try:
         return zarr.open_group(array.store, path=parent, mode="r", zarr_format=form)
@@ -137,23 +137,23 @@ def parent_of(array: zarr.Array) -> zarr.Group | None:
 
 
 def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
-    """Raise StoreError where something is already; ``remedy`` is for a store of the same kind."""
+    """Raise StoreError if something exists already; ``remedy`` is for a store of the same kind."""
     if not vacant(url):
         refuse_other(url, "model" if what == "model store" else "dataset")
         raise StoreError(f"{what} {url} exists already: {remedy}")
 
 
 def refuse_other(url: str, kind: str) -> None:
-    """Raise StoreError unless a store of a kind (dataset, model, prediction) is there."""
-    found = _found(url)
-    if found != f"a {kind} store":
+    """Raise StoreError unless a store of a kind (dataset, model, prediction) is at a URL."""
+    existing = _found(url)
+    if existing != f"a {kind} store":
         raise StoreError(
-            f"{url}: {found} exists already and is not a {kind} store: choose another path"
+            f"{url}: {existing} exists already and is not a {kind} store: choose another path"
         )
 
 
 def refuse_other_run(url: str, group: zarr.Group, identity: Mapping[str, Any]) -> NoReturn:
-    """StoreError for what is no checkpoint of a run with this identity, naming what differs."""
+    """Raise StoreError for a checkpoint of a run with another identity, naming what differs."""
     kept = group.attrs.get("identity")
     if not isinstance(kept, Mapping):
         raise StoreError(f"{url} is no checkpoint: choose another place for one")
@@ -166,7 +166,7 @@ def refuse_other_run(url: str, group: zarr.Group, identity: Mapping[str, Any]) -
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """Names of entries that differ, inner ones by themselves."""
+    """Yield the names of entries that differ, inner ones by themselves."""
     for name in sorted({*one, *other}):
         a, b = one.get(name), other.get(name)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -176,9 +176,9 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
 
 
 def is_begun(url: str, what: str, own: str) -> bool:
-    """Whether a group is at a URL; StoreError for what is neither one nor room for one.
+    """Return whether a group is at a URL; StoreError if something else is in its place.
 
-    ``own`` matches the names of its members, some of which a kill in its removal may leave.
+    ``own`` matches the names in it, some of which remain if its removal is killed.
     """
     refuse_file(url, what)
     begun = exists(f"{url}/zarr.json")
@@ -197,7 +197,7 @@ def refuse_file(url: str, what: str) -> None:
 
 
 def _found(url: str) -> str:
-    """What is at a path that exists."""
+    """Describe what is at a path that exists."""
     try:
         group = open_group(url, "store")
         attributes, has_inputs = group.attrs.asdict(), "X" in names_in(url)
@@ -207,13 +207,13 @@ def _found(url: str) -> str:
     kind = KINDS.get(str(attributes.get("format")))
     if kind is not None:
         return f"a {kind} store"
-    # the attributes of a dataset store are there before its arrays
+    # the attributes of a dataset store exist before its arrays
     return "a dataset store" if has_inputs or "feature_names" in attributes else "a Zarr group"
 
 
 @contextmanager
 def creating(url: str, what: str, attributes: Attributes | None = None) -> Iterator[zarr.Group]:
-    """A new group that is removed again if the block fails; StoreError where one exists."""
+    """Yield a new group that is removed again if the block fails; StoreError if one exists."""
     refuse_existing(url, what)
     try:
         with writing(url, what):
@@ -226,7 +226,7 @@ def creating(url: str, what: str, attributes: Attributes | None = None) -> Itera
 
 
 def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
-    """A new group that has its attributes from its first moment."""
+    """Create a group that has its attributes from its first moment."""
     sweep(url)
     return zarr.create_group(
         remote.location(url),
@@ -237,9 +237,9 @@ def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Turn the refusals to write of a system or an object store into one plain line.
+    """Turn failed writes of a system or an object store into a one-line StoreError.
 
-    After that of a full disk the work can go on where it was.
+    After that of a full disk the work can go on where it stopped.
     """
     try:
         with remote.plainly(url, what):
@@ -263,25 +263,25 @@ def _reason(error: OSError) -> str:
 
 
 def array_of(group: zarr.Group, name: str) -> zarr.Array:
-    """A member of a group that must be an array; StoreError otherwise."""
+    """Return an array of a group by its name; StoreError if there is none."""
     try:
-        found = group.get(name)
+        array = group.get(name)
     except Exception as error:  # each kind of damage has its own type
         raise StoreError(
             f"{remote.address(group)} is damaged: array {name!r}: {first_line(error)}"
         ) from error
-    if not isinstance(found, zarr.Array):
+    if not isinstance(array, zarr.Array):
         raise StoreError(f"{remote.address(group)} is damaged: it has no array {name!r}")
-    return found
+    return array
 
 
 def values_of(array: zarr.Array) -> np.ndarray:
-    """All values of a small array of numbers.
+    """Return all values of a small array of numbers.
 
     Raises
     ------
     StoreError
-        If they are no numbers, are declared to be more than memory holds, or cannot be decoded.
+        If they are not numbers, are declared larger than memory, or cannot be decoded.
     """
     where = f"{remote.address(array)} cannot be read"
     if np.dtype(array.dtype).kind not in NUMERIC:
@@ -289,12 +289,12 @@ def values_of(array: zarr.Array) -> np.ndarray:
     refuse_larger(array.nbytes, where)
     try:
         return np.asarray(array[...])
-    except Exception as error:  # a damaged chunk fails in the codec, each with its own type
+    except Exception as error:  # a damaged chunk fails in the codec, each codec with its own type
         raise StoreError(f"{where}: {first_line(error)}") from error
 
 
 def refuse_larger(size: int, what: str) -> None:
-    """Raise StoreError where a store declares more bytes than this machine has."""
+    """Raise StoreError if a store declares more bytes than this machine has memory."""
     memory = psutil.virtual_memory().total
     if not 0 <= size <= memory:
         raise StoreError(
@@ -304,7 +304,7 @@ def refuse_larger(size: int, what: str) -> None:
 
 
 def reopened(array: zarr.Array) -> zarr.Array:
-    """The array as its store describes it at this moment and in this process."""
+    """Open an array anew, as its store describes it at this moment and in this process."""
     with remote.plainly(remote.address(array), "the array"):
         return zarr.open_array(
             array.store, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
@@ -314,9 +314,10 @@ def reopened(array: zarr.Array) -> zarr.Array:
 def write_array(
     group: zarr.Group, name: str, values: np.ndarray, dims: Sequence[str] | None = None
 ) -> None:
-    """An array as one chunk; three axes, of which the first counts experts, as one an expert.
+    """Write an array as one chunk; one of three axes, the first over experts, as one per expert.
 
-    Dimensions without names are called after the array, so that no two of a group need agree.
+    Dimensions without names are named after the array, so that no two arrays of a group have to
+    agree.
     """
     values = np.asarray(values)
     array = group.create_array(
@@ -331,26 +332,26 @@ def write_array(
 
 
 def own_dims(name: str, ndim: int) -> tuple[str, ...]:
-    """Names of the dimensions of an array that shares none with another."""
+    """Return names for the dimensions of an array that shares none with another."""
     return tuple(f"{name}_{axis}" for axis in range(ndim))
 
 
 def dims_of_rows(name: str, ndim: int) -> tuple[str, ...]:
-    """Names of the dimensions of ``X``, ``y`` and what is made of them row by row."""
+    """Return the names of the dimensions of ``X``, ``y`` and arrays made from them by rows."""
     return (ROW, FEATURE if name == "X" else TARGET)[:ndim]
 
 
 def _chunks(values: np.ndarray) -> tuple[int, ...]:
-    """Rows are whole, and as many as CHUNK_BYTES hold."""
+    """Return the sizes of chunks of whole rows, as many as CHUNK_BYTES hold."""
     if not values.ndim:
         return ()
     rest = tuple(max(1, size) for size in values.shape[1:])
-    most = 1 if values.ndim == 3 else CHUNK_BYTES // (values.itemsize * math.prod(rest))
-    return max(1, min(most, len(values))), *rest
+    limit = 1 if values.ndim == 3 else CHUNK_BYTES // (values.itemsize * math.prod(rest))
+    return max(1, min(limit, len(values))), *rest
 
 
 def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
-    """SHA-256 over names, types, shapes and bytes of arrays and the JSON of attributes."""
+    """Return the SHA-256 of names, types, shapes and bytes of arrays and the JSON of attributes."""
     digest = hashlib.sha256(json.dumps(attributes, sort_keys=True).encode())
     for name in sorted(arrays):
         values = np.ascontiguousarray(arrays[name])
@@ -360,10 +361,10 @@ def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
 
 
 def row_step(array: zarr.Array) -> int:
-    """Rows that are read at one go: those of a shard where there are shards."""
+    """Return the rows that are read in one go: those of a shard where there are shards."""
     return int((array.shards or array.chunks)[0])
 
 
 def chunk_rows(n: int, step: int) -> tuple[int, ...]:
-    """Row counts of chunks of ``step`` rows with a ragged last one."""
+    """Return the row counts of chunks of ``step`` rows with a shorter last one."""
     return tuple(min(step, n - i) for i in range(0, n, step))

@@ -14,19 +14,19 @@ from typing import Any
 import psutil
 
 EVERY = 10.0
-"""Seconds between two beats of a lock."""
+"""Seconds between two heartbeats of a lock."""
 LONGEST = 600.0
-"""Most seconds between beats that are believed of a lock."""
+"""Most seconds between heartbeats that are accepted from a lock."""
 NAMESPACE = "/proc/self/ns/pid"
 BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What a lock says of the run that holds it.
+    """The run that holds a lock, as the lock describes it.
 
-    ``machine`` tells hosts of the same name apart; ``space`` process numbers of containers on one
-    host; ``started`` a process from a later one of the same number.
+    ``machine`` tells hosts of the same name apart, ``space`` process numbers of containers on one
+    host, and ``started`` a process from a later one with the same number.
     """
 
     run: str = ""
@@ -40,32 +40,32 @@ class Holder:
 
     @classmethod
     def here(cls, run: str) -> Holder:
-        """The holder that this process is."""
+        """Return the holder that this process is."""
         me, started = _process(os.getpid())
         machine = _machine()
         return cls(run, platform.node(), _space(), me.pid, started, machine=machine)
 
     @classmethod
     def parse(cls, content: bytes) -> Holder:
-        """What a lock holds; an unknown holder where it holds nothing that can be read."""
+        """Read the holder from a lock; an unknown holder if the content is unreadable."""
         try:
-            found = json.loads(content)
+            record = json.loads(content)
             fields: dict[str, Any] = {
-                **{name: str(found[name]) for name in ("run", "host", "space")},
-                **{name: float(found[name]) for name in ("started", "every")},
-                **{name: int(found[name]) for name in ("pid", "beat")},
-                "machine": str(found.get("machine", "")),  # locks of earlier versions have none
+                **{name: str(record[name]) for name in ("run", "host", "space")},
+                **{name: float(record[name]) for name in ("started", "every")},
+                **{name: int(record[name]) for name in ("pid", "beat")},
+                "machine": str(record.get("machine", "")),  # locks of earlier versions have none
             }
         except (ValueError, TypeError, KeyError, OverflowError):
             return cls()
         return cls(**fields) if 0 < fields["every"] <= LONGEST else cls()
 
     def content(self) -> bytes:
-        """The lock, as it is stored."""
+        """Return the lock as it is stored."""
         return json.dumps(dataclasses.asdict(self)).encode()
 
     def alive(self) -> bool | None:
-        """Whether the process runs; None where that cannot be asked from here."""
+        """Return whether the process runs; None where that cannot be asked from here."""
         if not self.machine or (self.machine, self.space) != (_machine(), _space()):
             return None
         try:
@@ -76,7 +76,7 @@ class Holder:
             return False
 
     def is_near(self) -> bool:
-        """Whether it is a process of this machine, or of one that was or is called as this one."""
+        """Return whether it is a process of this machine, or of one that has or had its name."""
         return self.host == platform.node() or self.alive() is not None
 
     def __str__(self) -> str:
@@ -90,24 +90,24 @@ def _space() -> str:
 
 
 def _machine() -> str:
-    """What no other machine has, and this one has until it is started again; "" if there is none.
+    """Return an identifier that only this machine has, until it restarts; "" if there is none.
 
-    On Linux the number that its kernel drew at its start: unlike a machine-id it is not copied
-    with an image, and process numbers mean nothing beyond it.  Elsewhere the address of a network
-    card, unless it is made up, as those of virtual machines are.
+    On Linux it is the number that the kernel drew at boot: unlike a machine-id it is not copied
+    with an image, and process numbers mean nothing beyond that boot.  Elsewhere it is the address
+    of a network card, unless it is made up, as those of virtual machines are.
     """
     if os.path.exists(BOOT):
         return Path(BOOT).read_text().strip()
     node = uuid.getnode()
-    made_up = (node >> 40) & 0b11  # of a group, or administered locally
+    made_up = (node >> 40) & 0b11  # a group address, or one administered locally
     return "" if made_up else f"{node:012x}"
 
 
 def _process(pid: int) -> tuple[psutil.Process, float]:
-    """A process, and when it started; on Linux since the boot, which moves with no clock set.
+    """Return a process and when it started; on Linux since boot, which no clock change moves.
 
-    Earlier versions of psutil add the time of the boot that was asked for last, so that is asked
-    for anew, and first.
+    Earlier versions of psutil add the boot time that was asked for last, so it is asked for anew,
+    and first.
     """
     boot = psutil.boot_time() if psutil.LINUX else 0.0
     process = psutil.Process(pid)

@@ -1,9 +1,9 @@
-"""Locks: one run at a time writes a store, and what a dead run left is told from a live one.
+"""Locks: one run at a time writes a store, and the lock of a dead run is told from a live one's.
 
 A lock is an object beside the store that only one writer can create.  It names its run and holds
-a counter that the run raises.  Whether a run lives is asked of the operating system on its own
-machine, and seen by the counter from any other.  No decision reads a clock that can be set.  The
-lock of a dead run is replaced under a lock of its own, so that of many runs one has it then.
+a counter that the run increments.  Whether a run lives is asked of the operating system on its own
+machine, and seen from the counter on any other.  No decision reads a clock that can be set.  The
+lock of a dead run is replaced under a second lock, so that only one of many runs gets it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
 logger = logging.getLogger("daskgp")
 
 MISSED = 3.5
-"""Beats without a change after which the run of another host counts as dead."""
+"""Heartbeats without a change after which a run on another host counts as dead."""
 POLL = 0.25
-"""Seconds between two looks at a lock that is waited for."""
+"""Seconds between two checks of a lock that is waited for."""
 CLEAR = "add --clear-lock (clear_lock=True in Python)"
 CLEARING = 5.0
-"""Seconds to wait for another run that is about to replace the lock of a dead one, in no time."""
+"""Seconds to wait for another run that is replacing the lock of a dead one, which takes no time."""
 
 
 def lock_url(store: str) -> str:
-    """Where the lock of a store is."""
+    """Return the URL of the lock of a store."""
     return objects.beside(store, ".lock")
 
 
@@ -50,11 +50,11 @@ class Claim:
     run: str
 
     def held(self) -> bool:
-        """Whether the lock is there and this run's."""
+        """Return whether the lock exists and is this run's."""
         return self._found() == self.run
 
     def taken(self) -> bool:
-        """Whether the lock is there and another run's."""
+        """Return whether the lock exists and is another run's."""
         return self._found() not in (self.run, None)
 
     def _found(self) -> str | None:
@@ -62,7 +62,7 @@ class Claim:
         return None if content is None else Holder.parse(content).run
 
     def check(self) -> None:
-        """Raise RunError where the lock is gone or another run's."""
+        """Raise RunError if the lock is gone or another run's."""
         if not self.held():
             raise RunError(
                 f"the lock {self.url} is not this run's any more, somebody cleared it: the run "
@@ -85,14 +85,14 @@ def hold(
     clear : bool
         Whether to take over the lock of a run that is dead.
     resume : bool
-        Whether to take over that of a run on this host whose process is gone, which there is no
-        doubt about.  A run on a host of the same name, as before it was started again, is dead if
-        it gives no sign of life for a while.
+        Whether to take over that of a run on this host whose process is certainly gone.  A run on
+        a host of the same name, such as this one before a restart, counts as dead if it gives no
+        sign of life for a while.
 
     Raises
     ------
     RunError
-        If another run holds the lock, or a dead one does that is not taken over.
+        If another run holds the lock, or the lock of a dead one is not taken over.
     """
     if not 0 <= wait < math.inf:
         raise SettingError(f"wait={wait}: a number of seconds, 0 or more, is needed")
@@ -122,7 +122,7 @@ def _give_back(claim: Claim, heart: threading.Thread, stop: threading.Event) -> 
 
 
 def holder_of(store: str) -> str | None:
-    """Who holds the lock of a store, and whether it still runs; None where nobody does."""
+    """Return who holds the lock of a store, and whether it still runs; None if nobody does."""
     content = objects.read(lock_url(store))
     if content is None:
         return None
@@ -135,13 +135,13 @@ def holder_of(store: str) -> str | None:
 
 
 class _Held(RunError):
-    """Another run holds the lock; ``decided`` where no more looks at it are needed."""
+    """Error for a lock of another run; ``decided`` says that no more checks of it are needed."""
 
     decided = True
 
 
 class _Over(NamedTuple):
-    """Which locks of dead runs are taken over: any, those of hosts that are called as this one."""
+    """Locks of dead runs to take over: ``any``, or those of hosts with this one's name."""
 
     any: bool
     near: bool
@@ -151,13 +151,13 @@ class _Over(NamedTuple):
 
 
 class _Watch:
-    """Looks at one lock again and again, and judges its run."""
+    """Repeated checks of one lock, from which its run is judged."""
 
     def __init__(self) -> None:
         self.content, self.since, self.changes = b"", 0.0, 0
 
     def alive(self, content: bytes, holder: Holder) -> bool | None:
-        """Whether the run lives; None as long as that cannot be told."""
+        """Return whether the run lives; None as long as that cannot be told."""
         known = holder.alive()
         if known is not None:
             return known
@@ -190,11 +190,11 @@ def _take(claim: Claim, holder: Holder, wait: float, take: _Over) -> None:
 
 
 def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> None:
-    """Create the lock, or raise for what is in its place."""
+    """Create the lock, or raise an error that describes the lock in its place."""
     with groups.writing(claim.url, "the lock"):
         while not objects.create(claim.url, holder.content()):
             content = objects.read(claim.url)
-            if content is None:  # it went away in between
+            if content is None:  # removed in between
                 continue
             other = Holder.parse(content)
             alive = watch.alive(content, other)
@@ -212,10 +212,10 @@ def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> No
 
 
 def _replaced(claim: Claim, holder: Holder, content: bytes) -> bool:
-    """Whether the lock was still that of a dead run, which is a lock of this run now.
+    """Replace the lock of a dead run by this run's; return False if it has changed already.
 
-    Another lock is held for that moment: without it a run that has looked could remove what a
-    quicker one has put there since.
+    A second lock is held for that moment: without it, a run that has looked could replace a lock
+    that a quicker one has created since.
     """
     guard = Claim(f"{claim.url}.clearing", claim.run)
     _take(guard, holder, CLEARING, _Over(any=True, near=True))
@@ -242,7 +242,7 @@ def _held(url: str, other: Holder, alive: bool | None, take: _Over) -> _Held:
 
 
 def _beat(claim: Claim, holder: Holder, stop: threading.Event) -> None:
-    """Raise the counter of the lock until the run ends or has lost it."""
+    """Increment the counter of the lock until the run ends or has lost the lock."""
     for beat in itertools.count(1):
         if stop.wait(holder.every):
             return
@@ -250,7 +250,7 @@ def _beat(claim: Claim, holder: Holder, stop: threading.Event) -> None:
             claim.check()
             with groups.writing(claim.url, "the lock"):
                 objects.replace(claim.url, dataclasses.replace(holder, beat=beat).content())
-        except (OSError, StoreError) as error:  # a full disk, too: tried again at the next beat
+        except (OSError, StoreError) as error:  # such as a full disk: tried again at the next beat
             logger.warning("the lock %s cannot be written: %s", claim.url, groups.first_line(error))
         except RunError as error:
             logger.error("%s", error)

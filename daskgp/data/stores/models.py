@@ -1,4 +1,4 @@
-"""Model stores: a Zarr group of arrays with JSON attributes, the completeness mark last."""
+"""Model stores: Zarr groups of arrays with JSON attributes, ``complete`` written last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
 CHECKPOINT = "checkpoint"
-"""Where a model store that is being made keeps the evaluations of its training."""
+"""Group where a model store that is being made keeps the evaluations of its training."""
 DIMS = {
     "scaling_x_shift": (groups.FEATURE,),
     "scaling_x_scale": (groups.FEATURE,),
@@ -29,7 +29,7 @@ NOTHING = "nothing was kept"
 
 
 class Stored(NamedTuple):
-    """Arrays and attributes of a model, as they lie in its store."""
+    """Arrays and attributes of a model, as its store has them."""
 
     arrays: dict[str, np.ndarray]
     attributes: dict[str, Any]
@@ -39,12 +39,12 @@ class Stored(NamedTuple):
 
 @contextmanager
 def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr.Group]:
-    """An empty model store, whose lock is held, to be filled at the end of a long fit.
+    """Yield an empty model store, whose lock is held, to be filled at the end of a long fit.
 
-    A path that cannot be written is found out before the work, not after it.  A store made here
+    A path that cannot be written is refused before the work, not after it.  A store made here
     is removed again if the block fails for its input, or ends before anything was kept, unless
     another run has taken the lock; it stays, incomplete, after any other failure, an interrupt or
-    a kill, so that ``resume`` can go on with what is inside it.  A note on the error says so.
+    a kill, so that ``resume`` can go on with its contents.  A note on the error says so.
     """
     resumed = resume and not groups.vacant(url)
     if resumed:
@@ -68,29 +68,29 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
 
 
 def refuse_existing(url: str) -> None:
-    """Raise StoreError where a store is to be made and something is."""
+    """Raise StoreError if something exists where a store is to be made."""
     groups.refuse_existing(url, "model store", "remove it, choose another path or --resume")
 
 
 def _ended(
     url: str, group: zarr.Group, claim: locks.Claim | None, error: BaseException
 ) -> str | None:
-    """Remove a store that nothing was kept in, if it was made here; what the user should know.
+    """Remove a store made here in which nothing was kept; return a note for the user.
 
     ``claim`` is None where an earlier run made the store.
     """
     if group.attrs.get("complete") is True:
         return None
-    lasting = isinstance(error, InputError) and not isinstance(error, FullDiskError)
-    if not lasting and kept_of(group) is not None:
+    unusable = isinstance(error, InputError) and not isinstance(error, FullDiskError)
+    if not unusable and kept_of(group) is not None:
         return GOES_ON
-    if claim is not None and claim.held():  # what another run made is not lost
+    if claim is not None and claim.held():  # what another run made must not be lost
         groups.remove(url)
     return NOTHING if isinstance(error, KeyboardInterrupt) else None
 
 
 def _created(url: str, marks: groups.Attributes) -> zarr.Group:
-    """A new group, of which nothing is left where it cannot be written."""
+    """Create a group, of which nothing is left if it cannot be written."""
     try:
         return groups.create_group(url, marks)
     except Exception:
@@ -99,23 +99,23 @@ def _created(url: str, marks: groups.Attributes) -> zarr.Group:
 
 
 def kept_of(group: zarr.Group) -> tuple[str, int] | None:
-    """What an incomplete store has that a fit goes on from, and how many of them."""
+    """Return what an incomplete store has for a fit to go on from, and how many of them."""
     if f"{CHECKPOINT}/{checkpoints.ROWS}" in group:
         count = len(checkpoints.whole_rows(group.require_group(CHECKPOINT)))
         if count:
             return "evaluations", count
-    there = [f"{CHECKPOINT}/{slot}" for slot in snapshots.SLOTS]
-    steps = [group[slot].attrs.get(snapshots.STEP) for slot in there if slot in group]
+    slots = [f"{CHECKPOINT}/{slot}" for slot in snapshots.SLOTS]
+    steps = [group[slot].attrs.get(snapshots.STEP) for slot in slots if slot in group]
     whole = [step for step in steps if isinstance(step, int)]
     if whole:
         return "steps", max(whole)
-    if ROWS in group and group[ROWS].attrs.get("complete") is True:  # put in order for the method
+    if ROWS in group and group[ROWS].attrs.get("complete") is True:  # in the method's order
         return "rows", int(groups.array_of(group, f"{ROWS}/X").shape[0])
     return None
 
 
 def is_complete(url: str) -> bool:
-    """Whether a model store that needs no more work is there."""
+    """Return whether a model store that needs no more work is at a URL."""
     if groups.vacant(url):
         return False
     groups.refuse_other(url, "model")
@@ -123,7 +123,7 @@ def is_complete(url: str) -> bool:
 
 
 def _incomplete(url: str) -> zarr.Group:
-    """The unfinished store of an earlier run; anything else is refused and left as it is."""
+    """Open the unfinished store of an earlier run; refuse anything else and leave it alone."""
     groups.refuse_other(url, "model")
     group = groups.open_group(url, "model store", mode="r+")
     if group.attrs.get("complete") is not False:
@@ -140,7 +140,7 @@ def write(
 ) -> None:
     """Write a new model store; nothing is left behind on failure.
 
-    ``write_rows`` puts training rows at the URL it is given.
+    ``write_rows`` writes training rows to the URL that it is called with.
     """
     with groups.creating(url, "model store") as group:
         if write_rows is not None:
@@ -149,7 +149,7 @@ def write(
 
 
 def rows_url(url: str) -> str:
-    """Where a model store keeps training rows that prediction reads back."""
+    """Return the URL where a model store keeps training rows that prediction reads back."""
     return f"{str(url).rstrip('/')}/{ROWS}"
 
 
@@ -176,12 +176,12 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
 
 
 def forget(url: str) -> None:
-    """Remove what a complete model store has of its training."""
+    """Remove what a complete model store still has of its training."""
     groups.remove(f"{url}/{CHECKPOINT}")
 
 
 def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:
-    """Arrays and attributes with their checksum."""
+    """Return arrays and attributes with their checksum."""
     return Stored(dict(arrays), dict(attributes), groups.checksum(arrays, attributes), {})
 
 
@@ -191,7 +191,7 @@ def read(url: str) -> Stored:
     Raises
     ------
     StoreError
-        If there is none, it is incomplete, of another format version, or damaged.
+        If there is none, or it is incomplete, of another format version, or damaged.
     """
     group = groups.open_group(url, "model store")
     attributes = dict(group.attrs)
@@ -232,7 +232,7 @@ def checksum_at(url: str) -> str | None:
 
 
 def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
-    """All arrays of a model store but its rows, each described and read once."""
+    """Read all arrays of a model store except its rows, each described and read once."""
     names = sorted(groups.names_in(url) - {ROWS, CHECKPOINT})
     arrays = {name: groups.array_of(group, name) for name in names}
     size = sum(array.nbytes for array in arrays.values())

@@ -1,4 +1,4 @@
-"""Single small objects beside stores, by URL: made by one writer alone, or replaced whole."""
+"""Single small objects beside stores, by URL: created by one writer alone, or replaced whole."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from daskgp.errors import StoreError
 
 
 def create(url: str, content: bytes) -> bool:
-    """Make an object; False where one is there already, of however many that try at once."""
+    """Create an object; False if it exists already.  Only one of many writers succeeds."""
     fs, path = remote.filesystem(url)
     if isinstance(fs, LocalFileSystem):
         try:
             fs.makedirs(fs._parent(path), exist_ok=True)
-        except FileExistsError as error:  # it is a file
+        except FileExistsError as error:  # the folder is a file
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
     try:
         with fs.open(path, "xb") as file:
@@ -36,7 +36,7 @@ def create(url: str, content: bytes) -> bool:
 
 
 def _fill(file: IO[bytes], content: bytes, url: str) -> None:
-    """Write a new object, or remove it again, as on a full disk or where it is interrupted."""
+    """Write a new object, or remove it again on failure, such as a full disk or an interrupt."""
     try:
         file.write(content)
         file.flush()
@@ -46,9 +46,9 @@ def _fill(file: IO[bytes], content: bytes, url: str) -> None:
 
 
 def replace(url: str, content: bytes) -> None:
-    """Make or replace an object; who reads it sees all of the old one or all of the new one."""
+    """Create or replace an object; readers see all of the old one or all of the new one."""
     fs, path = remote.filesystem(url)
-    if not isinstance(fs, LocalFileSystem):  # object stores put whole objects
+    if not isinstance(fs, LocalFileSystem):  # object stores write whole objects
         fs.pipe_file(path, content)
         return
     fs.makedirs(fs._parent(path), exist_ok=True)
@@ -62,7 +62,7 @@ def replace(url: str, content: bytes) -> None:
 
 
 def read(url: str) -> bytes | None:
-    """The content of an object, None where there is none."""
+    """Return the content of an object, None where there is none."""
     fs, path = remote.filesystem(url)
     try:
         with remote.plainly(url, "the object"):
@@ -72,7 +72,7 @@ def read(url: str) -> bytes | None:
 
 
 def delete(url: str) -> None:
-    """Remove an object; nothing happens where none is."""
+    """Remove an object; do nothing where there is none."""
     fs, path = remote.filesystem(url)
     try:
         fs.rm_file(path)
@@ -81,5 +81,5 @@ def delete(url: str) -> None:
 
 
 def beside(url: str, ending: str) -> str:
-    """URL of an object next to a store; a local path is absolute, as workers need it."""
+    """Return the URL of an object next to a store; a local path is absolute, for workers."""
     return remote.location(str(url).rstrip("/")) + ending

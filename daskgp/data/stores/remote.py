@@ -1,7 +1,7 @@
-"""Addresses of stores: their file systems, how these are asked, and what is said when they refuse.
+"""Addresses of stores: their file systems, the options of these, and errors when they refuse.
 
-An object store is asked anew each time what it holds, because other processes write to it, and
-each object with one request.  The first time that a process turns to it, it has to answer soon.
+An object store is asked anew each time for its contents, because other processes write to it, and
+for each object with one request.  A process requires its first answer to come soon.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from zarr.storage import FsspecStore
 from daskgp.errors import DaskgpError, StoreError
 
 LONGEST = 400
-"""Characters of what another library says that are passed on."""
+"""Most characters of a message of another library that are passed on."""
 ANSWER_SECONDS = 20.0
 """Longest wait for the first answer of an object store; later ones are left to its library."""
 
 S3 = ("s3", "s3a")
 WEB = ("http", "https")
 S3_OPTIONS = {"use_listings_cache": False, "max_concurrency": 1}
-"""Listings are never remembered; an object is read without asking for its size first."""
+"""Listings are never cached; an object is read without asking for its size first."""
 
 REMEDIES = {
     "NoCredentialsError": "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
@@ -38,12 +38,12 @@ REMEDIES = {
     "FSTimeoutError": f"no answer within {ANSWER_SECONDS:g} s: check the address, the network and "
     "AWS_ENDPOINT_URL",
 }
-"""What to do, by the kind of error of a library."""
+"""Remedies, by the kind of error of a library."""
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """The file system of a local path or fsspec URL, and the path in it."""
-    if not str(url).strip():  # it would be the folder that the process is in
+    """Return the file system of a local path or fsspec URL, and the path in it."""
+    if not str(url).strip():  # it would mean the current folder
         raise StoreError(f"the address {str(url)!r} is blank: give a path or a URL")
     if _protocol(url) in WEB:
         raise StoreError(
@@ -60,7 +60,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def options(url: str) -> dict[str, Any] | None:
-    """How a file system is asked, unless fsspec's configuration says so; None for most."""
+    """Return options of a file system, which fsspec's configuration overrides; None for most."""
     protocol = _protocol(url)
     return {**S3_OPTIONS, **fsspec.config.conf.get(protocol, {})} if protocol in S3 else None
 
@@ -70,18 +70,18 @@ def _protocol(url: str) -> str:
 
 
 def location(url: str) -> str:
-    """What zarr is given: a plain path for ``file://`` URLs, which it opens but cannot create."""
+    """Return a URL as zarr needs it: ``file://`` URLs, which it cannot create, as plain paths."""
     fs, path = filesystem(url)
     return path if isinstance(fs, LocalFileSystem) else str(url)
 
 
 def is_of_process(place: str) -> bool:
-    """Return whether a place is in the memory of this process, where no other sees it."""
+    """Return whether a place is in the memory of this process, where no other process sees it."""
     return _protocol(place) == "memory"
 
 
 def local_folder(url: str) -> Path | None:
-    """The folder of this machine that a URL is in, the nearest that exists; None elsewhere."""
+    """Return the nearest existing folder of this machine that a URL is in; None elsewhere."""
     fs, path = filesystem(url)
     if not isinstance(fs, LocalFileSystem):
         return None
@@ -90,7 +90,7 @@ def local_folder(url: str) -> Path | None:
 
 
 def address(member: zarr.Group | zarr.Array) -> str:
-    """Where a group or an array lies, as a user writes it."""
+    """Return the location of a group or an array, as a user writes it."""
     store = member.store
     if not isinstance(store, FsspecStore):
         return str(member.store_path)
@@ -99,21 +99,21 @@ def address(member: zarr.Group | zarr.Array) -> str:
 
 
 def pattern_hint(url: str) -> str:
-    """Return what is to be said of an address where nothing is, if it looks like a pattern."""
+    """Return a hint on an address where nothing exists, if it looks like a pattern."""
     if not any(sign in str(url) for sign in "*?["):
         return ""
     return "; a pattern is not expanded: give one path or address at a time"
 
 
 def exists(url: str) -> bool:
-    """Whether anything is at a local path or fsspec URL."""
+    """Return whether anything is at a local path or fsspec URL."""
     fs, path = filesystem(url)
     with plainly(url, "the store"):
         return _answered(fs, path)
 
 
 def reach(url: str, what: str) -> None:
-    """Raise StoreError unless the place of a store answers; asked once in a process."""
+    """Raise StoreError unless the location of a store answers; asked once per process."""
     fs, path = filesystem(url)
     with plainly(url, what):
         _reach(fs, path.split("/", 1)[0], path)
@@ -136,9 +136,9 @@ def _answered(fs: Any, path: str) -> bool:
 
 @contextmanager
 def plainly(url: str, what: str) -> Iterator[None]:
-    """Turn what the library of an object store raises into one plain line.
+    """Turn what the library of an object store raises into a one-line StoreError.
 
-    What is missing, and what a local disk refuses, is for the caller to say.
+    Errors for missing objects, and those of a local disk, are left to the caller.
     """
     try:
         yield
@@ -151,12 +151,12 @@ def plainly(url: str, what: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """What an object store refused and the remedy, else the first line of what it said."""
+    """Return what an object store refused and the remedy, else the first line of its message."""
     return REMEDIES.get(type(error).__name__) or first_line(error)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text, cut where it repeats much of a store, or its kind."""
+    """Return the first line of an exception's text, cut where it is long, or else its kind."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
@@ -167,5 +167,5 @@ def _but_for_open_connections(record: logging.LogRecord) -> bool:
 
 @atexit.register
 def _leave_quietly() -> None:
-    """The system closes the connections of a process that ends; aiohttp need not say so."""
+    """Silence aiohttp about open connections, which the system closes when the process ends."""
     logging.getLogger("asyncio").addFilter(_but_for_open_connections)

@@ -13,18 +13,18 @@ RUNS = "runs"
 
 
 def record_url(store: str) -> str:
-    """Where the record of the latest run on a store is, if nothing else is wanted."""
+    """Return the default URL of the record of the latest run on a store."""
     return objects.beside(store, ".run.json")
 
 
 def write(url: str, record: dict[str, Any]) -> None:
-    """Write the record of a run in the place of that of an earlier one."""
+    """Write the record of a run in place of that of an earlier one."""
     with groups.writing(url, "the record of the run"):
         objects.replace(url, json.dumps(record, allow_nan=False).encode() + b"\n")
 
 
 def remember(store: str, record: dict[str, Any]) -> None:
-    """Add a run to the history of a prediction store; the oldest ones go."""
+    """Add a run to the history of a prediction store and drop the oldest beyond KEPT."""
     if groups.vacant(store):  # a run that failed before its first chunk left none
         return
     group = groups.open_group(store, "prediction store", mode="r+")
@@ -33,6 +33,6 @@ def remember(store: str, record: dict[str, Any]) -> None:
 
 
 def history(attributes: groups.Attributes) -> list[dict[str, Any]]:
-    """The runs that a store remembers, the latest last."""
-    found = attributes.get(RUNS)
-    return [run for run in found if isinstance(run, dict)] if isinstance(found, list) else []
+    """Return the runs that a store remembers, the latest last."""
+    runs = attributes.get(RUNS)
+    return [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []

@@ -13,18 +13,18 @@ from daskgp.data.stores import groups, locks, objects
 
 FORMAT, STEP = "daskgp-snapshot", "step"
 SLOTS = ("slot-0", "slot-1")
-"""The latest is whole while the next is written."""
+"""Names of the groups: the latest stays whole while the next is written."""
 MEMBERS = r"slot-[01]"
 
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Two Zarr groups of arrays that take turns; the attribute of its step is written last.
+    """Two Zarr groups of arrays that take turns, each with its step as an attribute written last.
 
     Parameters
     ----------
     url : str
-        Where; made at the first write.
+        Location; created at the first write.
     identity : dict
         What the run depends on; snapshots of anything else are refused.
     claim : Claim, optional
@@ -36,8 +36,8 @@ class Snapshots:
     claim: locks.Claim | None = None
 
     def read(self) -> dict[str, np.ndarray] | None:
-        """The arrays of the latest whole snapshot; None where there is none."""
-        latest, found, where = -1, None, ""
+        """Return the arrays of the latest whole snapshot; None where there is none."""
+        latest, newest, where = -1, None, ""
         if groups.is_begun(self.url, "checkpoint", MEMBERS):
             self._refuse_other(groups.open_group(self.url, "checkpoint"), {"format": FORMAT})
         for slot in SLOTS:
@@ -48,14 +48,14 @@ class Snapshots:
             self._refuse_other(group, {"format": FORMAT, "identity": self.identity})
             step = group.attrs.get(STEP)
             if isinstance(step, int) and step > latest:
-                latest, found, where = step, group, slot
-        if found is None:
+                latest, newest, where = step, group, slot
+        if newest is None:
             return None
         names = groups.names_in(f"{self.url}/{where}")
-        return {name: groups.values_of(groups.array_of(found, name)) for name in sorted(names)}
+        return {name: groups.values_of(groups.array_of(newest, name)) for name in sorted(names)}
 
     def write(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep the arrays of a step; RunError where the lock is another run's."""
+        """Write the arrays of a step; RunError if the lock is another run's."""
         if self.claim is not None:
             self.claim.check()
         url = f"{self.url}/{self._oldest()}"
@@ -69,7 +69,7 @@ class Snapshots:
             group.attrs[STEP] = step
 
     def remove(self) -> None:
-        """Forget the run, first what says that a slot is whole."""
+        """Remove the snapshots, first the files that make a slot whole."""
         for slot in SLOTS:
             objects.delete(f"{self.url}/{slot}/zarr.json")
         groups.remove(self.url)
@@ -79,11 +79,11 @@ class Snapshots:
             groups.refuse_other_run(self.url, group, self.identity)
 
     def _oldest(self) -> str:
-        """The slot that is not whole, or the one of the earlier step."""
+        """Return the slot that is not whole, or the one with the earlier step."""
         steps: list[int] = []
         for slot in SLOTS:
             url = f"{self.url}/{slot}"
-            there = groups.exists(f"{url}/zarr.json")
-            step = groups.open_group(url, "checkpoint").attrs.get(STEP) if there else None
+            present = groups.exists(f"{url}/zarr.json")
+            step = groups.open_group(url, "checkpoint").attrs.get(STEP) if present else None
             steps.append(step if isinstance(step, int) else -1)
         return SLOTS[int(np.argmin(steps))]

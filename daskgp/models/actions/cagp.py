@@ -87,7 +87,7 @@ class RowSums(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """Derivatives of the objective by the sums over points; ``rows`` is true if rows count."""
+    """Derivatives with respect to the sums over points; ``rows`` is true if rows count."""
 
     factored: Factored
     joint: Array
@@ -97,7 +97,7 @@ class Cotangent(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Value to maximise, its derivative by log s, cotangents, number of actions dropped."""
+    """Value to maximise, its derivative with respect to log s, cotangents, dropped actions."""
 
     value: float
     noise: float
@@ -318,7 +318,8 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
 def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     """Return the actions (r,) that are informative: not zero, and independent of one another.
 
-    They come from a pivoted Cholesky factor of W with unit diagonal, computed by LAPACK on the host.
+    They come from a pivoted Cholesky factor of W with unit diagonal, which LAPACK computes on the
+    host.
     """
     W = to_host(_symmetric(points.joint) + noise_variance * points.normal)
     if not np.isfinite(W).all():
@@ -354,10 +355,10 @@ def _explained(block: Block, F: Array, factored: Factored) -> tuple[Array, Array
 
 
 def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
-    """Return minus [CAGP] eq. 11, with its derivatives by log s and by the sums over points.
+    """Return minus [CAGP] eq. 11, with its derivatives for log s and for the sums over points.
 
-    With u = W^-1 dL/dv the derivative by W is that through P, the determinant and v = P b; since
-    G = W - s T, tr(P G) = r - s tr(P T).
+    With u = W^-1 dL/dv, the derivative with respect to W is that through P, the determinant and
+    v = P b; since G = W - s T, tr(P G) = r - s tr(P T).
     """
     _, L, v, (_, b, T), s, _ = factored
     r, p, n = len(L), v.shape[1], rows.rows
@@ -393,7 +394,7 @@ def _checked_gap(rows: RowSums, s: float) -> float:
 
 
 def _projected(factored: Factored) -> tuple[float, float, PointSums]:
-    """Return minus [CAGP] eq. 9, with its derivatives by log s and by the sums over points."""
+    """Return minus [CAGP] eq. 9, with its derivatives for log s and for the sums over points."""
     _, L, v, (_, b, T), s, _ = factored
     r, p = len(L), v.shape[1]
     N, _ = linalg.cholesky(T, jitter=0.0)

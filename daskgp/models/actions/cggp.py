@@ -51,7 +51,7 @@ class CGGP(Declared):
         return Moments(wide(mean).T)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """Return the footprint: a strip of the kernel in a task, vectors of all rows in the client."""
+        """Return the footprint: a kernel strip in a task, vectors of all rows in the client."""
         vectors = 8 * shape.rows * shape.targets
         return Footprint(
             task=vectors + 8 * shape.window_rows * (2 * shape.features + 4),

@@ -72,7 +72,7 @@ class Dense:
         return Weights.dense(directions.actions)
 
     def _eigenvectors(self, product: krylov.Product, complete: np.ndarray) -> np.ndarray:
-        """Return the leading eigenvectors (n, t), the first first; [CAGP] Lemma S5."""
+        """Return the leading eigenvectors (n, t), largest first; [CAGP] Lemma S5."""
         n = len(complete)
         start = np.random.default_rng([self.seed, 9]).standard_normal(n) * complete[:, 0]
         operator = LinearOperator(

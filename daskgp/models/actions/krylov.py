@@ -75,7 +75,7 @@ class Left(NamedTuple):
 
 
 def energy(product: Product, r: np.ndarray, tol: np.ndarray, lowest: float, max_steps: int) -> Left:
-    """Return r' A^-1 r for columns of r (n, m), by conjugate gradients; it only grows per step.
+    """Return r' A^-1 r for columns of r (n, m) by conjugate gradients; each step only adds to it.
 
     Parameters
     ----------

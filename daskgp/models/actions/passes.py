@@ -27,7 +27,7 @@ PANEL_ROWS = 4_096
 
 
 class Evaluated(NamedTuple):
-    """Objective, and its gradient by log kernel parameters, log noise and weights."""
+    """Objective, and its gradient with respect to log kernel parameters, log noise and weights."""
 
     value: float
     kernel: np.ndarray
@@ -60,7 +60,7 @@ class Passes:
     model : CaGP
     rows : Rounds
     points : Rounds
-        ``rows`` itself where all rows are points.
+        ``rows`` itself if all rows are points.
     count : int
         Number of usable rows.
     n_targets : int

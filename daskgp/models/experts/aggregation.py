@@ -20,7 +20,7 @@ CommitteeKind: TypeAlias = Literal["grbcm", "rbcm", "bcm", "gpoe", "poe"]
 Aggregation: TypeAlias = Literal["optimal", "npae"] | CommitteeKind
 COMMITTEES: tuple[CommitteeKind, ...] = ("poe", "gpoe", "bcm", "rbcm", "grbcm")
 FLOOR = 1e-14
-"""Least variance of an expert, as a share of the prior's: its precision must be finite."""
+"""Smallest variance of an expert, as a share of the prior's: its precision must be finite."""
 NESTED_RIDGE = 1e-12
 """Added to the covariance of experts' predictions, relative to the largest of their variances."""
 
@@ -32,12 +32,12 @@ class Committee:
     Parameters
     ----------
     kind : {"poe", "gpoe", "bcm", "rbcm", "grbcm"}
-        The rule of the weights.
+        Rule for the weights.
     count : int
-        Experts M that will be added.
+        Number M of experts that will be added.
     mean, variance : (n, p), (n,) arrays
-        What is taken out again where experts share it: the prior, or for grBCM the prediction of
-        the communication expert.  PoE and gPoE use their shape and the variance's scale alone.
+        Prediction that experts share, which is taken out again: the prior, or for grBCM that of
+        the communication expert.  PoE and gPoE use only their shape and the variance's scale.
     """
 
     kind: CommitteeKind
@@ -55,7 +55,7 @@ class Committee:
         self._weighted = xp.zeros_like(self.mean)
 
     def add(self, mean: Array, variance: Array) -> None:
-        """One expert's prediction: mean (n, p) and variance (n,)."""
+        """Add one expert's prediction: mean (n, p) and variance (n,)."""
         xp = namespace(mean)
         variance = xp.maximum(variance, FLOOR * self.variance)
         beta = self._weight(xp, variance)
@@ -74,7 +74,7 @@ class Committee:
         return 0.5 * (xp.log(self.variance) - xp.log(variance))
 
     def result(self) -> tuple[Array, Array]:
-        """Joint mean (n, p) and variance (n,), [OPT] eqs. 14 and 15."""
+        """Return the joint mean (n, p) and variance (n,), [OPT] eqs. 14 and 15."""
         if self._added != self.count:
             raise ValueError(f"{self._added} experts were added where {self.count} were announced")
         precision, weighted = self._precision, self._weighted
@@ -86,7 +86,7 @@ class Committee:
 
 
 def committee_kind(name: str) -> CommitteeKind:
-    """The committee of that name; ValueError for what is none."""
+    """Return the committee of that name; raise ValueError if there is none."""
     for kind in COMMITTEES:
         if kind == name:
             return kind
@@ -99,27 +99,27 @@ def committee(
     count: int,
     prior: Array,
 ) -> tuple[Array, Array]:
-    """Joint mean (n, p) and variance (n,) of a committee of ``count`` experts.
+    """Return the joint mean (n, p) and variance (n,) of a committee of ``count`` experts.
 
-    ``expert(i)`` gives mean (n, p) and variance (n,) of expert i; for grBCM that of the
-    communication expert where i = 0, and of expert i with its rows added otherwise.
+    ``expert(i)`` returns mean (n, p) and variance (n,) of expert i; for grBCM those of the
+    communication expert if i = 0, and otherwise of expert i with the communication rows added.
     """
     mean, variance = expert(0)
     if kind != "grbcm":
-        found = Committee(kind, count, namespace(mean).zeros_like(mean), prior)
-        found.add(mean, variance)
+        joint = Committee(kind, count, namespace(mean).zeros_like(mean), prior)
+        joint.add(mean, variance)
     elif count == 1:
         return mean, variance
     else:
         variance = namespace(variance).maximum(variance, FLOOR * prior)
-        found = Committee(kind, count - 1, mean, variance)
+        joint = Committee(kind, count - 1, mean, variance)
     for i in range(1, count):
-        found.add(*expert(i))
-    return found.result()
+        joint.add(*expert(i))
+    return joint.result()
 
 
 def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple[Array, Array]:
-    """NPAE, [OPT] eq. 16 (Rullière et al. 2018): the best linear predictor given the experts.
+    """Return NPAE, [OPT] eq. 16 (Rullière et al. 2018): the best linear predictor given experts.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple
     cross : (n, M) array
         Their covariances with f at the place, [OPT] eq. 17a.
     covariance : (n, M, M) array
-        Their covariances with one another, [OPT] eq. 17b; changed.
+        Their covariances with one another, [OPT] eq. 17b; overwritten.
     prior : (n,) array
         Prior variance.
 
@@ -139,10 +139,10 @@ def nested(means: Array, cross: Array, covariance: Array, prior: Array) -> tuple
         Of f, without noise.
     """
     xp = namespace(means)
-    at = xp.arange(covariance.shape[1])
-    scale = covariance[:, at, at].max(axis=1, keepdims=True)
-    # experts far from a place predict 0 with variance 0, or next to it, and shall get no weight
-    covariance[:, at, at] += xp.maximum(NESTED_RIDGE * scale, xp.finfo(covariance.dtype).tiny)
+    diag = xp.arange(covariance.shape[1])
+    scale = covariance[:, diag, diag].max(axis=1, keepdims=True)
+    # experts far from a place predict 0 with variance 0, or close to it, and must get no weight
+    covariance[:, diag, diag] += xp.maximum(NESTED_RIDGE * scale, xp.finfo(covariance.dtype).tiny)
     weights = xp.linalg.solve(covariance, cross[:, :, None])[:, :, 0]
     mean = xp.einsum("nm,nmp->np", weights, means)
     return mean, prior - xp.einsum("nm,nm->n", weights, cross)

@@ -1,4 +1,4 @@
-"""What methods that combine experts share: an expert is a unit with an objective of its own."""
+"""Common to methods that combine experts: an expert is a unit with an objective of its own."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Ensemble(Method, Protocol):
     """Base of methods that combine experts, one per unit.
 
     Hyper-parameters are trained on the sum of the experts' own objectives; summaries of experts
-    stand side by side and are combined by ``posterior``.
+    are kept apart and combined by ``posterior``.
     """
 
     n_experts: int
 
     @abstractmethod
     def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
-        """Return the objective of one expert's rows with its whole gradient."""
+        """Return the objective of one expert's rows with its full gradient."""
 
     def expert_objectives(self, theta: Theta, rows: Rounds) -> list[Objective]:
-        """Return the objective of each expert's rows with its whole gradient."""
+        """Return the objective of each expert's rows with its full gradient."""
         return rows.map(partial(_of_expert, self), theta)
 
     def evaluate(self, theta: Theta, rows: Rounds) -> Objective:

@@ -41,10 +41,10 @@ from daskgp.models.values import (
 from daskgp.typing import Array
 
 SOLVED_BYTES = 256 << 20
-"""Bytes of u over all training rows that a prediction holds, where it needs all experts at once."""
+"""Bytes of u over all training rows that a prediction holds, if it needs all experts at once."""
 MOST_PLACES = 1024
 JOINT_BYTES = 8 << 30
-"""Most bytes of products between places and training rows for a joint covariance."""
+"""Maximum bytes of products between places and training rows for a joint covariance."""
 
 
 class Summary(NamedTuple):
@@ -86,12 +86,12 @@ class ExactExperts(Ensemble):
     aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
         How they are combined.
     weights : {"projection", "paper"}
-        Optimal weights: against the exact right side <f_i, f*>, or diag(A) as the paper has it.
+        Right-hand side of optimal weights: the exact <f_i, f*>, or diag(A) as in the paper.
     variance : {"linear", "paper"}
-        Of optimal weights: error variance of the linear predictor, or [OPT] eq. 45b as printed.
+        For optimal weights: error variance of the linear predictor, or [OPT] eq. 45b as printed.
     central : float, optional
         Share of the rows that inner products are summed over, scaled up.  None: all rows for
-        ``weights="projection"``; one row of each expert for the paper's, as printed.
+        ``weights="projection"``; one row per expert for the paper's, as printed.
     ridge : float
         Added to the weights' system, relative to its mean diagonal.
     noise_in_experts : bool
@@ -113,11 +113,11 @@ class ExactExperts(Ensemble):
 
     @property
     def noisy(self) -> bool:
-        """Whether the variance is that of new observations alone."""
+        """True if the variance is that of new observations alone."""
         return self.noise_in_experts
 
     def why_no_joint(self) -> str | None:
-        """Return which setting gives one place at a time."""
+        """Return which setting rules out a joint covariance; None if none does."""
         return one_place("aggregation", self.aggregation, "optimal") or one_place(
             "variance", self.variance, "linear"
         )
@@ -135,32 +135,32 @@ class ExactExperts(Ensemble):
         return rows.gather(Exact().objectives(), theta)
 
     def solve(self, theta: Theta, rows: Rounds) -> tuple[State, float]:
-        """Return what prediction needs, and the sum of the experts' log evidences."""
+        """Return what prediction needs and the sum of the experts' log evidences."""
         each = rows.gather(self._pass("experts", partial(_summarise, self), add_lists), theta)
         cross = self.cross(theta, rows, [one.weights for one in each]) if self.needs_cross else None
         return self.posterior(theta, each, cross), float(sum(one.value for one in each))
 
     def cross(self, theta: Theta, rows: Rounds, weights: Sequence[np.ndarray]) -> Cross:
-        """Return sums over rows of the functions of all experts, and their products.
+        """Return sums over rows of the functions of all experts, and of their products.
 
-        Over all rows; over a share where ``central`` is set; and for the paper's weights as
-        printed, products over one row of each expert and the rest over all rows.
+        They are over all rows, or over a share if ``central`` is set; for the paper's weights as
+        printed, products are over one row per expert and the rest over all rows.
         """
-        letter = self.weights == "paper" and self.central is None
+        as_printed = self.weights == "paper" and self.central is None
         everywhere = None if self.central is None else rows.draw(self.central)
         over = Pass(
             f"{self.name}-cross",
-            partial(_cross, everywhere, rows.draw(None) if letter else None),
+            partial(_cross, everywhere, rows.draw(None) if as_printed else None),
             inner_products.combine,
             cut=False,
             located=True,
             described="an expert of {rows} rows (its functions at those of all)",
         )
         starts = np.concatenate([[0], np.cumsum([len(w) for w in weights])])
-        edges = np.array([span[0] for span in rows.points().spans])
-        functions = Functions(theta, np.concatenate(weights), starts, edges)
-        found: Cross = rows.sum(over, rows.points(), functions)
-        return found
+        spans = tuple(map(tuple, rows.points().spans))
+        functions = Functions(theta, np.concatenate(weights), starts, spans)
+        total: Cross = rows.sum(over, rows.points(), functions)
+        return total
 
     def _pass(self, what: str, function: Any, combine: Any) -> Pass:
         return Pass(
@@ -173,7 +173,7 @@ class ExactExperts(Ensemble):
         )
 
     def summarise(self, theta: Theta, rows: Block) -> Summary:
-        """Return weights and log evidence of one expert's rows, which fit memory as (n, n)."""
+        """Return weights and log evidence of one expert's rows, whose (n, n) fits in memory."""
         _, L, alpha = _factored(theta, rows)
         n, p = rows.y.shape
         value = -0.5 * number((rows.y * alpha).sum())
@@ -183,7 +183,8 @@ class ExactExperts(Ensemble):
     def summarise_many(self, theta: Theta, experts: Sequence[Block]) -> list[Summary]:
         """Return ``summarise`` of several experts, on the host.
 
-        On a device those with as many rows are factored side by side, and come back together.
+        On a device, experts with equally many rows are factored side by side and come back
+        together.
         """
         experts = [Block(wide(rows.X), wide(rows.y)) for rows in experts]
         if is_numpy(namespace(experts[0].X)):
@@ -192,13 +193,13 @@ class ExactExperts(Ensemble):
 
     @property
     def needs_cross(self) -> bool:
-        """Whether ``solve`` needs the sums of all experts' functions over rows."""
+        """True if ``solve`` needs the sums of all experts' functions over rows."""
         return self.aggregation == "optimal"
 
     def posterior(
         self, prepared: Theta, experts: Sequence[Summary], cross: Cross | None = None
     ) -> State:
-        """What prediction needs, from the summaries of all experts in their order."""
+        """Return what prediction needs, from the summaries of all experts in their order."""
         sizes = [len(e.weights) for e in experts]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         beta = np.zeros(0)
@@ -208,10 +209,10 @@ class ExactExperts(Ensemble):
         return State(np.concatenate([e.weights for e in experts]), starts, beta)
 
     def system(self, theta: Theta, cross: Cross, rows: float) -> tuple[np.ndarray, np.ndarray]:
-        """Inner products and right side of the weights, [OPT] eqs. 42 and 44.
+        """Return inner products and right-hand side of the weights, [OPT] eqs. 42 and 44.
 
         Sums over a share of the rows are scaled up.  As printed, Algorithm 5 sums products over
-        one row of each expert without scaling and forgets the noise variance of eq. 42.
+        one row per expert without scaling and forgets the noise variance of eq. 42.
         """
         hilbert = 0.5 * (cross.hilbert + cross.hilbert.T)
         if self.weights == "paper" and self.central is None:
@@ -227,7 +228,7 @@ class ExactExperts(Ensemble):
         return inner, right
 
     def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Conditioned:
-        """Rows of one or several experts, factored."""
+        """Factor the rows of one or several experts."""
         return Conditioned(*_factored(theta, _joined(list(blocks))))
 
     # -- prediction --------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class ExactExperts(Ensemble):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Combined posterior: [OPT] eqs. 14-17, or eq. 45a with the variance that is set."""
+        """Return the combined posterior: [OPT] eqs. 14-17, or eq. 45a with the chosen variance."""
         experts: Experts = near
         if want == "covariance" and self.aggregation != "optimal":
             raise InputError(
@@ -254,10 +255,10 @@ class ExactExperts(Ensemble):
 
         def expert(i: int) -> tuple[Array, Array]:
             shared = (0, i) if self.aggregation == "grbcm" and i else (i,)
-            found = experts.conditioned(*shared)
-            K = theta.kernel(X, found.X)
-            mean = K @ found.weights
-            return mean, prior - linalg.row_squares(_whitened(found, K))
+            factored = experts.conditioned(*shared)
+            K = theta.kernel(X, factored.X)
+            mean = K @ factored.weights
+            return mean, prior - linalg.row_squares(_whitened(factored, K))
 
         kind = aggregation.committee_kind(self.aggregation)
         mean, variance = aggregation.committee(kind, expert, len(experts), prior)
@@ -294,13 +295,13 @@ class ExactExperts(Ensemble):
             )
         all_rows = Together.solved(theta, X, experts, state.beta)
         v, k = all_rows.u, theta.kernel(all_rows.X, X)
-        found = theta.kernel(X) + theta.noise_variance * (v.T @ v)
+        joint = theta.kernel(X) + theta.noise_variance * (v.T @ v)
         through = k.T @ v
-        found -= through + through.T
+        joint -= through + through.T
         for j in range(len(experts)):
             rows = all_rows.of(j)
-            found += v.T @ inner_products.times(theta.kernel, all_rows.X, all_rows.X[rows], v[rows])
-        return 0.5 * (found + found.T)
+            joint += v.T @ inner_products.times(theta.kernel, all_rows.X, all_rows.X[rows], v[rows])
+        return 0.5 * (joint + joint.T)
 
     def _predict_nested(self, theta: Theta, state: State, X: Array, experts: Experts) -> Moments:
         (n, p), count, xp = state.weights.shape, len(experts), namespace(X)
@@ -314,39 +315,39 @@ class ExactExperts(Ensemble):
     # -- for plan and tests ------------------------------------------------------------------
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[ExactExperts, Theta] | None:
-        """One expert without ridge; none for rBCM, whose weight is not 1, and eq. 45b."""
+        """Return one expert without ridge; None for rBCM, whose weight is not 1, and eq. 45b."""
         if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
             return None
         return replace(self, n_experts=1, ridge=0.0), theta
 
     def footprint(self, shape: Shape) -> Footprint:
-        """The kernel's tiles and five matrices of an expert's rows, or of two for grBCM.
+        """Return the footprint: kernel tiles and five matrices of an expert, or two for grBCM.
 
         Weights alpha travel to all tasks.  Predictions hold a tile of places and an expert's rows,
-        or u over all rows where they need all experts at once.
+        or u over all rows if they need all experts at once.
         """
         n, r, count = shape.rows, shape.block_rows, self.n_experts
-        most = 2 * r if self.aggregation == "grbcm" else r
+        rows = 2 * r if self.aggregation == "grbcm" else r
         weights, together = 8 * n * shape.targets, 0
         if self.aggregation == "npae" or (self.aggregation, self.variance) == ("optimal", "linear"):
             pairs = 4 * count * count if self.aggregation == "npae" else 0
             together = 3 * 8 * (n + pairs) * _number_together(n + pairs)
         products = count * count if self.needs_cross else 0
-        matrices = (shape.kernel_tiles + 5) * 8 * most * most
-        predicted = 8 * most * (most + 2 * TILE_ROWS)
+        matrices = (shape.kernel_tiles + 5) * 8 * rows * rows
+        predicted = 8 * rows * (rows + 2 * TILE_ROWS)
         return Footprint(
             task=matrices + weights,
             stats=weights // max(count, 1) + 2 * 8 * products,
             solve=2 * weights + 4 * 8 * products,
             state=weights + n * 8 * (shape.features + shape.targets),
             operations=2.0 * n * r * r,
-            predict=max(predicted, together) + 3 * 8 * most * most + weights,
+            predict=max(predicted, together) + 3 * 8 * rows * rows + weights,
             shared=weights,
         )
 
 
 def experts_rows(experts: Experts) -> Iterable[Block]:
-    """Rows of each expert in turn."""
+    """Yield the rows of each expert in turn."""
     return (experts.rows(i) for i in range(len(experts)))
 
 
@@ -354,13 +355,13 @@ def experts_rows(experts: Experts) -> Iterable[Block]:
 class Functions:
     """The experts' means as functions: k(., x) weighted by alpha (n, p), one after another.
 
-    ``starts`` (M + 1,) say where each begins among the weights, ``edges`` (M,) its first row.
+    ``starts`` (M + 1,) are where each begins among the weights, ``spans`` its first and last row.
     """
 
     theta: Theta
     weights: np.ndarray
     starts: np.ndarray
-    edges: np.ndarray
+    spans: tuple[tuple[int, ...], ...]
 
     def rows(self, i: int, places: np.ndarray | None = None) -> np.ndarray:
         """Return the weights of expert i."""
@@ -374,16 +375,16 @@ def _summarise(model: ExactExperts, pieces: Sequence[Piece], theta: Theta) -> li
 def _cross(
     everywhere: Any, products: Any, piece: Piece, points: Any, functions: Functions
 ) -> Cross:
-    """Return the sums of an expert's rows, with products over others where they are drawn so."""
-    found = _cross_sums(everywhere, piece, points, functions)
+    """Return the sums of an expert's rows, with products over other rows if those are drawn."""
+    sums = _cross_sums(everywhere, piece, points, functions)
     if products is None:
-        return found
-    return _cross_sums(products, piece, points, functions)._replace(hilbert=found.hilbert)
+        return sums
+    return _cross_sums(products, piece, points, functions)._replace(hilbert=sums.hilbert)
 
 
 def _cross_sums(draw: Any, piece: Piece, points: Any, functions: Functions) -> Cross:
-    """Return the sums over the rows of an expert, or over those of them that are drawn."""
-    i = int(np.searchsorted(functions.edges, piece.span[0], side="right")) - 1
+    """Return the sums over the rows of an expert, or over those that are drawn."""
+    i = functions.spans.index(tuple(piece.span))
     (X, y), own = piece.own, functions.rows(i)
     if draw is not None:
         assert piece.places is not None
@@ -393,7 +394,7 @@ def _cross_sums(draw: Any, piece: Piece, points: Any, functions: Functions) -> C
         X, y, own = X[on_device], y[on_device], own[chosen]
     experts = ((panel.own.X, panel.own.y) for panel in points.pieces(functions))
     kernel = functions.theta.kernel
-    return inner_products.cross_sums(kernel, Block(X, y), own, i, experts, len(functions.edges))
+    return inner_products.cross_sums(kernel, Block(X, y), own, i, experts, len(functions.spans))
 
 
 def _joined(blocks: list[Block]) -> Block:
@@ -403,73 +404,73 @@ def _joined(blocks: list[Block]) -> Block:
 
 
 def _factored(theta: Theta, rows: Block) -> tuple[Array, Array, Array]:
-    """X, the factor of C and alpha = C^-1 y."""
+    """Return X, the factor of C and alpha = C^-1 y."""
     K = theta.kernel(rows.X)
-    at = namespace(K).arange(len(K))
-    K[at, at] += theta.noise_variance
+    diagonal = namespace(K).arange(len(K))
+    K[diagonal, diagonal] += theta.noise_variance
     L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
     return rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y))
 
 
 def _side_by_side(theta: Theta, experts: list[Block]) -> Iterator[Summary]:
-    """Summaries of experts of one size, which leave the device in one array."""
+    """Yield the summaries of experts of one size, which leave the device in one array."""
     K = stacked(theta.kernel(rows.X) for rows in experts)
-    found = solved(K, theta.noise_variance, stacked(rows.y for rows in experts))
-    g, n, p = found.weights.shape
-    together = [found.weights.reshape(g, n * p), found.values[:, None]]
-    for own in to_host(namespace(found.values).concatenate(together, axis=1)):
+    factored = solved(K, theta.noise_variance, stacked(rows.y for rows in experts))
+    g, n, p = factored.weights.shape
+    together = [factored.weights.reshape(g, n * p), factored.values[:, None]]
+    for own in to_host(namespace(factored.values).concatenate(together, axis=1)):
         yield Summary(own[:-1].reshape(n, p), float(own[-1]))
 
 
 def _split(state: State) -> list[Array]:
-    """Weights alpha of each expert."""
+    """Return the weights alpha of each expert."""
     edges = to_host(state.starts).tolist()
     return [state.weights[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def _whitened(found: Conditioned, K: Array) -> Array:
-    """Rows k' L^-T; overwrites K (n, r)."""
-    return linalg.whiten_rows(found.factor, K, overwrite=True)
+def _whitened(factored: Conditioned, K: Array) -> Array:
+    """Return the rows k' L^-T, overwriting K (n, r)."""
+    return linalg.whiten_rows(factored.factor, K, overwrite=True)
 
 
 def _places(number: int, width: int) -> list[slice]:
-    """Places that are predicted together."""
+    """Return slices of places that are predicted together."""
     step = _number_together(width)
     return [slice(i, i + step) for i in range(0, number, step)]
 
 
 def _number_together(width: int) -> int:
-    """Places whose numbers, ``width`` of each, are held together."""
+    """Return how many places, with ``width`` numbers each, are kept in memory together."""
     return min(MOST_PLACES, max(1, SOLVED_BYTES // (8 * max(width, 1))))
 
 
 def _weighted_squares(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
-    """[OPT] eq. 45b as printed: sum of beta_i^2 c_i."""
+    """Return [OPT] eq. 45b as printed: sum of beta_i^2 c_i."""
     total = namespace(X).zeros(len(X))
     for i, beta in enumerate(state.beta):
-        found = experts.conditioned(i)
-        total += beta**2 * linalg.row_squares(_whitened(found, theta.kernel(X, found.X)))
+        factored = experts.conditioned(i)
+        total += beta**2 * linalg.row_squares(_whitened(factored, theta.kernel(X, factored.X)))
     return total
 
 
 def _linear_variance(theta: Theta, state: State, X: Array, experts: Experts) -> Array:
-    """E (f - v' y)^2 = k** - 2 v'k + v' (K + s I) v at places X, all experts at once."""
-    found = Together.solved(theta, X, experts, state.beta)
-    variance = theta.kernel.diag(X) - 2.0 * found.cross.sum(axis=1)
-    variance += theta.noise_variance * linalg.row_squares(found.u.T)
-    for j, through in found.products(theta.kernel):
-        own = found.starts[j + 1] - found.starts[j]
+    """Return E (f - v' y)^2 = k** - 2 v'k + v' (K + s I) v at X, all experts at once."""
+    terms = Together.solved(theta, X, experts, state.beta)
+    variance = theta.kernel.diag(X) - 2.0 * terms.cross.sum(axis=1)
+    variance += theta.noise_variance * linalg.row_squares(terms.u.T)
+    for j, through in terms.products(theta.kernel):
+        own = terms.starts[j + 1] - terms.starts[j]
         variance += through[:own].sum(axis=0) + 2.0 * through[own:].sum(axis=0)
     return variance
 
 
 def _nested_terms(theta: Theta, X: Array, experts: Experts) -> tuple[Array, Array, Array]:
-    """Means (n, M, p), cross (n, M) and covariance (n, M, M) of [OPT] eq. 17."""
-    found, count = Together.solved(theta, X, experts), len(experts)
+    """Return means (n, M, p), cross (n, M) and covariance (n, M, M) of [OPT] eq. 17."""
+    terms, count = Together.solved(theta, X, experts), len(experts)
     covariance = namespace(X).empty((len(X), count, count))
-    for j, through in found.products(theta.kernel):
-        covariance[:, j, j] = found.cross[:, j]
+    for j, through in terms.products(theta.kernel):
+        covariance[:, j, j] = terms.cross[:, j]
         for i in range(j + 1, count):
-            rows = slice(found.starts[i] - found.starts[j], found.starts[i + 1] - found.starts[j])
+            rows = slice(terms.starts[i] - terms.starts[j], terms.starts[i + 1] - terms.starts[j])
             covariance[:, i, j] = covariance[:, j, i] = through[rows].sum(axis=0)
-    return found.means, found.cross, covariance
+    return terms.means, terms.cross, covariance

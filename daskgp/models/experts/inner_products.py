@@ -1,7 +1,7 @@
-"""Kernel matrices contracted with blocks of vectors as they are made.
+"""Kernel matrices contracted with blocks of vectors as they are computed.
 
 K(X, X') V for the rows X of one block and vectors V over the rows X' of another, with no tile kept.
-Sums over rows of such products are what the weights of exact experts need.
+The weights of exact experts need sums over rows of such products.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class Cross(NamedTuple):
 
 
 def combine(a: Cross, b: Cross) -> Cross:
-    """Sums over both sets of rows."""
-    found: Cross = add(a, b)
-    return found
+    """Return the sums over both sets of rows."""
+    total: Cross = add(a, b)
+    return total
 
 
 def values(kernel: Kernel, X: Array, experts: Iterable[tuple[Array, Array]]) -> Iterator[Array]:
-    """Values (n, p) at X (n, d) of each expert's function, given its rows and weights (r, p)."""
+    """Yield values (n, p) at X (n, d) of each expert's function, by its rows and weights (r, p)."""
     for rows, weights in experts:
         yield times(kernel, X, rows, weights)
 
 
 def times(kernel: Kernel, X: Array, Z: Array, V: Array) -> Array:
-    """K(X, Z) V (n, t), for X (n, d), Z (r, d) and V (r, t)."""
+    """Return K(X, Z) V (n, t), for X (n, d), Z (r, d) and V (r, t)."""
     return kernel.weighted(Z, Weights.dense(V), X).T
 
 
@@ -62,7 +62,7 @@ def cross_sums(
     experts: Iterable[tuple[Array, Array]],
     count: int,
 ) -> Cross:
-    """Sums over the rows of one block, all of which belong to expert ``owner``.
+    """Return sums over the rows of one block, all of which belong to expert ``owner``.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def cross_sums(
     experts : iterable of (X (r, d), alpha (r, p))
         All M experts in their order, read one at a time.
     count : int
-        M.
+        Number M of experts.
     """
     X, y = block
     F = np.empty((count, len(X) * y.shape[1]))  # outputs side by side
@@ -103,30 +103,30 @@ class Together:
     def solved(
         cls, theta: Theta, places: Array, experts: Experts, beta: Array | None = None
     ) -> Together:
-        """u_i = C_i^-1 k_i of each expert, times beta_i where given."""
+        """Return all experts with u_i = C_i^-1 k_i, times beta_i if provided."""
         xp, starts = namespace(places), [0]
         X, u, means, cross = [], [], [], xp.empty((len(places), len(experts)))
         for i in range(len(experts)):
-            found = experts.conditioned(i)
-            k = theta.kernel(found.X, places)
-            solved = linalg.solve_lower_t(found.factor, linalg.solve_lower(found.factor, k))
+            expert = experts.conditioned(i)
+            k = theta.kernel(expert.X, places)
+            solved = linalg.solve_lower_t(expert.factor, linalg.solve_lower(expert.factor, k))
             if beta is not None:
                 solved *= beta[i]
-            X.append(found.X)
+            X.append(expert.X)
             u.append(solved)
-            means.append(k.T @ found.weights)
+            means.append(k.T @ expert.weights)
             cross[:, i] = xp.einsum("rt,rt->t", k, solved)
-            starts.append(starts[-1] + len(found.X))
+            starts.append(starts[-1] + len(expert.X))
         return cls(xp.concatenate(X), xp.concatenate(u), starts, xp.stack(means, axis=1), cross)
 
     def of(self, i: int) -> slice:
-        """Rows of expert i."""
+        """Return the slice of expert i's rows."""
         return slice(self.starts[i], self.starts[i + 1])
 
     def products(self, kernel: Kernel) -> Iterator[tuple[int, Array]]:
-        """For each expert j, u times K(., X_j) u_j for its own rows and those after them.
+        """Yield, for each expert j, u times K(., X_j) u_j at its own rows and those after them.
 
-        An entry for each row and place: sums over the rows of expert i give u_i' K_ij u_j.
+        There is one entry per row and place: sums over the rows of expert i give u_i' K_ij u_j.
         """
         for j in range(len(self.starts) - 1):
             own, first = self.of(j), self.starts[j]

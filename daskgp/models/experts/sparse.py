@@ -41,7 +41,7 @@ class Summary(NamedTuple):
 
 
 class State(NamedTuple):
-    """What prediction carries; arrays of length 0 where an aggregation does not need them.
+    """Arrays that prediction needs; of length 0 if an aggregation does not need them.
 
     ``factor`` is L (m, m).  Optimal weights: ``beta`` (M,), ``weights`` (m, p) of the mean and
     ``spread`` (m, m), rows U with |U a|^2 the part of the variance beyond k** - |a|^2.  Others:
@@ -67,12 +67,12 @@ class SparseExperts(Collapsed, Ensemble):
     aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
         How they are combined.
     weights : {"projection", "paper"}
-        Optimal weights: against the exact right side <f_i, f*>, or diag(A) as the paper has it.
+        Right-hand side of optimal weights: the exact <f_i, f*>, or diag(A) as in the paper.
     variance : {"linear", "paper"}
-        Of optimal weights: error variance of the linear predictor, or [OPT] eq. 43b as printed.
+        For optimal weights: error variance of the linear predictor, or [OPT] eq. 43b as printed.
     central : float, optional
         Share of the rows that the paper's inner products are summed over, scaled up.  None: one
-        row of each expert, as printed.
+        row per expert, as printed.
     shrinkage : float
         Share of the model's own expectation in the risk that optimal weights minimise.
     ridge : float
@@ -99,20 +99,20 @@ class SparseExperts(Collapsed, Ensemble):
 
     @property
     def noisy(self) -> bool:
-        """Whether the variance is that of new observations alone."""
+        """True if the variance is that of new observations alone."""
         return self.noise_in_experts
 
     def why_no_joint(self) -> str | None:
-        """Return which setting gives one place at a time."""
+        """Return which setting rules out a joint covariance; None if none does."""
         return one_place("aggregation", self.aggregation, "optimal")
 
     @property
     def needs_central(self) -> bool:
-        """Whether ``solve`` needs sums over central rows."""
+        """True if ``solve`` needs sums over central rows."""
         return self.aggregation == "optimal" and self.weights == "paper"
 
     def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
-        """Return Titsias' bound of one expert's rows with its whole gradient."""
+        """Return Titsias' bound of one expert's rows with its full gradient."""
         return Collapsed.evaluate(self, theta, rows)
 
     def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
@@ -120,7 +120,7 @@ class SparseExperts(Collapsed, Ensemble):
         return Ensemble.evaluate(self, theta, rows)
 
     def solve(self, theta: Theta, rows: Rounds) -> tuple[State, float]:
-        """Return what prediction needs, and the sum of the experts' bounds."""
+        """Return what prediction needs and the sum of the experts' bounds."""
         m = len(inputs_of(theta))
         with rows.solving(m):
             prepared = self.prepare(theta)
@@ -137,7 +137,7 @@ class SparseExperts(Collapsed, Ensemble):
         return Summary(total, middle, collapsed.value(prepared.theta.noise_variance, total))
 
     def posterior(self, prepared: Prepared, experts: Sequence[Summary]) -> State:
-        """What prediction needs, from the summaries of all experts in their order."""
+        """Return what prediction needs, from the summaries of all experts in their order."""
         s, m = prepared.theta.noise_variance, len(prepared.factor)
         p = experts[0].stats.projection.shape[1]
         if self.aggregation == "optimal":
@@ -158,7 +158,7 @@ class SparseExperts(Collapsed, Ensemble):
         return State(prepared.factor, *empty, means, shrinks)
 
     def _members(self, experts: Sequence[Summary]) -> Iterator[tuple[Array, Array]]:
-        """Sums of each expert; for grBCM the first is shared by the others ([OPT] eq. 15)."""
+        """Yield the sums of each expert; for grBCM the others share the first ([OPT] eq. 15)."""
         for i, (stats, _, _) in enumerate(experts):
             if self.aggregation == "grbcm" and i:
                 first = experts[0].stats
@@ -169,7 +169,7 @@ class SparseExperts(Collapsed, Ensemble):
     def _combined(
         self, s: float, experts: Sequence[Summary]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights, the combined mean's (m, p) in the whitened basis, and the spread's rows."""
+        """Return weights, the combined mean's (m, p) in the whitened basis, the spread's rows."""
         m = len(experts[0].stats.gram)
         W = np.empty((len(experts), *experts[0].stats.projection.shape))
         inverses: list[np.ndarray] = []
@@ -194,7 +194,7 @@ class SparseExperts(Collapsed, Ensemble):
     def _system(
         self, s: float, experts: Sequence[Summary], W: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Inner products <f_i, f_j> = w_i' (S + s I) w_j of [OPT] eq. 42 and the right side."""
+        """Return <f_i, f_j> = w_i' (S + s I) w_j of [OPT] eq. 42 and the right-hand side."""
         if self.weights == "projection":
             parts, scale = [e.stats for e in experts], 1.0
         else:
@@ -206,7 +206,7 @@ class SparseExperts(Collapsed, Ensemble):
                 )
             scale = rows[0] / rows[1] if self.central is not None else 1.0
         S = linalg.symmetrize(scale * sum(part.gram for part in parts))
-        flat = W.transpose(0, 2, 1).reshape(-1, len(S))  # an output after another
+        flat = W.transpose(0, 2, 1).reshape(-1, len(S))  # one output after another
         inner = _outputs_summed(flat @ (S + s * np.eye(len(S))) @ flat.T, len(W))
         if self.weights == "paper":
             return inner, np.diag(inner).copy()
@@ -219,12 +219,12 @@ class SparseExperts(Collapsed, Ensemble):
         experts: Sequence[Summary],
         inverses: Sequence[np.ndarray],
     ) -> System:
-        """The system of (1 - g) R + g E R', with g the shrinkage.
+        """Return the system of (1 - g) R + g E R', with g the shrinkage.
 
         R' is the sum over all rows of (f - sum beta_i mu_i)^2, whose expectation under the model
         is beta' C beta - 2 c' beta and a constant: C_ij = tr(S E_i E_j) + [i = j] tr(S E_i B_i^-1)
-        and c_i = tr(S E_i).  R alone lets experts that differ little cancel one another, and with
-        large weights the predictor's variance is large.
+        and c_i = tr(S E_i).  R alone lets experts that differ little cancel one another with large
+        weights, under which the predictor's variance is large.
         """
         S = linalg.symmetrize(np.sum([e.stats.gram for e in experts], axis=0))
         half, p = _root(S).T, experts[0].stats.projection.shape[1]
@@ -243,7 +243,7 @@ class SparseExperts(Collapsed, Ensemble):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Combined posterior: [OPT] eqs. 14-17, or eq. 43a with the variance that is set."""
+        """Return the combined posterior: [OPT] eqs. 14-17, or eq. 43a with the chosen variance."""
         if self.aggregation == "optimal":
             return self._predict_combined(theta, state, X, want)
         if want == "covariance":
@@ -285,13 +285,16 @@ class SparseExperts(Collapsed, Ensemble):
     # -- for plan and tests ------------------------------------------------------------------
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[SparseExperts, Theta] | None:
-        """One expert with Z = X and no ridge; none for rBCM, whose weight is not 1, and eq. 43b."""
+        """Return one expert with Z = X and no ridge; None where no setting is exact.
+
+        That is for rBCM, whose weight is not 1, and for eq. 43b.
+        """
         if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
             return None
         return replace(self, n_experts=1, ridge=0.0, jitter=0.0), replace(theta, inputs=X)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """As the collapsed sparse GP, with the summaries of M experts in the solve."""
+        """Return the collapsed sparse GP's footprint, with M experts' summaries in the solve."""
         one = collapsed.footprint(shape, self.tile_rows)
         m, p, count = shape.inputs, shape.targets, self.n_experts
         combined = self.aggregation == "optimal"
@@ -309,40 +312,43 @@ class SparseExperts(Collapsed, Ensemble):
 
 
 def _predict_nested(state: State, A: Array, prior: Array) -> Moments:
-    """NPAE under the sparse model: cov(mu_i, mu_j) = a' E_i E_j a, and a' E_i a for i = j."""
+    """Return the NPAE prediction under the sparse model.
+
+    There cov(mu_i, mu_j) = a' E_i E_j a, and a' E_i a for i = j.
+    """
     xp, (count, m, p) = namespace(A), state.means.shape
     step = _number_together(count, m)
     mean, variance = xp.empty((len(A), p), A.dtype), xp.empty(len(A), A.dtype)
-    at = xp.arange(count)
+    diagonal = xp.arange(count)
     for start in range(0, len(A), step):
         rows = slice(start, start + step)
         V = xp.matmul(A[rows], state.shrinks).transpose(1, 0, 2)  # (n, M, m)
         cross = xp.einsum("nim,nm->ni", V, A[rows])
         covariance = xp.matmul(V, V.transpose(0, 2, 1))
-        covariance[:, at, at] = cross
+        covariance[:, diagonal, diagonal] = cross
         means = xp.matmul(A[rows], state.means).transpose(1, 0, 2)
         mean[rows], variance[rows] = aggregation.nested(means, cross, covariance, prior[rows])
     return Moments(mean, variance=variance)
 
 
 def _number_together(count: int, m: int) -> int:
-    """Places that nested kriging predicts together."""
+    """Return how many places nested kriging predicts together."""
     return max(1, NESTED_BYTES // (8 * count * (count + m)))
 
 
 def _inner_factor(gram: np.ndarray, s: float) -> np.ndarray:
-    """Cholesky factor of B = I + S / s, from the lower triangle of S."""
+    """Return the Cholesky factor of B = I + S / s, from the lower triangle of S."""
     S = linalg.symmetrize(gram.copy())
     return linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0, overwrite=True)[0]
 
 
 def _outputs_summed(products: np.ndarray, count: int) -> np.ndarray:
-    """Products (M p, M p) of experts and outputs, summed over the outputs alike: (M, M)."""
+    """Return products (M p, M p) of experts and outputs, summed over equal outputs: (M, M)."""
     p = len(products) // count
     return np.asarray(np.einsum("ipjp->ij", products.reshape(count, p, count, p)))
 
 
 def _root(R: np.ndarray) -> np.ndarray:
-    """U with U' U = R for symmetric R >= 0."""
+    """Return U with U' U = R for symmetric R >= 0."""
     sizes, vectors = np.linalg.eigh(0.5 * (R + R.T))
     return np.ascontiguousarray(np.sqrt(np.maximum(sizes, 0.0))[:, None] * vectors.T)

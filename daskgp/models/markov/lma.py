@@ -190,7 +190,7 @@ class LMA(Additive):
         return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Return the log evidence of all targets and its derivative by the sums.
+        """Return the log evidence of all targets and its derivative with respect to the sums.
 
         It depends on the hyper-parameters through the blocks alone, so its direct gradient is 0.
         """
@@ -328,15 +328,15 @@ class LMA(Additive):
     def exact_limit(self, theta: Theta, X: Array) -> tuple[LMA, Theta]:
         """Return the method itself, exact if each block is conditioned on all before it.
 
-        A single block is.
+        A single block always is.
         """
         return self, theta
 
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint of a window's tiles and features, or of those of a prediction.
 
-        Three of a window's tiles are in float64.  Operations of a value and gradient: the factor of a
-        window twice, what is whitened by it and the products of the adjoint, for each of the blocks.
+        Three of a window's tiles are in float64.  Operations of a value and gradient: the factor of
+        a window twice, what is whitened by it and the products of the adjoint, for each block.
         """
         b, m, p = shape.block_rows, shape.inputs, shape.targets
         w, near = shape.window_rows, shape.near_rows

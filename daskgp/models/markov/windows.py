@@ -43,7 +43,7 @@ class Stats(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """Derivatives by [E, e]' C^-1 [E, e], symmetric (m + p, m + p), and by log|C|."""
+    """Derivatives with respect to [E, e]' C^-1 [E, e], symmetric (m + p, m + p), and log|C|."""
 
     moments: Array
     logdet: float

@@ -140,7 +140,7 @@ class OptiCom(Collapsed):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Return [OPT] eq. 35a, with the chosen variance."""
+        """Return the posterior, [OPT] eq. 35a, with the chosen variance."""
         if self.variance == "paper" and want != "mean":
             return _paper_posterior(theta, state, X, want)
 

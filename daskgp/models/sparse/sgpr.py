@@ -56,7 +56,7 @@ class SGPR(Collapsed):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Return [OPT] eq. 12.
+        """Return the posterior of f, [OPT] eq. 12.
 
         The variance is k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation.
         """

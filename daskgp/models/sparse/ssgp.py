@@ -163,7 +163,7 @@ class SparseSpectrum(Additive):
         return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Return the log evidence log N(y | 0, Phi Phi' + s I), summed over targets; its adjoint.
+        """Return log evidence log N(y | 0, Phi Phi' + s I), summed over targets, and its adjoint.
 
         With β = B^-1 b:  dF/dG = -p B^-1 / 2s - β β' / 2s^3 and dF/db = β / s^2.  The features
         are proportional to the root of the variance, so dF/dlog v = <dF/dG, G> + <dF/db, b> / 2.
@@ -191,7 +191,7 @@ class SparseSpectrum(Additive):
     def local_vjp(
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
-        """Return the gradient through a block's features: 8 n m^2 operations for their cotangent."""
+        """Return the gradient through a block's features: 8 n m^2 operations for a cotangent."""
         X, y = block
         xp = namespace(X)
         W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)
@@ -218,7 +218,7 @@ class SparseSpectrum(Additive):
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Return mean phi' β / s and covariance phi' B^-1 phi, never negative through rounding."""
+        """Return mean phi' β / s and covariance phi' B^-1 phi, never negative despite rounding."""
         xp, dtype, prepared = namespace(X), X.dtype, self.prepare(theta)
         Phi = _features(prepared, X, xp.empty((len(X), 2 * len(prepared.frequencies))))
         mean = (Phi @ state.weights).astype(dtype, copy=False)

@@ -1,1 +1,1 @@
-"""Variational posteriors that are learned from mini-batches."""
+"""Variational posteriors learned from mini-batches."""

@@ -1,4 +1,4 @@
-"""Inducing functions of variational GPs: the latent function at points, or smoothed about them.
+"""Inducing functions of variational GPs: the latent function at points, or smoothed around them.
 
 After [DGP] = Cheng & Boots (2017), "Variational Inference for Gaussian Process Models with Linear
 Complexity", App. C.1, eq. 19.  Letters: P, Q functions of points Z (m, d), Z' (q, d); C[P, Q]
@@ -27,12 +27,12 @@ from daskgp.typing import Array
 
 
 def make(kind: str, kernel: Kernel) -> KernelBasis | Multiscale:
-    """Inducing functions of a kind, "kernel" or "generalized".
+    """Return the inducing functions of a kind, "kernel" or "generalized".
 
     Raises
     ------
     SettingError
-        If the kind is neither, or is not one of this kernel.
+        If the kind is neither, or is not available for this kernel.
     """
     if kind == "kernel":
         return KernelBasis(kernel)
@@ -49,8 +49,8 @@ class KernelBasis(Basis):
     --------
     >>> import numpy as np
     >>> from daskgp.kernels import RBF
-    >>> at = Points(np.array([[0.0]]), np.empty((0, 1)))
-    >>> KernelBasis(RBF(variance=2.0)).own(at)
+    >>> points = Points(np.array([[0.0]]), np.empty((0, 1)))
+    >>> KernelBasis(RBF(variance=2.0)).own(points)
     array([2.])
     """
 
@@ -81,8 +81,8 @@ class KernelBasis(Basis):
         return self.kernel.weighted(P.inputs, Weights.dense(weights), X)
 
     def mixed_vjp(self, P: Points, weights: Array, X: Array, F_bar: Array) -> Through:
-        found = self._weighted_vjp(P, weights, X, F_bar)
-        return Through(found.log_parameters, _at(found.points), None, found.weights)
+        bars = self._weighted_vjp(P, weights, X, F_bar)
+        return Through(bars.log_parameters, _at(bars.points), None, bars.weights)
 
     def spread(self, P: Points, X: Array, G: Array) -> Array:
         return self.kernel.weighted(X, Weights.dense(G), P.inputs).T
@@ -91,18 +91,18 @@ class KernelBasis(Basis):
         return self.mixed(P, weights, Q.inputs)
 
     def among_vjp(self, P: Points, weights: Array, Q: Points, F_bar: Array) -> Through:
-        found = self._weighted_vjp(P, weights, Q.inputs, F_bar)
-        return Through(found.log_parameters, _at(found.points), _at(found.rows), found.weights)
+        bars = self._weighted_vjp(P, weights, Q.inputs, F_bar)
+        return Through(bars.log_parameters, _at(bars.points), _at(bars.rows), bars.weights)
 
     def _weighted_vjp(self, P: Points, weights: Array, X: Array, F_bar: Array) -> WeightedGradient:
         return self.kernel.weighted_vjp(P.inputs, Weights.dense(weights), X, F_bar)
 
 
 def _at(inputs: Array) -> Points:
-    """A gradient by inputs alone."""
+    """Return the gradient with respect to inputs alone."""
     return Points(inputs, namespace(inputs).zeros((0, inputs.shape[1]), inputs.dtype))
 
 
-def _of_kernel(found: KernelGradient) -> Through:
-    """The gradient by points that were a tile's second argument, or both."""
-    return Through(found.log_parameters, _at(found.X if found.Z is None else found.Z), None, None)
+def _of_kernel(bars: KernelGradient) -> Through:
+    """Return the gradient with respect to points that were a tile's second argument, or both."""
+    return Through(bars.log_parameters, _at(bars.X if bars.Z is None else bars.Z), None, None)

@@ -8,9 +8,9 @@ over parts of a batch, each with some of the sampled columns of C, and a small s
     total = sum(model.local(prepared, block, draw) for each part)
     bound = model.bound(prepared, total)
 
-``bound`` holds the value and the gradient by every parameter.  Both are unbiased: rows of a
-batch stand for all, and columns of C for all in the quadratic form of the mean.  Of that form the
-gradient is taken by its left argument alone, whose columns are sampled.
+``bound`` holds the value and the gradient for every parameter.  Both are unbiased: rows of a
+batch stand for all, and columns of C for all in the quadratic form of the mean.  The gradient of
+that form is taken for its left argument alone, whose columns are sampled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from daskgp.models.variational.parameters import (
 from daskgp.typing import Array
 
 FLOOR = 1e-10
-"""Least variance of a row that a likelihood sees."""
+"""Smallest variance of a row passed to a likelihood."""
 
 
 class Prepared(NamedTuple):
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """How much a row counts; columns of the mean's functions and how much each counts."""
+    """Weight of each row; columns of the mean's functions and the weight of each."""
 
     weight: float
     columns: np.ndarray
@@ -70,9 +70,9 @@ class Draw(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of some rows and columns: the bound's part, its gradient so far, and what goes through Z.
+    """Part of the bound from some rows and columns, its gradient so far, and sums through Z.
 
-    The latter are those of ``variational.Sums``; ``curvature`` is its gram without what would
+    The latter are those of ``posterior.Sums``; ``curvature`` is its gram without what would
     make a precision smaller, for likelihoods that are not log-concave; ``explained`` estimates h.
     """
 
@@ -87,7 +87,7 @@ class Sums(NamedTuple):
 
     @property
     def through(self) -> posterior.Sums:
-        """What goes back through Z."""
+        """Sums that go back through Z."""
         return posterior.Sums(self.projected, self.gram, self.root, self.adjoint)
 
 
@@ -105,20 +105,21 @@ class Decoupled(Declared):
     Parameters
     ----------
     form : {"hybrid", "direct"}
-        How the posterior is parametrised; "hybrid" with no functions of the mean is SVGP.
+        Parametrisation of the posterior; "hybrid" with no functions of the mean is SVGP.
     basis : {"kernel", "generalized"}
         Functions k(., z), or those of [DGP] eq. 19.
     likelihood : str
         Name of the likelihood.
     natural : bool
-        Whether q on Z is to be learned by natural gradients, which take sums of their own.
+        Whether q on Z is learned by natural gradients, which need sums of their own.
     frozen : bool
-        Whether kernel and the mean's own functions stay as they are: the gradient by them is left
-        at zero, which saves most of the work on the mean.
+        Whether the kernel and the mean's own functions stay fixed: their gradient is left at
+        zero, which saves most of the work on the mean.
     jitter : float
         Added to the diagonal of C[Z, Z], relative to its mean.
     n_mean, batch_rows : int
-        Functions of the mean beyond those of the covariance, rows of a batch; for plans.
+        Number of functions of the mean beyond those of the covariance, and of rows in a batch;
+        for plans.
     """
 
     form: FormName = "hybrid"
@@ -143,7 +144,7 @@ class Decoupled(Declared):
     def prepare(
         self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
     ) -> Prepared:
-        """Factors of the covariance's functions; ``kernel`` says of which kind, (p,) offset.
+        """Factor the covariance's functions, of the kind of ``kernel``; ``offset`` is (p,).
 
         Rows will come in ``dtype``.
         """
@@ -152,7 +153,7 @@ class Decoupled(Declared):
     def prepare_with_pull(
         self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
     ) -> tuple[Prepared, Pull]:
-        """``prepare``, with the pullback of its kernel matrix for ``bound``."""
+        """Return ``prepare``, with the pullback of its kernel matrix for ``bound``."""
         parameters = _as(parameters, np.float64)
         logs = {name: to_host(getattr(parameters, name)) for name in ("kernel", "likelihood")}
         parameters = parameters._replace(**logs)
@@ -165,36 +166,36 @@ class Decoupled(Declared):
         if self.form == "direct":
             factors = posterior.direct(gram, T, w)
             kl = posterior.direct_kl(factors, parameters.weights.shape[1])
-            few = _as(factors, dtype)
-            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl, few), pull
+            rounded = _as(factors, dtype)
+            return Prepared(parameters, kernel, likelihood, offset, factors, 0.0, kl, rounded), pull
         factor, jitter = linalg.cholesky(gram, self.jitter, overwrite=True)
         mixed = functions.among(parameters.residual, parameters.weights, Z).T
         factors = posterior.hybrid(factor, T, w, mixed)
         kl = posterior.hybrid_kl(factors, w)
-        few = _as(factors, dtype)
-        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl, few), pull
+        rounded = _as(factors, dtype)
+        return Prepared(parameters, kernel, likelihood, offset, factors, jitter, kl, rounded), pull
 
     def local(self, prepared: Prepared, block: Block, draw: Draw) -> Sums:
-        """Expected log-likelihood of rows, quadratic form of columns, and their gradients."""
+        """Return expected log-likelihood of rows, quadratic form of columns, their gradients."""
         own, (b, p) = prepared.parameters, self._sizes(prepared)
         xp, zero = namespace(block.X), zero_gradient(own)
-        found = Sums(0.0, zero, xp.zeros((b, p)), *(xp.zeros((0, 0)),) * 5)
+        sums = Sums(0.0, zero, xp.zeros((b, p)), *(xp.zeros((0, 0)),) * 5)
         if len(block.X):
-            found = self._rows(prepared, block, draw.weight)
+            sums = self._rows(prepared, block, draw.weight)
         if len(draw.columns):
-            found = self.combine(found, self._columns(prepared, block.X.dtype, draw))
-        return found
+            sums = self.combine(sums, self._columns(prepared, block.X.dtype, draw))
+        return sums
 
     def combine(self, a: Sums, b: Sums) -> Sums:
-        """Sums of both."""
+        """Return the sums over both parts."""
         gradient = Parameters(*map(_plus, a.gradient, b.gradient))
         rest = (_plus(x, y) for x, y in zip(a[2:], b[2:], strict=True))
         return Sums(a.value + b.value, gradient, *rest)
 
     def bound(self, prepared: Prepared, total: Sums, pull: Pull | None = None) -> Bound:
-        """Value and gradient, from the sums of all parts; none by T with natural gradients.
+        """Return value and gradient from all parts' sums; none for T with natural gradients.
 
-        Without ``pull`` the kernel matrix is made again.
+        Without ``pull`` the kernel matrix is computed again.
         """
         own, factors = prepared.parameters, prepared.factors
         if self.form == "hybrid":
@@ -208,10 +209,10 @@ class Decoupled(Declared):
         gram_bar = through.gram
         if pull is None:
             _, pull = functions.gram(Z)
-        # the jitter follows the mean diagonal
+        # the jitter scales with the mean diagonal
         share = prepared.jitter * number(gram_bar.trace()) / max(len(gram_bar), 1)
-        at = namespace(gram_bar).arange(len(gram_bar))
-        gram_bar[at, at] += share
+        diagonal = namespace(gram_bar).arange(len(gram_bar))
+        gram_bar[diagonal, diagonal] += share
         by_gram = pull(gram_bar)
         kernel, points, scales = by_gram.log_parameters, *by_gram.points
         gradient = total.gradient
@@ -241,9 +242,9 @@ class Decoupled(Declared):
     def natural_step(
         self, parameters: Parameters, total: Sums, rate: float, precision: Array | None = None
     ) -> tuple[Array, Array]:
-        """The hybrid form's w and T after a natural-gradient step.
+        """Return the hybrid form's w and T after a natural-gradient step.
 
-        The memory of ``precision``, S^-1 where it is known already, is used.
+        The memory of ``precision``, S^-1 if already known, is reused.
         """
         curvature = total.curvature if total.curvature.size else total.gram
         w = parameters.shared_weights
@@ -265,9 +266,9 @@ class Decoupled(Declared):
         if len(a):
             mean = mean + functions.mixed(residual, a, X).T
         variance = _positive(kernel.diag(X) + rows.less)
-        found = prepared.likelihood.expected(block.y, mean, variance)
-        g = (weight * found.by_mean).astype(X.dtype, copy=False)
-        s = (weight * found.by_variance.sum(axis=1)).astype(X.dtype, copy=False)
+        expected = prepared.likelihood.expected(block.y, mean, variance)
+        g = (weight * expected.by_mean).astype(X.dtype, copy=False)
+        s = (weight * expected.by_variance.sum(axis=1)).astype(X.dtype, copy=False)
         curvature = g[:0, :0]
         if self.natural and not prepared.likelihood.log_concave:
             xp = namespace(s)
@@ -279,7 +280,7 @@ class Decoupled(Declared):
         by_Z, by_prior = pull(K_bar, overwrite=True), kernel.diag_vjp(X, s)
         gradient = zero_gradient(own)._replace(
             kernel=by_Z.log_parameters + by_prior.log_parameters,
-            likelihood=weight * found.by_log,
+            likelihood=weight * expected.by_log,
             covariance_points=wide(by_Z.points.inputs),
             covariance_scales=wide(by_Z.points.log_scales),
         )
@@ -288,50 +289,50 @@ class Decoupled(Declared):
         elif len(a):
             gradient = _with_mean(gradient, functions.mixed_vjp(residual, a, X, g.T))
         # matrices stay in the precision of the rows until the small solve
-        none, value = sums.gram[:0, :0], weight * found.value
+        none, value = sums.gram[:0, :0], weight * expected.value
         sums = sums._replace(projected=wide(sums.projected))
         return Sums(value, gradient, *sums, curvature, none)
 
     def _columns(self, prepared: Prepared, dtype: Any, draw: Draw) -> Sums:
-        """Minus the mean's quadratic form a' C a / 2 by some of its columns."""
+        """Return minus the mean's quadratic form a' C a / 2, from some of its columns."""
         own, functions = prepared.parameters, basis.make(self.basis, prepared.kernel)
         all_points, a = mean_functions(own, self.form)
         points, a = _as(all_points, dtype), a.astype(dtype, copy=False)
         columns = namespace(a).asarray(draw.columns)
-        few = Points(*(part[columns] if len(part) else part for part in points))
+        sampled = Points(*(part[columns] if len(part) else part for part in points))
         column = -draw.column_weight * a[columns]
         if self.frozen and len(a) == len(own.weights):  # none of Z, which may move, among them
-            products = functions.among(few, column, points).T
-            found = Through(np.zeros(len(own.kernel)), zero_points(points), None, products)
+            products = functions.among(sampled, column, points).T
+            bars = Through(np.zeros(len(own.kernel)), zero_points(points), None, products)
         else:
-            found = functions.among_vjp(points, a, few, column.T)
-        assert found.weights is not None
-        # by the left argument: all of the gradient by it, half of that by what both share
-        kernel = 0.5 * found.log_parameters
-        value = 0.5 * number((wide(a) * wide(found.weights)).sum())
-        gradient = split_gradient(zero_gradient(own)._replace(kernel=kernel), found, own, self.form)
+            bars = functions.among_vjp(points, a, sampled, column.T)
+        assert bars.weights is not None
+        # for the left argument: its whole gradient, and half of that for what both share
+        kernel = 0.5 * bars.log_parameters
+        value = 0.5 * number((wide(a) * wide(bars.weights)).sum())
+        gradient = split_gradient(zero_gradient(own)._replace(kernel=kernel), bars, own, self.form)
         xp, (b, p) = namespace(a), self._sizes(prepared)
         none = explained = xp.zeros((0, 0))
         if self.form == "hybrid":
-            mixed = functions.among(few, -column, _as(own.covariance, dtype))
+            mixed = functions.among(sampled, -column, _as(own.covariance, dtype))
             explained = linalg.solve_lower(prepared.factors.factor, wide(mixed.T))
         return Sums(value, gradient, xp.zeros((b, p)), none, none, none, none, explained)
 
     def _sizes(self, prepared: Prepared) -> tuple[int, int]:
-        """Functions of the covariance, targets."""
+        """Return the number of functions of the covariance, and of targets."""
         return len(prepared.parameters.covariance_points), prepared.parameters.weights.shape[1]
 
     # -- prediction --------------------------------------------------------------------------
 
     def posterior(self, prepared: Prepared) -> State:
-        """What prediction needs of the parameters."""
+        """Return what prediction needs from the parameters."""
         own, f = prepared.parameters, prepared.factors
         return State(*own[1:], prepared.offset, f.factor, f.spread, f.coefficients)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
-        """Posterior of f at X (n, d), [DGP] eqs. 8, 12, 13."""
+        """Return the posterior of f at X (n, d), [DGP] eqs. 8, 12, 13."""
         functions, dtype = basis.make(self.basis, theta.kernel), X.dtype
         Z = _as(Points(state.covariance_points, state.covariance_scales), dtype)
         K_x, _ = functions.values(Z, X)
@@ -355,11 +356,11 @@ class Decoupled(Declared):
         return Moments(mean, covariance=covariance - rows.spread @ rows.spread.T)
 
     def footprint(self, shape: Shape) -> Footprint:
-        """The tile of a batch by Z with its pullback, sums, and the factors of a step."""
+        """Return the footprint: a batch's tile by Z with pullback, sums, a step's factors."""
         b, p, d = shape.inputs, shape.targets, shape.features
         rows, batch = min(self.batch_rows, shape.block_rows), min(self.batch_rows, shape.rows)
-        few = 8 * (b * (d + p) + self.n_mean * (2 * d + p))
-        learned, shared = few + 8 * b * b, few + (2 * 8 + shape.itemsize) * b * b
+        small = 8 * (b * (d + p) + self.n_mean * (2 * d + p))
+        learned, shared = small + 8 * b * b, small + (2 * 8 + shape.itemsize) * b * b
         stats = learned + 2 * shape.itemsize * b * b
         tiles = (shape.kernel_tiles + 4) * shape.itemsize * rows * b
         entries = float(batch) * (b + 2 * self.n_mean)
@@ -367,36 +368,36 @@ class Decoupled(Declared):
             task=tiles + 2 * stats + shared,
             stats=stats,
             solve=(shape.kernel_tiles + 10) * 8 * b * b + 5 * learned,
-            state=few + 8 * 3 * b * b // 2,
-            predict=(shape.kernel_tiles + 3) * 8 * b * TILE_ROWS + 3 * 8 * b * b + few,
+            state=small + 8 * 3 * b * b // 2,
+            predict=(shape.kernel_tiles + 3) * 8 * b * TILE_ROWS + 3 * 8 * b * b + small,
             shared=shared,
             operations=10.0 * batch * b * b + 11.0 * b**3 + 60.0 * entries,
         )
 
 
-def _with_mean(gradient: Parameters, found: Through) -> Parameters:
-    assert found.weights is not None
+def _with_mean(gradient: Parameters, bars: Through) -> Parameters:
+    assert bars.weights is not None
     return gradient._replace(
-        kernel=gradient.kernel + found.log_parameters,
-        mean_points=wide(found.points.inputs),
-        mean_scales=wide(found.points.log_scales),
-        weights=wide(found.weights),
+        kernel=gradient.kernel + bars.log_parameters,
+        mean_points=wide(bars.points.inputs),
+        mean_scales=wide(bars.points.log_scales),
+        weights=wide(bars.weights),
     )
 
 
 def _as(parts: Any, dtype: Any) -> Any:
-    """A tuple of arrays of a type."""
+    """Return a tuple of arrays, cast to a dtype."""
     return type(parts)(*(part.astype(dtype, copy=False) for part in parts))
 
 
 def _positive(variance: Array) -> Array:
-    """Variances that rounding may have left at or below zero."""
+    """Return variances that rounding may have left at or below zero, raised to FLOOR."""
     xp = namespace(variance)
     return xp.maximum(variance, FLOOR)
 
 
 def _plus(a: Any, b: Any) -> Any:
-    """Sum, where either may be (0, 0) for nothing."""
+    """Return the sum, where either may be (0, 0) for nothing."""
     if getattr(a, "shape", None) == (0, 0):
         return b
     if getattr(b, "shape", None) == (0, 0):

@@ -1,4 +1,4 @@
-"""Inducing functions: where they are, their matrices, and the way back through these."""
+"""Inducing functions: their points, their matrices, and the gradients through these."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from daskgp.typing import Array
 
 
 class Points(NamedTuple):
-    """Where inducing functions lie, or a gradient by it.
+    """Locations of inducing functions, or a gradient with respect to them.
 
     ``inputs`` (m, d); ``log_scales`` (m, d) are the logarithms of c in l = s c, of shape (0, d)
-    where the functions are the latent function itself.
+    if the functions are the latent function itself.
     """
 
     inputs: Array
@@ -27,8 +27,8 @@ class Points(NamedTuple):
 class Through(NamedTuple):
     """Gradient of an objective through covariances of inducing functions.
 
-    ``log_parameters`` (k,), of the kernel, is float64 on the host; the others have the dtype and
-    device of the inputs.  ``others``, by the second points, and ``weights`` (m, t) are None where
+    ``log_parameters`` (k,), of the kernel, is float64 on the host; the rest have the dtype and
+    device of the inputs.  ``others``, for the second points, and ``weights`` (m, t) are None if
     there are none.
     """
 
@@ -39,10 +39,10 @@ class Through(NamedTuple):
 
 
 class Pull(Protocol):
-    """From the derivative K_bar by a tile to the gradient; may be called more than once."""
+    """Function from a tile's derivative K_bar to the gradient; may be called more than once."""
 
     def __call__(self, K_bar: Array, overwrite: bool = False) -> Through:
-        """The gradient; ``overwrite`` allows K_bar's memory to be used."""
+        """Return the gradient; ``overwrite`` allows K_bar's memory to be reused."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Basis(ABC):
     @property
     @abstractmethod
     def tiles(self) -> int:
-        """Tiles (n, m) of memory that ``values`` takes, its result among them."""
+        """Tiles (n, m) of memory that ``values`` takes, including its result."""
 
     @abstractmethod
     def own(self, P: Points) -> Array:
-        """Variances (m,) of the functions, the diagonal of C[P, P]."""
+        """Return the variances (m,) of the functions, the diagonal of C[P, P]."""
 
     @abstractmethod
     def values(self, P: Points, X: Array, work: Array | None = None) -> tuple[Array, Pull]:
-        """C[f(X), P] (n, m), read-only, and the function from its derivative to the gradient.
+        """Return C[f(X), P] (n, m), read-only, and its pullback from derivative to gradient.
 
         Parameters
         ----------
@@ -81,28 +81,31 @@ class Basis(ABC):
 
     @abstractmethod
     def gram(self, P: Points) -> tuple[Array, Pull]:
-        """C[P, P] (m, m), symmetric and read-only, and from any derivative by it the gradient."""
+        """Return C[P, P] (m, m), symmetric and read-only, and its pullback.
+
+        The pullback takes any derivative with respect to C[P, P] to the gradient.
+        """
 
     @abstractmethod
     def mixed(self, P: Points, weights: Array, X: Array) -> Array:
-        """Values weights' C[P, f(X)] (t, n) for weights (m, t), the tile never kept."""
+        """Return weights' C[P, f(X)] (t, n) for weights (m, t), without keeping the tile."""
 
     def spread(self, P: Points, X: Array, G: Array) -> Array:
-        """Products C[P, f(X)] G (m, t) for G (n, t): the gradient of ``mixed`` by weights alone."""
+        """Return C[P, f(X)] G (m, t) for G (n, t): the gradient of ``mixed`` for weights alone."""
         xp = namespace(X)
         weights = xp.zeros((len(P.inputs), G.shape[1]), X.dtype)
-        found = self.mixed_vjp(P, weights, X, G.T).weights
-        assert found is not None
-        return found
+        products = self.mixed_vjp(P, weights, X, G.T).weights
+        assert products is not None
+        return products
 
     @abstractmethod
     def mixed_vjp(self, P: Points, weights: Array, X: Array, F_bar: Array) -> Through:
-        """Gradient of sum(F_bar * mixed(P, weights, X)) with F_bar (t, n) held fixed."""
+        """Return the gradient of sum(F_bar * mixed(P, weights, X)) with F_bar (t, n) fixed."""
 
     @abstractmethod
     def among(self, P: Points, weights: Array, Q: Points) -> Array:
-        """Values weights' C[P, Q] (t, q) for weights (m, t), the tile never kept."""
+        """Return weights' C[P, Q] (t, q) for weights (m, t), without keeping the tile."""
 
     @abstractmethod
     def among_vjp(self, P: Points, weights: Array, Q: Points, F_bar: Array) -> Through:
-        """Gradient of sum(F_bar * among(P, weights, Q)) with F_bar (t, q) held fixed."""
+        """Return the gradient of sum(F_bar * among(P, weights, Q)) with F_bar (t, q) fixed."""

@@ -1,4 +1,4 @@
-"""Inducing functions with lengthscales of their own: the latent function, smoothed about points.
+"""Inducing functions with lengthscales of their own: the latent function, smoothed around points.
 
 Letters as in ``basis``.
 """
@@ -38,12 +38,12 @@ from daskgp.models.variational.inducing_functions import (
 from daskgp.typing import Array
 
 SQUARE, DEVICE_SQUARE = 128, 4_096
-"""Points by which C[P, P] is cut: on the host a few such tiles fit the cache."""
+"""Points per side of a tile of C[P, P]: on the host a few such tiles fit in the cache."""
 
 
 @dataclass(frozen=True)
 class Multiscale(Basis):
-    """The latent function smoothed about the points, each with scales of its own: for RBF.
+    """The latent function smoothed around the points, each with scales of its own: for RBF.
 
     The covariance of two functions is, with unit amplitude ([DGP] eq. 19),
 
@@ -58,8 +58,8 @@ class Multiscale(Basis):
 
     Examples
     --------
-    >>> wide = Points(np.array([[0.0]]), np.log([[2.0]]))
-    >>> Multiscale(RBF()).values(wide, np.array([[0.0]]))[0]  # sqrt(4 / 5)
+    >>> points = Points(np.array([[0.0]]), np.log([[2.0]]))
+    >>> Multiscale(RBF()).values(points, np.array([[0.0]]))[0]  # sqrt(4 / 5)
     array([[0.89442719]])
     """
 
@@ -184,7 +184,7 @@ class Multiscale(Basis):
 
     def _checked(self, P: Points) -> Inputs:
         inputs = check_inputs(P.inputs)
-        namespace(P.inputs, P.log_scales)  # or they are on two devices
+        namespace(P.inputs, P.log_scales)  # raises on mixed devices
         if P.log_scales.shape != inputs.X.shape:
             raise InputError(
                 f"log_scales has shape {P.log_scales.shape}, the points {inputs.X.shape}: "
@@ -213,7 +213,7 @@ class Multiscale(Basis):
         return inputs, of, units, _side(units, inputs.X, P), _side(units, inputs.Z, Q)
 
     def _against_rows(self, Z: Array, P: Points, X: Array) -> _AgainstRows:
-        """All of C[P, f(X)]: one length is the same for all rows, so its logarithm is a product.
+        """Return the factors of log C[P, f(X)]: all rows have one length, so it is a product.
 
         log C = log rho + sum_j log(4 a_j (1 - a_j)) / 4 - a_j (u_j - w_j)^2, a = 1 / (1 + c^2).
         """
@@ -230,7 +230,10 @@ class Multiscale(Basis):
     def _from_moments(
         self, near: _AgainstRows, moments: Array, by_weights: Array | None
     ) -> Through:
-        """The gradient from D [u^2, u, 1], D = K_bar * K: sums of D, D (u - w), D (u - w)^2."""
+        """Return the gradient from D [u^2, u, 1], D = K_bar * K.
+
+        It is made of the sums of D, D (u - w) and D (u - w)^2.
+        """
         w, a, d = near.at, near.share, near.at.shape[1]
         seconds, firsts, whole = moments[:, :d], moments[:, d:-1], moments[:, -1:]
         r = firsts - w * whole
@@ -242,7 +245,7 @@ class Multiscale(Basis):
         return Through(by_log, points, None, by_weights)
 
     def _by_log(self, by_variance: float, by_lengths: Array) -> np.ndarray:
-        """Gradient by the kernel's log-parameters from those by each length (d,)."""
+        """Return the gradient for the kernel's log-parameters from those for each length (d,)."""
         by_lengths = to_host(by_lengths)
         if not isinstance(self.kernel.lengthscale, tuple):
             by_lengths = by_lengths.sum(keepdims=True)
@@ -250,7 +253,7 @@ class Multiscale(Basis):
 
 
 class _Units(NamedTuple):
-    """Where inputs are measured from, so that nothing cancels, and in what: both (d,)."""
+    """Origin that inputs are measured from, so that nothing cancels, and lengths: both (d,)."""
 
     centre: Array
     lengths: Array
@@ -260,7 +263,7 @@ class _Units(NamedTuple):
 
 
 class _AgainstRows(NamedTuple):
-    """What log C[P, f(X)] is made of: factors features', (m, 2d + 1) and (n, 2d + 1)."""
+    """Factors of log C[P, f(X)] = factors features': (m, 2d + 1) and (n, 2d + 1)."""
 
     units: _Units
     at: Array
@@ -272,7 +275,7 @@ class _AgainstRows(NamedTuple):
 def _patches(
     inputs: Inputs, of: Weights, near: _AgainstRows
 ) -> Iterator[tuple[Patch, Array, Array]]:
-    """Parts of C[P, f(X)] and scratch, in the same memory."""
+    """Yield parts of C[P, f(X)] and scratch, in the same memory."""
     memory = Tiles(inputs, 2)
     for patch in of.patches(inputs.shape[1]):
         K, D = memory.of(Strip(patch.points, patch.rows))
@@ -297,12 +300,12 @@ def _side(units: _Units, Z: Array, P: Points) -> _Side:
     xp = namespace(Z)
     log_scales = P.log_scales.astype(Z.dtype, copy=False)
     h = xp.exp(2 * log_scales) / 2
-    at, h = (xp.ascontiguousarray(A.T) for A in (units.of(Z), h))
-    return _Side(at, h, -log_scales.sum(axis=1))
+    means, h = (xp.ascontiguousarray(A.T) for A in (units.of(Z), h))
+    return _Side(means, h, -log_scales.sum(axis=1))
 
 
 class _Sums:
-    """Derivatives by the functions of one side, added up tile by tile."""
+    """Derivatives for the functions of one side, added up tile by tile."""
 
     def __init__(self, side: _Side):
         zeros = namespace(side.at).zeros_like
@@ -315,7 +318,7 @@ class _Sums:
 
 
 def _triangle(xp: object, size: int) -> Iterator[Strip]:
-    """Square parts of the lower triangle of a square tile."""
+    """Yield the square parts of the lower triangle of a square tile."""
     step = SQUARE if is_numpy(xp) else DEVICE_SQUARE
     starts = range(0, size, step)
     for i in starts:
@@ -326,7 +329,10 @@ def _triangle(xp: object, size: int) -> Iterator[Strip]:
 def _put_covariances(
     first: _Side, second: _Side, strip: Strip, K: Array, v: Array, r: Array
 ) -> None:
-    """exp(-sum_j (r^2 / v + log v - log c - log c') / 2), v = h + h', in K; v, r are scratch."""
+    """Write exp(-sum_j (r^2 / v + log v - log c - log c') / 2) to K, with v = h + h'.
+
+    The arrays v and r are scratch.
+    """
     xp, (rows, cols) = namespace(K), strip
     xp.add(first.start[rows][:, None], second.start[cols], out=K)
     for j in range(len(first.at)):
@@ -350,24 +356,24 @@ def _add_sums(
     by_first: _Sums,
     by_second: _Sums,
 ) -> None:
-    """Add what D = K_bar * K gives to the sums of both sides, those by lengths to the first."""
+    """Add what D = K_bar * K gives to the sums of both sides, those for lengths to the first."""
     xp, (rows, cols) = namespace(D), strip
     inverse, r, T = work
-    tall, wide = xp.ones(len(D), dtype=D.dtype), xp.ones(D.shape[1], dtype=D.dtype)
-    by_first.whole[rows] += D @ wide
-    by_second.whole[cols] += tall @ D
+    left, right = xp.ones(len(D), dtype=D.dtype), xp.ones(D.shape[1], dtype=D.dtype)
+    by_first.whole[rows] += D @ right
+    by_second.whole[cols] += left @ D
     for j in range(len(first.at)):
         xp.add(first.h[j, rows][:, None], second.h[j, cols], out=inverse)
         xp.divide(1.0, inverse, out=inverse)
         xp.subtract(second.at[j, cols], first.at[j, rows][:, None], out=r)
         xp.multiply(D, inverse, out=T)
-        by_first.by_h[j, rows] -= T @ wide
-        by_second.by_h[j, cols] -= tall @ T
+        by_first.by_h[j, rows] -= T @ right
+        by_second.by_h[j, cols] -= left @ T
         T *= r
-        by_first.by_at[j, rows] += T @ wide
-        by_second.by_at[j, cols] -= tall @ T
+        by_first.by_at[j, rows] += T @ right
+        by_second.by_at[j, cols] -= left @ T
         T *= r
         by_first.by_lengths[j] += T.sum(dtype=np.float64)
         T *= inverse
-        by_first.by_h[j, rows] += T @ wide
-        by_second.by_h[j, cols] += tall @ T
+        by_first.by_h[j, rows] += T @ right
+        by_second.by_h[j, cols] += left @ T

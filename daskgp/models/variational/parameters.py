@@ -14,11 +14,11 @@ from daskgp.typing import Array
 
 FormName = Literal["hybrid", "direct"]
 BEGIN = 0.1
-"""What a new function of the direct form begins with on the diagonal of T."""
+"""Initial value of a new function of the direct form on the diagonal of T."""
 
 
 class Parameters(NamedTuple):
-    """All that is learned; logarithms where a value is positive, (0, ...) what a form lacks."""
+    """All that is learned; logarithms of positive values, (0, ...) for what a form lacks."""
 
     kernel: Array  # logs (k,)
     likelihood: Array  # logs (r,)
@@ -32,17 +32,17 @@ class Parameters(NamedTuple):
 
     @property
     def covariance(self) -> Points:
-        """The functions of the covariance."""
+        """Functions of the covariance."""
         return Points(self.covariance_points, self.covariance_scales)
 
     @property
     def residual(self) -> Points:
-        """The functions of the mean that the covariance does not have."""
+        """Functions of the mean that the covariance does not have."""
         return Points(self.mean_points, self.mean_scales)
 
 
 class State(NamedTuple):
-    """What prediction needs, and what goes on learning from."""
+    """Arrays that prediction needs, and that further training starts from."""
 
     likelihood: Array
     covariance_points: Array
@@ -58,13 +58,13 @@ class State(NamedTuple):
     coefficients: Array
 
     def parameters(self, kernel: Kernel) -> Parameters:
-        """The parameters that the state was solved from."""
+        """Return the parameters that the state was solved from."""
         learned = {name: getattr(self, name) for name in Parameters._fields[1:]}
         return Parameters(kernel.log_parameters, **learned)
 
 
 def empty(kernel: np.ndarray, likelihood: np.ndarray, features: int, targets: int) -> Parameters:
-    """Parameters without any function: q is the prior."""
+    """Return parameters without any function: q is the prior."""
     none, weights, square = np.zeros((0, features)), np.zeros((0, targets)), np.zeros((0, 0))
     return Parameters(kernel, likelihood, none, none, none, none, weights, weights, square)
 
@@ -72,12 +72,12 @@ def empty(kernel: np.ndarray, likelihood: np.ndarray, features: int, targets: in
 def with_covariance(
     own: Parameters, inputs: np.ndarray, form: FormName, scaled: bool, shared: bool
 ) -> Parameters:
-    """Parameters with more functions of the covariance, at inputs (k, d).
+    """Return parameters with more functions of the covariance, at inputs (k, d).
 
-    The hybrid q stays what it was where the mean has no functions of its own: in the whitened
-    basis a new function begins as the prior.  Where it has, new rows of w must be what Z explains
-    of them, ``Factors.explained``.  The direct form begins with a little weight, since none would
-    have no gradient.
+    The hybrid q stays the same if the mean has no functions of its own: in the whitened basis a
+    new function begins as the prior.  If it has, new rows of w must be what Z explains of them,
+    ``Factors.explained``.  The direct form begins with a small weight, since zero would have no
+    gradient.
     """
     old, new = len(own.root), len(own.root) + len(inputs)
     root = np.zeros((new, new))
@@ -95,7 +95,7 @@ def with_covariance(
 
 
 def with_mean(own: Parameters, inputs: np.ndarray, scaled: bool) -> Parameters:
-    """Parameters with more functions of the mean, at inputs (k, d) and of no weight."""
+    """Return parameters with more functions of the mean, at inputs (k, d) and of no weight."""
     return own._replace(
         mean_points=np.concatenate([own.mean_points, inputs]),
         mean_scales=_more_scales(own.mean_scales, inputs, scaled),
@@ -108,7 +108,7 @@ def _more_scales(scales: np.ndarray, inputs: np.ndarray, scaled: bool) -> np.nda
 
 
 def zero_gradient(own: Parameters) -> Parameters:
-    """A gradient of zeros; that by T comes from the small solve alone."""
+    """Return a gradient of zeros; that for T comes from the small solve alone."""
     xp = namespace(own.mean_points)
     parts = {name: xp.zeros(part.shape) for name, part in own._asdict().items()}
     host = {"kernel": np.zeros(len(own.kernel)), "likelihood": np.zeros(len(own.likelihood))}
@@ -116,7 +116,7 @@ def zero_gradient(own: Parameters) -> Parameters:
 
 
 def mean_functions(own: Parameters, form: FormName) -> tuple[Points, Array]:
-    """All functions that the quadratic form of the mean is of, and their weights."""
+    """Return all functions in the quadratic form of the mean, and their weights."""
     if form == "hybrid" or not len(own.shared_weights):
         return own.residual, own.weights
     xp = namespace(own.weights)
@@ -125,12 +125,12 @@ def mean_functions(own: Parameters, form: FormName) -> tuple[Points, Array]:
 
 
 def split_gradient(
-    gradient: Parameters, found: inducing_functions.Through, own: Parameters, form: FormName
+    gradient: Parameters, bars: inducing_functions.Through, own: Parameters, form: FormName
 ) -> Parameters:
-    """Add the gradient by all functions of the mean to those by the functions of either kind."""
+    """Return ``gradient`` with that for all functions of the mean, divided between the kinds."""
     b = 0 if form == "hybrid" else len(own.shared_weights)
-    points, scales = map(wide, found.points)
-    weights = wide(found.weights)
+    points, scales = map(wide, bars.points)
+    weights = wide(bars.weights)
     parts = {"mean_points": points[b:], "mean_scales": scales[b:], "weights": weights[b:]}
     if b:
         parts |= {"covariance_points": points[:b], "covariance_scales": scales[:b]}
@@ -139,10 +139,10 @@ def split_gradient(
 
 
 def zeros_like(part: Array) -> Array:
-    """Return zeros of the shape and type of an array, where it is."""
+    """Return zeros of the shape and dtype of an array, on its device."""
     return namespace(part).zeros_like(part)
 
 
 def zero_points(points: Points) -> Points:
-    """Return the gradient by points on which nothing depends."""
+    """Return the zero gradient for points on which nothing depends."""
     return Points(*map(zeros_like, points))

@@ -1,8 +1,8 @@
-"""Gaussian posteriors q(f) given by few inducing functions: their rows, their KL, their gradient.
+"""Gaussian posteriors q(f) from a few inducing functions: their rows, their KL, their gradient.
 
 Letters: Z inducing functions (b of them); K = C[Z, Z], K_x = C[f(X), Z] a tile (n, b); T the
 lower triangular root that is learned; bars are derivatives of the bound, g (n, p) and s (n,)
-those by the means and variances of rows.  Two forms of the covariance:
+those for the means and variances of rows.  Two forms of the covariance:
 
 hybrid   [DGP] eqs. 11-14, whitened: L L' = K, A' = K_x L^-T by rows, S = T T',
          mean A' e with e = w - h, variance k(x, x) - |A'|^2 + |A' T|^2.  The residual functions
@@ -21,11 +21,11 @@ from daskgp.arrays.backend import is_numpy, namespace, number, wide
 from daskgp.typing import Array
 
 STRIP = 128
-"""Rows of a triangle worked on at a time."""
+"""Rows of a triangle processed at a time."""
 
 
 class Factors(NamedTuple):
-    """What rows need: of the hybrid form L, T, e and h; of the direct form L_H, W, a_Z and K."""
+    """Factors that rows need: hybrid form L, T, e and h; direct form L_H, W, a_Z and K."""
 
     factor: Array
     spread: Array
@@ -44,10 +44,10 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What goes back of rows through Z; (0, 0) what is not wanted.
+    """Sums over rows that go back through Z; (0, 0) for those not needed.
 
-    A g (b, p), A diag(s) A' (b, b), the gradient by T but for KL (b, b), and the lower triangle
-    of A_bar A' (b, b).  The direct form has the first two, with K_x' for A.
+    A g (b, p), A diag(s) A' (b, b), the gradient for T without that of KL (b, b), and the lower
+    triangle of A_bar A' (b, b).  The direct form has the first two, with K_x' for A.
     """
 
     projected: Array
@@ -57,9 +57,9 @@ class Sums(NamedTuple):
 
 
 class Through(NamedTuple):
-    """Gradient of the bound, KL included, by K (b, b), T (b, b), the mean's weights on Z (b, p).
+    """Gradient of the bound, KL included, for K (b, b), T (b, b), the mean's weights on Z (b, p).
 
-    ``residual`` (b, p) is that by C[Z, residual] a of the hybrid form, None of the direct one.
+    ``residual`` (b, p) is that for C[Z, residual] a in the hybrid form, None in the direct one.
     """
 
     gram: Array
@@ -72,13 +72,13 @@ class Through(NamedTuple):
 
 
 def hybrid(factor: Array, root: Array, weights: Array, mixed: Array) -> Factors:
-    """Factors from L, T, w and C[Z, residual] a (b, p)."""
+    """Return the factors from L, T, w and C[Z, residual] a (b, p)."""
     h = linalg.solve_lower(factor, mixed)
     return Factors(factor, root, weights - h, h, factor[:0])
 
 
 def hybrid_rows(f: Factors, K_x: Array, inverses: list[Array] | None = None) -> Rows:
-    """Rows of the hybrid form; K_x is left as it is."""
+    """Return the rows of the hybrid form; K_x is left as it is."""
     A = linalg.whiten_rows(f.factor, K_x, inverses=inverses)
     B = linalg.times_lower(A, f.spread)
     return Rows(A @ f.coefficients, linalg.row_squares(B) - linalg.row_squares(A), A, B)
@@ -92,10 +92,10 @@ def hybrid_back(
     natural: bool,
     inverses: list[Array] | None = None,
 ) -> tuple[Array, Sums]:
-    """Cotangent of K_x (n, b) and sums; the memory of ``rows`` is used.
+    """Return the cotangent of K_x (n, b) and sums; the memory of ``rows`` is reused.
 
-    A_bar = e g' + 2 (S - I) A diag(s).  Natural gradients want A diag(s) A', others the gradient
-    by T, 2 A diag(s) A' T.
+    A_bar = e g' + 2 (S - I) A diag(s).  Natural gradients need A diag(s) A', others the gradient
+    for T, 2 A diag(s) A' T.
     """
     A, B = rows.whitened, rows.spread
     A_bar = linalg.times_lower_t(B, f.spread)
@@ -114,32 +114,32 @@ def hybrid_back(
 
 
 def hybrid_through(f: Factors, sums: Sums, weights: Array, explained: Array) -> Through:
-    """The rest of the gradient: Cholesky's adjoint has a closed form in the whitened basis.
+    """Return the rest of the gradient: whitened, Cholesky's adjoint has a closed form.
 
     With M = A_bar A' + h_bar h', K_bar = -L^-T Phi(M) L^-1, Phi the lower triangle with half of
     its diagonal, since Phi(L' tril(L^-T M)) = Phi(M); K is symmetric, so K_bar need not be.
-    ``explained`` estimates h where the residual's own quadratic form is estimated: then the same
+    ``explained`` estimates h if the residual's own quadratic form is estimated: then the same
     columns serve both.
     """
     L, T, p = f.factor, f.spread, weights.shape[1]
     xp = namespace(L)
-    at = xp.arange(len(L)), xp.arange(len(L))
+    diagonal = xp.arange(len(L)), xp.arange(len(L))
     h_bar = explained - sums.projected
     half = sums.adjoint + (h_bar @ f.explained.T).astype(sums.adjoint.dtype, copy=False)
     half = -_lower(half)
-    half[at] *= 0.5
+    half[diagonal] *= 0.5
     inverse = linalg.inverse_lower(L).astype(half.dtype, copy=False)
     gram = linalg.lower_t_times(inverse, linalg.lower_times_lower(half, inverse))
     root = sums.root
     if root.size:
         root = root - p * T
-        root[at] += p / xp.diagonal(T)
+        root[diagonal] += p / xp.diagonal(T)
     w_bar, residual = sums.projected - weights, linalg.solve_lower_t(L, h_bar)
     return Through(wide(gram), root, w_bar, residual)
 
 
 def hybrid_kl(f: Factors, weights: Array) -> float:
-    """KL but for the residual's a' C a / 2, [DGP] eq. 14 with the half its log|.| lacks."""
+    """Return KL without the residual's a' C a / 2, [DGP] eq. 14 with the half its log|.| lacks."""
     T, p = f.spread, weights.shape[1]
     xp = namespace(T)
     covariance = number((T * T).sum()) - len(T)
@@ -151,13 +151,13 @@ def hybrid_kl(f: Factors, weights: Array) -> float:
 def natural(
     weights: Array, precision: Array, projected: Array, curvature: Array, rate: float
 ) -> tuple[Array, Array]:
-    """The w and T after a natural-gradient step of length ``rate`` up the bound.
+    """Return w and T after a natural-gradient step of length ``rate`` up the bound.
 
-    In natural parameters, S^-1 w and S^-1, a step goes towards those that the gradient by the
-    mean parameters asks for (Hensman et al. 2013; mirror ascent of Cheng & Boots 2016 is the
-    same); ``rate=1`` is the optimum of a full batch with a Gaussian likelihood.  ``curvature``
-    is A diag(s) A' with no positive s, so that S^-1 stays positive definite.  The memory of
-    ``precision``, S^-1, is used.
+    In natural parameters, S^-1 w and S^-1, a step goes towards those that the gradient with
+    respect to the mean parameters asks for (Hensman et al. 2013; mirror ascent of Cheng & Boots
+    2016 is the same); ``rate=1`` gives the optimum of a full batch with a Gaussian likelihood.
+    ``curvature`` is A diag(s) A' with no positive s, so that S^-1 stays positive definite.  The
+    memory of ``precision``, S^-1, is reused.
     """
     xp, p = namespace(precision), weights.shape[1]
     linear = projected - (2 / p) * (curvature @ weights)
@@ -175,7 +175,7 @@ def natural(
 
 
 def direct(gram: Array, root: Array, weights: Array) -> Factors:
-    """Factors from K, T and the mean's weights on Z."""
+    """Return the factors from K, T and the mean's weights on Z."""
     H = root.T @ gram @ root
     xp = namespace(H)
     H[xp.arange(len(H)), xp.arange(len(H))] += 1
@@ -185,13 +185,13 @@ def direct(gram: Array, root: Array, weights: Array) -> Factors:
 
 
 def direct_rows(f: Factors, K_x: Array) -> Rows:
-    """Rows of the direct form."""
+    """Return the rows of the direct form."""
     C = K_x @ f.spread
     return Rows(K_x[:, : len(f.coefficients)] @ f.coefficients, -linalg.row_squares(C), K_x, C)
 
 
 def direct_back(f: Factors, rows: Rows, g: Array, s: Array) -> tuple[Array, Sums]:
-    """Cotangent of K_x (n, b) and sums, [DGP] prop. 3."""
+    """Return the cotangent of K_x (n, b) and sums, [DGP] prop. 3."""
     K_x, none = rows.whitened, rows.whitened[:0, :0]
     K_bar = rows.spread @ f.spread.T
     K_bar *= (-2 * s)[:, None]
@@ -201,7 +201,7 @@ def direct_back(f: Factors, rows: Rows, g: Array, s: Array) -> tuple[Array, Sums
 
 
 def direct_through(f: Factors, sums: Sums, root: Array, targets: int) -> Through:
-    """The rest of the gradient, [DGP] prop. 2, 3; that by the mean's part of KL is not here."""
+    """Return the rest of the gradient, [DGP] prop. 2, 3, without the mean's part of KL."""
     K, xp = f.gram, namespace(root)
     inverse = linalg.inverse_from_factor(f.factor)  # H^-1
     R = f.spread @ f.spread.T
@@ -214,7 +214,7 @@ def direct_through(f: Factors, sums: Sums, root: Array, targets: int) -> Through
 
 
 def direct_kl(f: Factors, targets: int) -> float:
-    """KL but for the mean's a' C a / 2, [DGP] eq. 9 with its footnote 9."""
+    """Return KL without the mean's a' C a / 2, [DGP] eq. 9 with its footnote 9."""
     inverse = linalg.inverse_from_factor(f.factor)
     xp = namespace(inverse)
     trace = number(xp.diagonal(inverse).sum())
@@ -225,7 +225,7 @@ def direct_kl(f: Factors, targets: int) -> float:
 
 
 def _lower(A: Array) -> Array:
-    """The lower triangle, the rest made zero in place."""
+    """Return the lower triangle, the rest made zero in place."""
     xp = namespace(A)
     if not is_numpy(xp):
         return xp.tril(A)
@@ -237,12 +237,12 @@ def _lower(A: Array) -> Array:
 
 
 def _turned(A: Array) -> Array:
-    """Rows and columns of a square matrix from the last to the first."""
+    """Reverse the rows and columns of a square matrix."""
     return namespace(A).ascontiguousarray(A.ravel()[::-1]).reshape(A.shape)
 
 
 def weighted_gram(A: Array, s: Array) -> Array:
-    """A' diag(s) A (b, b), as the product of a matrix with itself where s has one sign."""
+    """Return A' diag(s) A (b, b), as the product of a matrix with itself if s has one sign."""
     xp = namespace(A)
     if not number((s > 0).any()):
         scaled = A * xp.sqrt(-s)[:, None]
