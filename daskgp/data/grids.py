@@ -82,7 +82,7 @@ class Grid:
     def wrap(
         self, data: Any, targets: Names, vector: bool, what: str, said: dict[str, Any]
     ) -> xr.DataArray:
-        """Return a DataArray on this grid, with a dimension ``target`` unless it is a vector.
+        """Return a DataArray on this grid; it has a dimension ``target`` unless y is a vector.
 
         ``what`` ("mean", "std", "variance") is part of its name, and ``said`` are its attributes.
         """
@@ -158,7 +158,7 @@ def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
 
 
 def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
-    """Raise InputError for a curvilinear grid, whose features cannot be told by themselves."""
+    """Raise InputError for a curvilinear grid: it does not say which coordinates are features."""
     names = curvilinear(X)
     if names:
         raise InputError(
@@ -331,7 +331,7 @@ def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
 
 
 def _on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
-    """Return targets with the dimensions of the mean; a plain array must have its shape."""
+    """Return targets with the mean's dimensions in order; a plain array must have its shape."""
     if not isinstance(y, xr.DataArray):
         y = y if isinstance(y, da.Array) else np.asarray(y)
         if y.shape != mean.shape:

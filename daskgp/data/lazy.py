@@ -49,6 +49,6 @@ def behind(x: Any) -> Any:
 
 
 def plainly(x: da.Array) -> da.Array:
-    """Return a dask array as it is, but one of a Zarr array with its chunks read by ``Source``."""
+    """Return a dask array; that of a Zarr array, by the same name, with chunks read as here."""
     array = behind(x)
     return from_zarr(array, x.chunks, x.name) if isinstance(array, zarr.Array) else x

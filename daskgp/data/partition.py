@@ -11,7 +11,7 @@ import numpy as np
 from daskgp.errors import SettingError
 
 READ_ROWS = 8_192
-"""Least rows that are read at a time while others are worked on."""
+"""Fewest rows that are read at a time while others are worked on."""
 
 MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
 TASK_ROWS = 2_048

@@ -61,7 +61,7 @@ def shrinking(
     device : str
         "cpu" or "gpu".
     kind : str
-        Name of the work; rows that work of one kind was cut to apply to the next in this process.
+        Name of the work; rows that one of a kind was cut to apply to the next in this process.
     remedy : str
         What to do where that does not help.
 
@@ -173,7 +173,7 @@ def _make_room() -> None:
 
 
 class Sizes(NamedTuple):
-    """Sizes that the memory of a task depends on beside its rows."""
+    """Sizes that the memory of a task depends on besides its rows."""
 
     features: int
     targets: int

@@ -1,4 +1,4 @@
-"""GPU workers: how many exist, what tasks ask for to run there, and a local cluster of them.
+"""GPU workers: which exist, what tasks ask for to run there, and a local cluster of them.
 
 A worker says with the resource ``GPU`` that it has one.  The task itself finds out which device it
 computes on, because annotations of a graph do not survive its optimisation.

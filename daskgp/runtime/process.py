@@ -26,7 +26,7 @@ ARENAS = {"MALLOC_ARENA_MAX": 2}
 
 
 class Held:
-    """Reference-counted process setting, which holds while any of many threads is inside.
+    """Reference-counted process setting: it holds while any thread of the process is inside.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ TRIM, MMAP, GIVEN_BACK = -1, -3, 64 << 20
 
 
 def _keep_freed() -> Callable[[], None]:
-    """Set MALLOC for this process and return the undo; other C libraries have their own ways."""
+    """Apply MALLOC to this process; return the undo.  C libraries without it do as they like."""
     if os.name != "posix" or any(name in os.environ for name in MALLOC):
         return lambda: None
     libc: Any = ctypes.CDLL(None)
@@ -120,7 +120,7 @@ SMALL = 1_536
 
 
 def solve_threads(order: int) -> AbstractContextManager[None]:
-    """Set the BLAS threads for a small solve in the client: all of them from order SMALL on."""
+    """Return the BLAS limit of a small solve in the client: all threads from order SMALL on."""
     return single_blas_thread() if order < SMALL else nullcontext()
 
 

@@ -50,7 +50,7 @@ class Task(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Reply of an expert: where it ended, its moments, and value and gradient where it began."""
+    """Reply of an expert: where it ended, and value and gradient (k,) where it began."""
 
     vector: np.ndarray
     moments: Moments
@@ -94,7 +94,7 @@ class Notes(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that a round needs from those before it; empty (0, k) where its method has no use."""
+    """All that a round needs from those before it; parts without a use are (0, k)."""
 
     vector: np.ndarray  # z (k,)
     thetas: np.ndarray  # (M, k)
@@ -207,7 +207,7 @@ class Updates:
     def _seen(
         self, state: State, which: list[int], values: np.ndarray, gradients: np.ndarray
     ) -> tuple[Notes, State]:
-        """Return notes and state with values (s,) and gradients (s, k) of s experts."""
+        """Return objective and gradient, and the state, from values (s,) and gradients (s, k)."""
         latest, seen, counts = state.values.copy(), state.seen.copy(), self.experts.counts
         latest[which], seen[which] = values, 1
         objective = latest.sum() * (counts.sum() / counts[seen > 0].sum())

@@ -205,7 +205,7 @@ class _NotFinite(NumericalError):
 
 
 class Stopped(NumericalError):
-    """Error for training that met numbers that are not finite, with the ``run`` before them."""
+    """Error for numbers that are not finite; ``run`` is the last whose gradient was known."""
 
     def __init__(self, message: str, run: Run, history: list[dict[str, Any]]) -> None:
         super().__init__(message)

@@ -292,7 +292,7 @@ class EqualCells(OfBlocks):
                 yield self._points[own].mean(axis=0), own, rows
             return
         low, side = self._box
-        # places outside belong to the cells index the edge
+        # places outside belong to the cells at the edge
         cells = np.clip(np.floor((self._scaled(X) - low) / side), 0, self._counts - 1)
         flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(self._counts))
         for cell, rows in split(flat):

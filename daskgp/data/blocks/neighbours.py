@@ -45,9 +45,10 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]
 
 
 def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
-    """Return the nearest blocks before block i, of those of the rows (r, k) next to its own.
+    """Return the nearest blocks before block i, among those of the rows (r, k) next to its own.
 
-    A row of block i with no neighbour in a block counts as far from it as from its last neighbour.
+    A row of block i without neighbours in a block is taken to be as far from it as from the last of
+    its neighbours.
     """
     before, place = np.unique(np.where(blocks < i, blocks, -1), return_inverse=True)
     far = np.repeat(away[:, -1:], len(before), axis=1)

@@ -124,7 +124,7 @@ class Order:
         return (own.astype(np.uint64) << np.uint64(48)) | quantised(place, 48)
 
     def _along(self) -> np.ndarray:
-        """Return the direction (K, k) of the chain at centroids over half its squared length."""
+        """Return the chain's direction (K, k) at each centroid over half its squared length."""
         if len(self.centroids) == 1:
             return self.direction[None]
         padded = np.pad(self.centroids, ((1, 1), (0, 0)), mode="edge")

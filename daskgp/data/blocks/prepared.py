@@ -82,7 +82,7 @@ class Target:
 def creating(
     url: str, rows: Rows, n: int, step: int, runs: tuple[int, int], part: int
 ) -> Iterator[Target]:
-    """Yield a new dataset store for n rows like others; remove it again if the block fails.
+    """Yield a new dataset store of n rows like ``rows``, removed again if the block fails.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def identity_behind(X: Any) -> str | None:
 
 
 def finished_identity(url: str) -> str | None:
-    """Return the identity, as of ``identity_behind``, of a complete store; None for all else."""
+    """Return the identity of a complete store, as ``identity_behind`` does; None for all else."""
     if groups.vacant(url):
         return None
     attributes = groups.open_group(url, "dataset").attrs.asdict()
@@ -149,7 +149,7 @@ def finished_identity(url: str) -> str | None:
 
 
 class Blocks(NamedTuple):
-    """Description of its blocks by a prepared store."""
+    """Blocks as a prepared store describes them."""
 
     url: str
     attributes: dict[str, Any]

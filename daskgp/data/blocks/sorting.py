@@ -34,7 +34,7 @@ class Counting(NamedTuple):
 
 
 def fine_cuts(order: Order, sample: np.ndarray, number: int) -> np.ndarray:
-    """Return at most ``number`` different quantiles of keys: of a sample of rows, or random."""
+    """Return at most ``number`` different quantiles of keys, of a sample of rows or random."""
     number = min(number, MAX_CUTS)
     if order.kind == RANDOM:
         return np.arange(1, number + 1, dtype=np.uint64) * np.uint64(2**64 // (number + 1))

@@ -44,7 +44,7 @@ ROW, FEATURE, TARGET = "row", "feature", "target"
 """Names of dimensions that arrays of a store share."""
 
 UNFINISHED = r"zarr\.[0-9a-f]{32}\.partial"
-"""Temporary names of the description of a group while zarr writes it."""
+"""Pattern of the temporary name of a group's description while zarr writes it."""
 
 KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
@@ -337,7 +337,7 @@ def own_dims(name: str, ndim: int) -> tuple[str, ...]:
 
 
 def dims_of_rows(name: str, ndim: int) -> tuple[str, ...]:
-    """Return the names of the dimensions of ``X``, ``y`` and arrays made from them by rows."""
+    """Return names of the dimensions of ``X``, ``y`` and arrays made from them row by row."""
     return (ROW, FEATURE if name == "X" else TARGET)[:ndim]
 
 

@@ -14,7 +14,7 @@ from daskgp.errors import StoreError
 
 
 def create(url: str, content: bytes) -> bool:
-    """Create an object; False if it exists already.  Only one of many writers succeeds."""
+    """Create an object; return False if it exists already.  Of many at once, one succeeds."""
     fs, path = remote.filesystem(url)
     if isinstance(fs, LocalFileSystem):
         try:

@@ -1,7 +1,7 @@
 """Addresses of stores: their file systems, the options of these, and errors when they refuse.
 
 An object store is asked anew each time for its contents, because other processes write to it, and
-for each object with one request.  A process requires its first answer to come soon.
+for each object with one request.  The first answer to a process has to come soon.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _protocol(url: str) -> str:
 
 
 def location(url: str) -> str:
-    """Return a URL as zarr needs it: ``file://`` URLs, which it cannot create, as plain paths."""
+    """Return what zarr takes: plain paths for ``file://`` URLs, which it can open, not create."""
     fs, path = filesystem(url)
     return path if isinstance(fs, LocalFileSystem) else str(url)
 
