@@ -1,8 +1,11 @@
 """Settings shared by all tests."""
 
+import numpy as np
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from hypothesis import settings
+
+from daskgp.data.stores import groups
 
 # Machines differ in speed and a run must not depend on it, nor on chance.
 settings.register_profile("daskgp", deadline=None, max_examples=30, derandomize=True)
@@ -14,3 +17,51 @@ def scheduler():
     """Address of a cluster of two worker processes over TCP, shared by the tests of a process."""
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Four worker processes with a thread each."""
+    with LocalCluster(
+        n_workers=4,
+        threads_per_worker=1,
+        processes=True,
+        protocol="tcp://",
+        memory_limit="600MiB",
+        dashboard_address=None,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    """A client of the cluster that Dask itself does not compute with."""
+    with Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def default_client(cluster):
+    """A client of the cluster, Dask's default while the test runs."""
+    with Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def make_store(tmp_path):
+    """Write arrays to a dataset store, with the attributes of one."""
+
+    def make(X, y, rows=10, url=None, shards=None, **attributes):
+        url = str(url or tmp_path / "data.zarr")
+        group = groups.create_group(url, attributes)
+        for name, a in (("X", X), ("y", y)):
+            a = np.asarray(a)
+            shape = (max(1, rows), *a.shape[1:])
+            shard = None if shards is None else (shards, *a.shape[1:])
+            array = group.create_array(
+                name, shape=a.shape, chunks=shape, shards=shard, dtype=a.dtype
+            )
+            array[...] = a
+        return url
+
+    return make

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskgp import models
 from daskgp.data import remove
 from daskgp.data.stores import models as stores
+from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cggp import CGGP
 from daskgp.estimators.variational import VariationalGP
@@ -25,6 +27,12 @@ SETTING = "setting_"
 
 def save(estimator: GaussianProcess, url: str) -> None:
     """Write a fitted estimator to a new model store."""
+    name = estimator.solved_.model.name
+    if name not in models.REGISTRY:
+        raise SettingError(
+            f"{type(estimator).__name__} cannot be saved: a store names its method {name!r}, which "
+            "is not in daskgp.models.REGISTRY: add it there, or pickle the model"
+        )
     kept = estimator.solved_.kept
     write_rows = None if kept is None else kept.write
     found = _stored(estimator)

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
@@ -19,9 +19,6 @@ from daskgp.arrays import backend
 from daskgp.errors import DeviceError, InputError
 from daskgp.runtime import recovery
 from daskgp.typing import Device
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("daskgp")
 

@@ -29,7 +29,7 @@ from daskgp.models.values import Block, Theta
 from daskgp.runtime import device_memory, gpus
 from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
-from tests.flow import gpu
+from tests.fit import gpu
 from tests.maths import fakestreams
 
 

@@ -20,7 +20,7 @@ from daskgp.models.variational.decoupled import Decoupled, Draw
 from daskgp.models.variational.parameters import Parameters
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
-from tests.flow import toy
+from tests.fit import toy
 
 N, CHUNK = 96, 12
 KERNEL = kernels.RBF((0.7, 1.1), variance=1.3)

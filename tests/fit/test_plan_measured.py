@@ -19,7 +19,7 @@ from daskgp.estimators import ESTIMATORS
 from daskgp.fit.refusal import SHARE, needed
 from daskgp.runtime.executor import Executor
 
-BENCHMARK = Path(__file__).parents[1] / "workflows" / "benchmarks" / "plan.py"
+BENCHMARK = Path(__file__).parents[2] / "workflows" / "benchmarks" / "plan.py"
 FACTOR = 1.5
 QUICK = ("experts",)
 OTHERS = (

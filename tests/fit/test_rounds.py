@@ -26,7 +26,7 @@ from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import FAN_IN, map_reduce
-from tests.flow import toy
+from tests.fit import toy
 
 CHUNK = 23
 S = 1.3

@@ -19,7 +19,7 @@ from daskgp.runtime.connect import connect
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.map_reduce import map_reduce
 from daskgp.runtime.process import Held, single_blas_thread
-from tests.flow import toy
+from tests.fit import toy
 
 
 def _blas_threads():

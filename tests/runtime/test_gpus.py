@@ -11,7 +11,7 @@ from daskgp.runtime import gpus
 from daskgp.runtime.connect import connect
 from daskgp.runtime.executor import Executor, chosen
 from daskgp.runtime.map_reduce import mapped
-from tests.flow import gpu
+from tests.fit import gpu
 
 
 @pytest.fixture(scope="module")

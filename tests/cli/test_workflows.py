@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import daskgp
 
-WORKFLOWS = Path(__file__).parents[1] / "workflows"
+WORKFLOWS = Path(__file__).parents[2] / "workflows"
 SMALL = "n_inducing = 40\nmax_iter = 3"
 
 
