@@ -44,6 +44,6 @@ def test_it_keeps_the_promises_of_an_estimator(written, tmp_path):
     covariance = model.predict(rows[:5], return_cov=True)[1]
     deviation = model.predict(rows[:5], return_std=True)[1]
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), deviation, rtol=1e-10)
-    with pytest.raises(SettingError, match=r"LinearGP cannot be saved: .* is not in daskgp\.models"):
+    with pytest.raises(SettingError, match="LinearGP cannot be saved"):
         model.save(str(tmp_path / "model.zarr"))
     assert not [*tmp_path.iterdir()]
