@@ -34,7 +34,7 @@ def variance(model, theta, blocks, places):
     near = [blocks[i + 1 : i + 1 + model.markov_order] for i in range(len(blocks))]
     prepared = model.prepare(theta)
     summaries = [model.local(prepared, *pair) for pair in zip(blocks, near, strict=True)]
-    state = model.solve(prepared, functools.reduce(model.combine, summaries))
+    state = model.posterior(prepared, functools.reduce(model.combine, summaries))
     found, own = np.empty(len(places)), cell_of(places)
     for i in range(len(blocks)):
         around = blocks[max(i - model.markov_order, 0) : i + model.markov_order + 1]

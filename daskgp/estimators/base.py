@@ -69,7 +69,7 @@ class GaussianProcess(FittedGP):
     optimizer: OptimizerName | None = "auto"
     learning_rate: float = 0.05
     max_iter: int = 100
-    tol: float | None = 0.1
+    tol: float = 0.1
     train_blocks: int | Literal["auto"] | None = field(default=None, init=False)
     block_rows: int | None = None
     dtype: DtypeName = "float64"

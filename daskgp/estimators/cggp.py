@@ -79,7 +79,7 @@ class CGGP(GaussianProcess):
     effects: ClassVar[Effects] = {}
     optimizer: OptimizerName | None = field(default=None, init=False)
     learning_rate: float = field(default=0.05, init=False)
-    tol: float | None = field(default=1.0, init=False)
+    tol: float = field(default=1.0, init=False)
     solver_tol: float = 1e-4
     max_iter: int = 512
 

@@ -224,7 +224,7 @@ random_state, progress
     lipschitz: float = 5.0
     optimizer: OptimizerName | None = "auto"
     learning_rate: float = 0.05
-    tol: float | None = None
+    tol: float | None = None  # type: ignore[assignment]  # its rounds have one of their own
 
     @property
     def n_experts_(self) -> int:

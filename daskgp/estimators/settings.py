@@ -31,8 +31,9 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
         choice(name, getattr(estimator, name), allowed)
     place("store", estimator.store, "a folder")
     positive("noise_variance", estimator.noise_variance)
-    if estimator.tol is not None or not estimator.chooses_tol:
-        positive("tol", estimator.tol)
+    tol: Any = estimator.tol
+    if tol is not None or not estimator.chooses_tol:
+        positive("tol", tol)
     whole("max_iter", estimator.max_iter, 1)
     if estimator.random_state is not None:
         whole("random_state", estimator.random_state, 0)

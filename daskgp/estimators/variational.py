@@ -119,7 +119,7 @@ class VariationalGP(GaussianProcess):
             ),
         ),
     }
-    tol: float | None = field(default=1.0, init=False)
+    tol: float = field(default=1.0, init=False)
     searches_start: ClassVar[bool] = False
     ard_reach: ClassVar[float] = 100.0
     _inducing: ClassVar[tuple[str, str]]
@@ -457,7 +457,7 @@ class VariationalGP(GaussianProcess):
                 self._run = run.going_on()
 
             ascent, describe = (
-                ascending.ascent(self, fit, sums, self._learns),
+                self._ascent(fit, sums, self._learns),
                 ascending.describing(self, fit),
             )
             with ascending.keeping_the_last(self, conclude), freed_memory_is_kept:

@@ -1,4 +1,4 @@
-"""Settings that have an effect only beside certain others, and the refusal of those without."""
+"""Settings that have an effect only together with certain others, and the refusal of idle ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Needs(NamedTuple):
     setting : str
         The other setting that decides, whose value an error shows.
     holds : callable
-        Whether an estimator's settings meet the condition.
+        Returns True if an estimator's settings meet the condition.
     remedy : str
         A choice that meets it.
     """
@@ -33,49 +33,49 @@ class Needs(NamedTuple):
 
 
 Effects: TypeAlias = Mapping[str, tuple[Needs, ...]]
-"""What settings need, all of it, to have an effect; others always have one."""
+"""Conditions that settings need, all of them, to have an effect; others always have one."""
 
 
 def among(setting: str, *values: Any) -> Needs:
-    """Need a setting to be one of some values."""
+    """Return the condition that a setting is one of some values."""
     names = [repr(value) for value in values if value is not None]
     words = " or ".join([", ".join(names[:-1]), names[-1]][len(names) < 2 :])
 
     def holds(estimator: Any) -> bool:
-        found = getattr(estimator, setting)
-        return any(found is one or (isinstance(found, str) and found == one) for one in values)
+        actual = getattr(estimator, setting)
+        return any(actual is one or (isinstance(actual, str) and actual == one) for one in values)
 
     return Needs(setting, holds, f"choose {setting}={words}")
 
 
 def given(setting: str) -> Needs:
-    """Need a setting to be given."""
-    return Needs(setting, lambda found: getattr(found, setting) is not None, f"set {setting}=")
+    """Return the condition that a setting is not None."""
+    return Needs(setting, lambda gp: getattr(gp, setting) is not None, f"set {setting}=")
 
 
 def chosen(setting: str, *ways: str) -> Needs:
-    """Need a setting to be a way of choosing, not the things themselves."""
+    """Return the condition that a setting names a way of choosing, not the things themselves."""
     return among(setting, *ways)._replace(
-        holds=lambda found: isinstance(getattr(found, setting), str | None)
+        holds=lambda gp: isinstance(getattr(gp, setting), str | None)
     )
 
 
 WAYS = ("greedy", "kmeans", "random")
 ADAM = among("optimizer", "adam")
-TRAINED = Needs("optimizer", lambda found: found.optimizer is not None, "choose an optimizer")
+TRAINED = Needs("optimizer", lambda gp: gp.optimizer is not None, "choose an optimizer")
 
 
 def idle(estimator: GaussianProcess) -> dict[str, Needs]:
-    """Return settings that differ from the default without an effect, and what each lacks."""
-    found = {}
+    """Return the non-default settings that have no effect, and the condition that each misses."""
+    idle_settings = {}
     for name, default in defaults(type(estimator)).items():
         if _alike(getattr(estimator, name), default):
             continue
         for needs in estimator.effects.get(name, ()):
             if not needs.holds(estimator):
-                found[name] = needs
+                idle_settings[name] = needs
                 break
-    return found
+    return idle_settings
 
 
 def check(estimator: GaussianProcess, besides: Collection[str] = ()) -> None:

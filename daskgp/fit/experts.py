@@ -25,9 +25,9 @@ class Objectives:
     ----------
     model : Ensemble
     rounds : Rounds
-        A unit per expert.
+        One unit per expert.
     theta : Theta
-        Of the kind of the vectors.
+        Hyper-parameters of the same kind as the vectors.
     with_inputs : bool
         Whether the vectors hold inducing inputs too.
     """
@@ -39,21 +39,21 @@ class Objectives:
 
     @property
     def counts(self) -> np.ndarray:
-        """Values of y that each expert has (M,), missing ones included."""
+        """Number of values of y of each expert (M,), missing ones included."""
         p = self.rounds.rows.n_targets
         return np.array([span.rows * p for span in self.rounds.spans], np.float64)
 
     def map(
         self, work: Callable[[Evaluate, Any], Any], which: Sequence[int], arguments: Sequence[Any]
     ) -> list[Any]:
-        """Return ``work(evaluate, argument)`` of each expert of ``which``, in that order."""
+        """Return ``work(evaluate, argument)`` for each expert in ``which``, in that order."""
         task = partial(_work, self.model, self.theta, self.with_inputs, work)
         return self.rounds.map(task, which=which, arguments=arguments)
 
     def evaluate(self, vector: np.ndarray) -> list[tuple[float, np.ndarray]]:
-        """Return value and gradient (k,) of every expert at one vector, in their order.
+        """Return the value and gradient (k,) of every expert at one vector, in their order.
 
-        Unlike ``map`` it may have several small experts factored side by side.
+        Unlike ``map``, it may factor several small experts side by side.
         """
         each = self.model.expert_objectives(self.theta.from_vector(vector), self.rounds)
         return [_told(objective, self.with_inputs) for objective in each]

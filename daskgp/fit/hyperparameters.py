@@ -36,21 +36,21 @@ NOISE_BOUNDS = (1e-6, 1e2)
 TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
-"""Blocks that ``train_blocks="auto"`` begins with, and then goes on with."""
+"""Number of blocks in the first stage of ``train_blocks="auto"``, and in the second."""
 ROUGH = 0.5
-"""Nats per hyper-parameter that a stage may leave which is not the last."""
+"""Tolerance of every stage but the last, in nats per hyper-parameter."""
 SEVERAL = 128
-"""Most blocks that tell how gradients of blocks differ."""
+"""Maximum number of blocks from which the covariance of block gradients is estimated."""
 MARGIN = 1.1
-"""How many times the blocks that seem enough are taken: few blocks tell it roughly."""
+"""Factor on the number of blocks that seem enough: an estimate from few blocks is rough."""
 GROWTH = 4
-"""How many times as many blocks the next stage has at most: it starts near its optimum then."""
+"""Maximum growth of the number of blocks per stage: each then starts near its optimum."""
 LEAP = 1.25
-"""As many blocks that are nearly all are all."""
+"""Factor to all blocks below which a stage takes all of them."""
 
 
 class Run(NamedTuple):
-    """One training run: where it starts (k,), bounds (k, 2), names for its history, its tape.
+    """One training run: its start (k,), bounds (k, 2), names for its history, and its tape.
 
     Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
     the evidence per value of y at the start.
@@ -65,35 +65,35 @@ class Run(NamedTuple):
 
     @property
     def hyperparameters(self) -> int:
-        """Number of hyper-parameters, which inducing inputs are not."""
+        """Number of hyper-parameters, inducing inputs not counted."""
         return len(self.coordinates)
 
 
 def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> starting.Start:
-    """Initial hyper-parameters, from a sample of rows."""
+    """Return the initial hyper-parameters, from a sample of rows."""
     number = max(selection.sample_rows(estimator._n_inputs()), starting.ROWS + 1)
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
     scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
     median = lengthscales.median_distances(sample.X)
-    # a distance over d columns is about sqrt(d) times that over one; one left out has none
+    # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = lengthscales.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
     starts = [begun, starting.Start(plain)]
-    # few inducing inputs may bear no lengthscale as short as the evidence of a subset wants
+    # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not estimator._n_inputs() or estimator._model().keeps_rows:
         starts = [begun]
     placed = estimator._placed_inputs(stage, sums)
-    found = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
-    chosen = found[0]
-    if len(found) > 1:
-        some = partition.sample(stage.units, FIRST, np.random.default_rng(0))
-        part, model = dataclasses.replace(stage, units=some), estimator._model()
-        chosen = max(found, key=lambda one: model.solve(one.theta, part)[1])
+    candidates = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
+    chosen = candidates[0]
+    if len(candidates) > 1:
+        units = partition.sample(stage.units, FIRST, np.random.default_rng(0))
+        part, model = dataclasses.replace(stage, units=units), estimator._model()
+        chosen = max(candidates, key=lambda one: model.solve(one.theta, part)[1])
     if placed is None:
         estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
     return chosen
@@ -106,7 +106,7 @@ def _with_inputs(
     sample: np.ndarray,
     begun: starting.Start,
 ) -> starting.Start:
-    """A start with its inducing inputs, where the method has some."""
+    """Return a start with its inducing inputs, if the method has any."""
     inputs = placed
     if inputs is None:
         inputs = estimator._choose_inputs(stage, sample, begun.theta.kernel)
@@ -121,34 +121,34 @@ def _searched(
     distances: lengthscales.Distances,
     seed: int,
 ) -> starting.Start:
-    """Kernel and noise variance to start from; those given are kept."""
-    noise, given = float(estimator.noise_variance), estimator._kernel()
-    theta = Theta(given.resolve(*distances), noise)
+    """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
+    noise, kernel = float(estimator.noise_variance), estimator._kernel()
+    theta = Theta(kernel.resolve(*distances), noise)
     if estimator.optimizer is None or not estimator.searches_start:
         return starting.Start(theta)
-    few = starting.subset_rows(stage, sample, seed)
+    rows = starting.subset_rows(stage, sample, seed)
     limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
-    if len(few.X) < 2:
+    if len(rows.X) < 2:
         return starting.Start(theta)
-    if estimator.kernel is not None and given == theta.kernel:  # nothing is left to find
-        evidence = starting.Evidence(few, limits, estimator._tol())
+    if estimator.kernel is not None and kernel == theta.kernel:  # nothing is left to search for
+        evidence = starting.Evidence(rows, limits, estimator._tol())
         return starting.at(evidence, theta)
-    choices = starting.smooth_and_rough() if estimator._chooses_kernel() else [given]
-    return starting.search(choices, noise, few, distances, limits, estimator._tol())
+    choices = starting.smooth_and_rough() if estimator._chooses_kernel() else [kernel]
+    return starting.search(choices, noise, rows, distances, limits, estimator._tol())
 
 
 def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
-    """Correlation lengths (d,) of the kernel in the units of X; None where all are infinite."""
+    """Return the correlation lengths (d,) of the kernel in the units of X; None if all infinite."""
     d, scale = stage.rows.n_features, stage.scaling.x_scale
     spread = (sums.high[:d] - sums.low[:d]) / scale
-    found = lengthscales.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
-    return found if np.isfinite(found).any() else None
+    values = lengthscales.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
+    return values if np.isfinite(values).any() else None
 
 
 def train_units(
     estimator: GaussianProcess, units: tuple[partition.Unit, ...]
 ) -> tuple[partition.Unit, ...]:
-    """The blocks that hyper-parameters are trained on: ``train_blocks`` at random, or all."""
+    """Return the blocks to train hyper-parameters on: ``train_blocks`` at random, or all."""
     number = _most_blocks(estimator, len(units), SECOND)
     if number == len(units):
         return units
@@ -156,7 +156,7 @@ def train_units(
 
 
 def _most_blocks(estimator: GaussianProcess, total: int, auto: int) -> int:
-    """Blocks that are trained on: ``train_blocks`` of ``total``, ``auto`` where it is "auto"."""
+    """Return how many of ``total`` blocks ``train_blocks`` asks for; ``auto`` if it is "auto"."""
     chosen = auto if estimator.train_blocks == "auto" else estimator.train_blocks
     return total if chosen is None else min(whole("train_blocks", chosen, 1), total)
 
@@ -164,7 +164,7 @@ def _most_blocks(estimator: GaussianProcess, total: int, auto: int) -> int:
 class Learned(NamedTuple):
     """Hyper-parameters, the history of their training and standard errors of their logarithms.
 
-    The errors (k,) are NaN where they are not known.
+    The errors (k,) are NaN where they are unknown.
     """
 
     theta: Theta
@@ -179,7 +179,7 @@ def train_theta(
     sums: scaling.Sums,
     checkpoint: Place | None,
 ) -> Learned:
-    """Train the hyper-parameters, unless they are to be kept."""
+    """Train the hyper-parameters, or keep them if there is no optimizer."""
     theta = begun.theta
     unknown = np.full(len(theta.to_vector(False)), np.nan)
     if estimator.optimizer is None:
@@ -202,7 +202,7 @@ def plan_run(
     sums: scaling.Sums,
     checkpoint: Place | None,
 ) -> Run:
-    """The run that trains from hyper-parameters."""
+    """Return the run that trains from a start."""
     theta, values = begun.theta, begun.rows * stage.rows.n_targets
     curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
     limits = bounds(estimator, theta, sums, stage.scaling)
@@ -222,25 +222,25 @@ def _best_of_rivals(
 ) -> starting.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
-    Each kernel is trained on them; the subset alone can hardly tell one from the other.
+    Each kernel is trained on them; the subset alone can hardly tell them apart.
     """
     line = np.random.default_rng(estimator.random_state).permutation(len(stage.units))
-    some = tuple(stage.units[j] for j in np.sort(line[:FIRST]))
-    found: list[tuple[float, starting.Start]] = []
+    units = tuple(stage.units[j] for j in np.sort(line[:FIRST]))
+    scored: list[tuple[float, starting.Start]] = []
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
         run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)
         more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, estimator._tol())}
-        trained = _on(estimator, stage, theta, run, some, **more)
-        value, _ = _objective(estimator, stage, theta, some)(trained.vector)
-        found.append((value, begun._replace(theta=theta.from_vector(trained.vector))))
-    return max(found, key=lambda pair: pair[0])[1]
+        trained = _on(estimator, stage, theta, run, units, **more)
+        value, _ = _objective(estimator, stage, theta, units)(trained.vector)
+        scored.append((value, begun._replace(theta=theta.from_vector(trained.vector))))
+    return max(scored, key=lambda pair: pair[0])[1]
 
 
 def on_blocks(
     estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
 ) -> train.Trained:
-    """Maximise the objective of the blocks that are trained on."""
+    """Maximise the objective of the blocks to train on."""
     settings = _settings(estimator, run, estimator._tol())
     if estimator.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
         return on_growing_blocks(estimator, stage, theta, run)
@@ -258,35 +258,35 @@ def on_blocks(
 def on_growing_blocks(
     estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
 ) -> train.Trained:
-    """Maximise on some blocks, then on more: so many that training on all would gain little.
+    """Maximise on some blocks, then on more, until training on all of them would gain little.
 
     With F the curvature and V the covariance of the gradients of single blocks, training on b of M
-    blocks at random loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all, on average.
-    Each stage conditions its blocks on those nearest by the hyper-parameters so far, and takes
-    curvature from the first SECOND of them.
+    random blocks loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all blocks on average.
+    Each stage conditions its blocks on those that are nearest under the hyper-parameters so far,
+    and takes curvature from the first SECOND of its blocks.
     """
     total, enough = len(stage.units), estimator.train_blocks == "auto"
     most, number = _most_blocks(estimator, total, total), FIRST
     line = np.random.default_rng(estimator.random_state).permutation(total)
-    found, lost, needed = train.Trained(run.start, []), np.nan, most
+    result, lost, needed = train.Trained(run.start, []), np.nan, most
     tol = estimator._tol()
     while True:
         number = most if most < LEAP * number else number
-        units, few, several = (
+        units, leading, several = (
             tuple(stage.units[j] for j in np.sort(line[:count]))
             for count in (number, SECOND, min(number, SEVERAL))
         )
-        last = number >= needed  # as it seems
-        more: dict[str, Any] = {"few": few if number > SECOND else (), "quiet": True}
+        last = number >= needed  # by the estimate so far
+        more: dict[str, Any] = {"few": leading if number > SECOND else (), "quiet": True}
         more["verify"] = last or number == SECOND
         more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
-        staged = run._replace(tape=run.tape and run.tape.stage(number if found.history else 0))
+        staged = run._replace(tape=run.tape and run.tape.stage(number if result.history else 0))
         trained = _on(estimator, stage, theta, staged, units, **more)
-        found = trained._replace(history=continued(found.history, trained.history))
+        result = trained._replace(history=continued(result.history, trained.history))
         if number == most:
             break
         curvature = _per_value(trained, units, stage)
-        if number < SECOND:  # so few blocks do not tell the curvature of all
+        if number < SECOND:  # too few blocks for the curvature of all
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
         if enough and number >= SECOND:
@@ -304,18 +304,18 @@ def on_growing_blocks(
         lost = (
             (total / number - 1.0)
             / 2
-            * _spread(estimator._model(), stage, theta, found, units, several, run.bounds)
+            * _spread(estimator._model(), stage, theta, result, units, several, run.bounds)
         )
-    _say_lost(found, number, total, lost)
-    return found
+    _say_lost(result, number, total, lost)
+    return result
 
 
-def _say_lost(found: train.Trained, number: int, total: int, lost: float) -> None:
-    """Say on how many blocks hyper-parameters were trained and how it ended; note what is lost."""
-    if found.early:
-        logger.warning("%s", found.early)
-    if found.history and not np.isnan(lost):
-        found.history[-1]["expected_loss"] = float(lost)
+def _say_lost(trained: train.Trained, number: int, total: int, lost: float) -> None:
+    """Log how many blocks hyper-parameters were trained on and how it ended; record the loss."""
+    if trained.early:
+        logger.warning("%s", trained.early)
+    if trained.history and not np.isnan(lost):
+        trained.history[-1]["expected_loss"] = float(lost)
     logger.info(
         "hyper-parameters trained on %d of %d blocks: %s nats of the evidence of all rows are lost "
         "to training on all (train_blocks=None)",
@@ -340,9 +340,9 @@ def _spread(
     several: tuple[partition.Unit, ...],
     limits: np.ndarray,
 ) -> float:
-    """tr(F^-1 V) of hyper-parameters that are at no bound.
+    """Return tr(F^-1 V) over the hyper-parameters that are at no bound.
 
-    F is the curvature of a block, of those trained on; V is seen on ``several`` of them.
+    F is the mean curvature of the blocks trained on; V is estimated on ``several`` of them.
     """
     assert trained.curvature is not None
     part = dataclasses.replace(stage, units=several)
@@ -368,9 +368,9 @@ def _on(
     tol: float | None = None,
     **more: Any,
 ) -> train.Trained:
-    """Maximise the objective of some blocks; ``more`` are settings of the loop.
+    """Maximise the objective of some blocks; ``more`` holds settings of the loop.
 
-    Curvature is that of a ``few`` of them, if given.
+    Curvature is that of the blocks ``few``, if there are any.
     """
     values = _values(units, stage)
     if few:
@@ -388,13 +388,13 @@ def _objective(
     units: tuple[partition.Unit, ...],
     factor: float = 1.0,
 ) -> train.Evaluate:
-    """The objective of some blocks times a factor, and its gradient, at a vector."""
+    """Return the objective of some blocks times a factor, and its gradient, as a function."""
     with_inputs = estimator._trains_inputs()
     part, model = dataclasses.replace(stage.quiet, units=units), estimator._model()
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        found = model.evaluate(theta.from_vector(vector), part)
-        return factor * found.value, factor * found.gradient.to_vector(with_inputs)
+        objective = model.evaluate(theta.from_vector(vector), part)
+        return factor * objective.value, factor * objective.gradient.to_vector(with_inputs)
 
     return evaluate
 
@@ -413,7 +413,7 @@ def maximise(
 ) -> train.Trained:
     """Maximise an objective of ``values`` target values by the estimator's optimizer.
 
-    ``more`` are other settings of the loop.
+    ``more`` holds further settings of the loop.
     """
     curvature = run.curvature and run.curvature.scaled(values)
     settings = _settings(estimator, run, tol, curvature=curvature, **more)
@@ -421,7 +421,7 @@ def maximise(
 
 
 def _settings(estimator: GaussianProcess, run: Run, tol: float, **more: Any) -> train.Training:
-    """Settings of a loop of training."""
+    """Return the settings of a training loop."""
     assert estimator.optimizer is not None
     return train.Training(
         estimator.optimizer,
@@ -437,7 +437,7 @@ def _settings(estimator: GaussianProcess, run: Run, tol: float, **more: Any) -> 
 
 
 def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A history with that of the stage that follows, which counts on."""
+    """Return a history followed by that of the next stage, whose counts go on."""
     before = history[-1] if history else {}
     counts = {name: before.get(name, 0) for name in ("iteration", "evaluations", "seconds")}
     return history + [
@@ -449,11 +449,11 @@ def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list
 def bounds(
     estimator: GaussianProcess, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
 ) -> np.ndarray:
-    """Bounds (k, 2) of the hyper-parameters' vector; equal ones for those of columns left out."""
+    """Return bounds (k, 2) of the vector of hyper-parameters; equal ones for columns left out."""
     d = len(scale.x_scale)
     spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
     kernel, noise = theta.kernel.log_bounds(spread), np.log([NOISE_BOUNDS])
-    # an input of its own lengthscale may turn out not to matter
+    # an input with its own lengthscale may turn out not to matter
     single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names], dtype=bool)
     single &= len(spread) > 1
     kernel[single, 1] += np.log(estimator.ard_reach)
@@ -461,15 +461,15 @@ def bounds(
     unit = scaling.target_variance(sums, scale, estimator.mean)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
-    found = np.concatenate([kernel, noise + np.log(unit)])
-    # what the user starts from is allowed
-    given = theta.to_vector(with_inputs=False)
-    found = np.stack([np.minimum(found[:, 0], given), np.maximum(found[:, 1], given)], axis=1)
+    limits = np.concatenate([kernel, noise + np.log(unit)])
+    # the user's start is always allowed
+    start = theta.to_vector(with_inputs=False)
+    limits = np.stack([np.minimum(limits[:, 0], start), np.maximum(limits[:, 1], start)], axis=1)
     idle = [scaling.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
-    found[:-1][idle] = given[:-1][idle, None]
+    limits[:-1][idle] = start[:-1][idle, None]
     if not estimator._trains_inputs() or theta.inputs is None:
-        return found
-    return np.concatenate([found, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
+        return limits
+    return np.concatenate([limits, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
 
 
 def _tape(
@@ -483,14 +483,14 @@ def _tape(
 def run_identity(
     estimator: GaussianProcess, sums: scaling.Sums, free: Sequence[str] = ("progress",)
 ) -> dict[str, Any]:
-    """What a training run depends on: the data, and all settings but those that are ``free``."""
+    """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
     data = dask.base.tokenize(*(np.asarray(part) for part in sums))
     return {"settings": settings, "data": data}
 
 
 def _identity(setting: Any) -> str:
-    """Text that differs where a setting does; the repr of a long array leaves out its middle."""
+    """Return text that tells settings apart; the repr of a long array leaves out its middle."""
     if isinstance(setting, Kernel):
         return identity(setting)
     plain = setting is None or isinstance(setting, str | bool | int | float)
@@ -498,8 +498,8 @@ def _identity(setting: Any) -> str:
 
 
 def _named(theta: Theta, vector: np.ndarray) -> dict[str, float]:
-    """Hyper-parameters of a vector by name, for the history."""
-    found = theta.from_vector(vector)
-    values = np.exp(found.kernel.log_parameters)
-    named = dict(zip(found.kernel.parameter_names, map(float, values), strict=True))
-    return {**named, "noise_variance": found.noise_variance}
+    """Return the hyper-parameters of a vector by name, for the history."""
+    trained = theta.from_vector(vector)
+    values = np.exp(trained.kernel.log_parameters)
+    named = dict(zip(trained.kernel.parameter_names, map(float, values), strict=True))
+    return {**named, "noise_variance": trained.noise_variance}

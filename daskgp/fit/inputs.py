@@ -30,7 +30,7 @@ class ChosenInputs:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of inputs."""
         if isinstance(self._setting, str):
             if self._setting not in effects.WAYS:
                 raise selection.unknown(self._setting)
@@ -39,12 +39,12 @@ class ChosenInputs:
 
     @property
     def usual(self) -> bool:
-        """Whether their number is the default one, of which few rows take what there is."""
+        """True if their number is the default, which data with fewer rows may fall short of."""
         usual = effects.defaults(type(self.estimator))[self.number]
         return isinstance(self._setting, str) and getattr(self.estimator, self.number) == usual
 
     def choose(self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel) -> np.ndarray:
-        """The inputs (m, d) in scaled units, from a scaled sample or as they are given."""
+        """Return the inputs (m, d) in scaled units, from a scaled sample or as set by the user."""
         if not isinstance(self._setting, str):
             return self._scaled(stage, sample.shape[1])
         rng = np.random.default_rng(self.estimator.random_state)
@@ -70,7 +70,7 @@ class ChosenInputs:
         return np.asarray(stage.scaling.inputs(Z))
 
     def _given(self) -> np.ndarray:
-        """The inputs (m, d) that the setting itself holds, in the units of X."""
+        """Return the inputs (m, d) that the setting itself holds, in the units of X."""
         try:
             Z = np.asarray(self._setting, np.float64)
         except (TypeError, ValueError) as error:

@@ -1,10 +1,10 @@
-"""Mini-batches of rows that need not fit memory: shuffled chunk by chunk, read ahead.
+"""Mini-batches of rows that need not fit in memory: shuffled chunk by chunk, read ahead.
 
 The rows of an epoch are dealt to lanes block by block, in an order drawn anew for each epoch.  A
-lane reads some of its blocks at a time, shuffles their rows and cuts them into batches while the
-next ones are being read.  All of it follows from the seed and the places of the lanes, so a run
-that goes on from these sees the same rows; the number of lanes follows from the size of a batch,
-so that results do not depend on the workers.
+lane reads several of its blocks at a time, shuffles their rows and cuts them into batches while
+the next blocks are being read.  All of it follows from the seed and the places of the lanes, so a
+run that resumes from these sees the same rows; the number of lanes follows from the size of a
+batch, so that results do not depend on the workers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from daskgp.runtime.process import single_blas_thread
 LANE_ROWS = 512
 """Rows of a batch that one task works on."""
 POOL_BATCHES, POOL_BLOCKS = 16, 8
-"""Batches, and blocks, that are shuffled together at least, if memory allows."""
+"""Minimum number of batches, and of blocks, that are shuffled together, if memory allows."""
 POOL_BYTES = 128 << 20
-"""Most bytes of rows that a lane shuffles at a time; one block at least."""
+"""Maximum bytes of rows that a lane shuffles at a time; at least one block."""
 EPOCHS = 100
-"""Epochs in which a lane is dealt blocks with rows at least once."""
+"""Epochs within which a lane must be dealt a block with usable rows."""
 LEAST_BLOCKS = 4
-"""Blocks of a lane in an epoch: fewer are cut."""
+"""Minimum number of blocks of a lane per epoch; fewer are cut into smaller ones."""
 
 
 class Share(NamedTuple):
@@ -57,25 +57,25 @@ class Share(NamedTuple):
     @property
     def size(self) -> int:
         """Number of rows."""
-        return sum(few.stop - few.start for few in self.rows)
+        return sum(part.stop - part.start for part in self.rows)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rounds over one mini-batch, a unit per share."""
+    """Rounds over one mini-batch, one unit per share."""
 
     shares: tuple[Share, ...]
     executor: Executor
     device: str = "cpu"
 
     def sum(self, over: Pass, *shared: Any, own: Sequence[Any] | None = None) -> Any:
-        """Return the sum over the shares; ``own`` are first arguments of each one's function."""
+        """Return the sum over the shares; ``own`` has a first argument for each one's function."""
         nodes = [node("shared", value) for value in shared]
         more = [()] * len(self.shares) if own is None else [(one,) for one in own]
         task = partial(_of_batch, over, self.device, len(nodes))
         arguments = [
-            (share.rows, few, *nodes, *share.pools)
-            for share, few in zip(self.shares, more, strict=True)
+            (share.rows, first, *nodes, *share.pools)
+            for share, first in zip(self.shares, more, strict=True)
         ]
         tasks = mapped(task, arguments, over.name)
         return tree_sum(tasks, over.combine, self.executor, over.name, over.in_place)
@@ -84,16 +84,16 @@ class Batch:
 def _of_batch(
     over: Pass, device: str, count: int, rows: Sequence[slice], own: tuple[Any, ...], *values: Any
 ) -> Any:
-    """On the worker: a pass over one share, with ``count`` shared values before its pools."""
+    """Run a pass over one share, on the worker, with ``count`` shared values before its pools."""
     with single_blas_thread():
-        parts = [(p.X[few], p.y[few]) for few, p in zip(rows, values[count:], strict=True)]
+        parts = [(p.X[span], p.y[span]) for span, p in zip(rows, values[count:], strict=True)]
         block = Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
         over = replace(over, function=partial(over.function, *own))
         return TaskRounds.of([[block]], resolve_device(device)).sum(over, *values[:count])
 
 
 class _Pool(NamedTuple):
-    """Shuffled rows of some blocks, where they are, their number, and which pool it is."""
+    """Shuffled rows of some blocks: their node and number, and the epoch and number of the pool."""
 
     node: Delayed
     size: int
@@ -103,22 +103,22 @@ class _Pool(NamedTuple):
 
 @dataclass
 class Stream:
-    """Batches without end.
+    """Endless stream of batches.
 
     Parameters
     ----------
     rows, spans, scaling, executor, dtype
-        As of ``Rounds``.
+        As for ``Rounds``.
     batch_rows : int
         Rows of a batch.
     seed : int
-        Of the order of blocks and rows.
+        Seed of the order of blocks and rows.
     held_out : AllBut, optional
         Rows to leave out.
     fetch : bool
-        Whether rows that workers read come to this process, which trains.
+        Whether rows that workers read are sent to this process, which trains.
     places : ndarray (lanes, 3) of int, optional
-        Epoch, pool and its row where each lane goes on; default the beginning.
+        Epoch, pool and row of the pool where each lane resumes; default the beginning.
     """
 
     rows: Rows
@@ -145,17 +145,17 @@ class Stream:
         ]
 
     def take(self) -> list[Share]:
-        """The next batch, a share per lane."""
+        """Return the next batch, one share per lane."""
         return [lane.take() for lane in self._lanes]
 
     def where(self) -> np.ndarray:
-        """The places (lanes, 3) from which the following batches come."""
+        """Return the places (lanes, 3) where the following batches begin."""
         return np.array([lane.place for lane in self._lanes])
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading ahead."""
         self._reader.shutdown(wait=True, cancel_futures=True)
-        self._lanes = []  # pools live as long as anything names them
+        self._lanes = []  # pools live as long as anything refers to them
 
     def __enter__(self) -> Stream:
         return self
@@ -164,23 +164,23 @@ class Stream:
         self.close()
 
     def read(self, epoch: int, lane: int, lanes: int, pool: int, size: int) -> Future[_Pool]:
-        """Begin to read a pool, or the first after it that has rows."""
+        """Begin to read a pool, or the first one after it that has rows."""
         return self._reader.submit(self._read, epoch, lane, lanes, pool, size)
 
     def _read(self, epoch: int, lane: int, lanes: int, pool: int, size: int) -> _Pool:
         source = _Source(Stored(self.rows, self.scaling, self.dtype), self.held_out)
-        wide, begun = self._pool_blocks(size), epoch
+        per_pool, begun = self._pool_blocks(size), epoch
         while epoch < begun + EPOCHS:
             order = np.random.default_rng([self.seed, 8, epoch]).permutation(len(self._blocks))
             own = order[lane::lanes]
-            number = -(-len(own) // wide)
+            number = -(-len(own) // per_pool)
             if pool >= number:
                 epoch, pool = epoch + 1, 0
                 continue
-            # of about as many blocks each: rows of a small batch would count for many
+            # pools have about equally many blocks: rows of a small pool would count for many
             spans = tuple(self._blocks[i] for i in np.array_split(own, number)[pool])
-            given = spans, (self.seed, 9, epoch, lane, pool)
-            (node,) = self.executor.persist(mapped(source.pool, [given], "batches"))
+            arguments = spans, (self.seed, 9, epoch, lane, pool)
+            (node,) = self.executor.persist(mapped(source.pool, [arguments], "batches"))
             if self.fetch:
                 node = delayed(self.executor.compute(node), traverse=False)
                 count = len(node.compute(scheduler="sync").X)
@@ -203,13 +203,13 @@ def _length(block: Block) -> int:
 
 
 def _enough(spans: Sequence[Span], number: int) -> list[Span]:
-    """Blocks cut so that there are at least so many, if rows allow."""
+    """Return the blocks cut so that there are at least ``number``, if rows allow."""
     times = -(-number // max(len(spans), 1))
-    return [few for span in spans for few in parts(*span, max(1, -(-span.rows // times)))]
+    return [piece for span in spans for piece in parts(*span, max(1, -(-span.rows // times)))]
 
 
 class _Lane:
-    """One of the tasks' sources of rows."""
+    """Source of the rows of one task per batch."""
 
     def __init__(
         self, stream: Stream, number: int, lanes: int, size: int, epoch: int, pool: int, offset: int
@@ -221,20 +221,20 @@ class _Lane:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Epoch, pool and its row from which the next piece comes."""
+        """Epoch, pool and row of the pool where the next share begins."""
         return self._epoch, self._pool, self._offset
 
     def take(self) -> Share:
-        """The next rows, from as many pools as they take: every batch has as many."""
+        """Return the next share, from as many pools as it takes to have its full size."""
         pools, rows, epochs, left = [], [], [], self._size
         while left:
             pool = self._pool_to_take_from()
-            few = slice(self._offset, min(self._offset + left, pool.size))
+            part = slice(self._offset, min(self._offset + left, pool.size))
             pools.append(pool.node)
-            rows.append(few)
+            rows.append(part)
             epochs.append(pool.epoch)
-            left, self._offset = left - (few.stop - few.start), few.stop
-            if few.stop == pool.size:
+            left, self._offset = left - (part.stop - part.start), part.stop
+            if part.stop == pool.size:
                 self._current, self._pool, self._offset = None, self._pool + 1, 0
         return Share(tuple(pools), tuple(rows), tuple(epochs))
 
@@ -251,7 +251,7 @@ class _Lane:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What a reading task does: read blocks, clean, scale, shuffle."""
+    """Work of a reading task: read blocks, clean, scale, shuffle."""
 
     source: Stored
     draw: AllBut | None

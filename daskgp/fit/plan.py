@@ -16,47 +16,47 @@ from daskgp.runtime.map_reduce import FAN_IN
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
 EMPTY_STORE = 12_000
-"""Bytes of a model store without what it holds."""
+"""Bytes of an empty model store."""
 SENT = 2
-"""Copies of what a round shares: as the client packs it, and as a local scheduler has it."""
+"""Copies of the values that a round shares: one packed by the client, one in a local scheduler."""
 PROCESS, CLIENT = 190_000_000, 280_000_000
 """Bytes of a worker, and of a client with the scheduler of a local cluster, with few rows."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit needs.
+    """Resources that a fit needs.
 
     Attributes
     ----------
     rows, block_rows, tasks : int
-        Training rows, rows of the largest block, and map tasks a round.
+        Training rows, rows of the largest block, and map tasks per round.
     bytes_per_task : int
-        Peak of one map task with its raw rows.
+        Peak memory of one map task with its raw rows.
     bytes_per_worker : int
-        Peak of a worker process with one thread while it fits, the bare process included.
+        Peak memory of a worker process with one thread while it fits, the bare process included.
     bytes_predict : int
-        Peak of such a worker while it predicts means and variances.
+        Peak memory of such a worker while it predicts means and variances.
     reads_rows : bool
-        Whether predictions read training rows back; a fit whose predictions would not fit is
-        refused then.
+        Whether predictions read training rows back; if so, a fit whose predictions would not fit
+        in memory is refused.
     bytes_client : int
-        Peak of the client process, the bare process included: of the small solve, or of the
-        choice of inducing inputs.
+        Peak memory of the client process, the bare process included: in the small solve, or in
+        the choice of inducing inputs.
     bytes_on_disk : int
         Size of the model store, with the training rows that predictions read back.
     bytes_written : int
-        Training rows that the fit itself writes, to ``store`` or a temporary folder.
+        Size of the training rows that the fit itself writes, to ``store`` or a temporary folder.
     operations : float
-        Floating-point operations of one value and gradient of the objective.
+        Floating-point operations per value and gradient of the objective.
     seconds : float or None
-        Seconds of an iteration of training, or of the whole fit where nothing is trained; None
-        unless it was measured.
+        Seconds per iteration of training, or of the whole fit if nothing is trained; None unless
+        measured.
     bytes_held, bytes_held_predicting : int
-        What of ``bytes_per_worker`` and ``bytes_predict`` is held only where there is room, such
-        as factors that wait for the gradient.
+        Parts of ``bytes_per_worker`` and ``bytes_predict`` that are used only if there is room,
+        such as factors that wait for the gradient.
     bytes_device : int
-        What a map task takes on a GPU, where it is cut to less if there is not as much.
+        GPU memory of a map task, which is cut into smaller pieces if there is less.
     """
 
     rows: int
@@ -88,10 +88,10 @@ def make_plan(
     per_task: int = 1,
     bytes_written: int = 0,
 ) -> Plan:
-    """The plan of fitting ``model`` with ``n_inputs`` inducing or support inputs.
+    """Return the plan of fitting ``model`` with ``n_inputs`` inducing or support inputs.
 
-    ``window_rows`` are those of a block and of the blocks its summary is conditioned on,
-    ``near_rows`` those that predictions are conditioned on, ``per_task`` the blocks of a task.
+    ``window_rows`` counts the rows of a block and of the blocks its summary is conditioned on,
+    ``near_rows`` those that predictions are conditioned on, ``per_task`` the blocks per task.
     """
     largest = max((span.rows for span in spans), default=0)
     d, p = rows.n_features, rows.n_targets
@@ -100,8 +100,8 @@ def make_plan(
     )
     need = model.footprint(shape)
     tasks = -(-len(spans) // per_task)
-    held = window_rows + (per_task - 1) * largest
-    task = _raw_bytes(rows, held) + _chunk_bytes(rows, largest) + need.task
+    task_rows = window_rows + (per_task - 1) * largest
+    task = _raw_bytes(rows, task_rows) + _chunk_bytes(rows, largest) + need.task
     on_device = model.footprint(shape._replace(device=True)).task
     choice = _choice_bytes(n_inputs, len(rows), d)
     return Plan(
@@ -116,12 +116,12 @@ def make_plan(
         bytes_on_disk=EMPTY_STORE + need.state,
         bytes_written=bytes_written,
         operations=need.operations,
-        bytes_device=2 * 8 * held * (d + p) + on_device,
+        bytes_device=2 * 8 * task_rows * (d + p) + on_device,
     )
 
 
 def with_held(plan: Plan, fitting: int, predicting: int) -> Plan:
-    """The plan of workers that also hold so many bytes because there is room for them."""
+    """Return the plan of workers that also hold that many bytes because there is room for them."""
     return replace(
         plan,
         bytes_per_worker=plan.bytes_per_worker + fitting,
@@ -132,12 +132,12 @@ def with_held(plan: Plan, fitting: int, predicting: int) -> Plan:
 
 
 def rows_bytes(rows: Rows) -> int:
-    """Bytes of rows in a store, before they are compressed."""
+    """Return the bytes of rows in a store, before compression."""
     return 8 * len(rows) * (rows.n_features + rows.n_targets)
 
 
 def _with_waiting(task: int, stats: int, tasks: int) -> int:
-    """Bytes of a task beside the summaries that wait for it, or of the sum of as many as there are.
+    """Return the bytes of a task beside the summaries that wait for it, or of adding them up.
 
     A lone worker holds all summaries that are added together.
     """
@@ -146,13 +146,13 @@ def _with_waiting(task: int, stats: int, tasks: int) -> int:
 
 
 def _choice_bytes(n_inputs: int, n: int, d: int) -> int:
-    """Bytes of the sample and of the greedy selection's factor, a row an input."""
+    """Return the bytes of the sample and of the greedy selection's factor, one row per input."""
     sample = min(n, selection.sample_rows(n_inputs))
     return 8 * sample * (n_inputs + 2 * d)
 
 
 def _chunk_bytes(rows: Rows, block_rows: int) -> int:
-    """Bytes of the rest of a chunk that is decoded whole though the block is a part of it."""
+    """Return the bytes of the rest of a chunk, decoded whole even if the block is a part of it."""
     rest = max(rows.chunks or (0,), default=0) - block_rows
     return 8 * max(rest, 0) * (rows.n_features + rows.n_targets)
 

@@ -1,4 +1,4 @@
-"""Refuse what cannot fit, before a fit or after its memory ran out, with the setting that would."""
+"""Refusal of a fit that needs too much memory, before or after it, naming a setting that fits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from daskgp.fit.plan import Plan
 from daskgp.runtime import device_memory
 
 SHARE = 0.7
-"""Share of a worker's memory limit that a task may plan for; Dask pauses workers at 0.8."""
+"""Share of a worker's memory limit that a plan may use; Dask pauses workers at 0.8."""
 MOST_EXPERTS = 1 << 20
-"""Most experts that a refusal suggests."""
+"""Maximum number of experts that a refusal suggests."""
 
 
 def needed(plan: Plan) -> int:
-    """Bytes that a worker must have for a fit that is of use."""
+    """Return the bytes that a worker must have both to fit and to predict."""
     fitting = plan.bytes_per_worker - plan.bytes_held
     predicting = plan.bytes_predict - plan.bytes_held_predicting
     return max(fitting, predicting)
@@ -29,23 +29,23 @@ def needed(plan: Plan) -> int:
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting that the memory of a task follows.
+    """A setting that the memory of a task depends on.
 
     Attributes
     ----------
     name : str
     value : int
-        As it is, chosen by the user or by default.
+        Its present value, chosen by the user or by default.
     units : str
-        What tasks work on with that value, such as "blocks of 1,000 rows".
+        Units that tasks work on with that value, such as "blocks of 1,000 rows".
     planned : callable
-        The plan with another value.
+        Returns the plan with another value.
     finer : bool
         Whether a larger value, such as more experts, makes smaller units.
     otherwise : str
-        What to do where no value fits.
+        Advice if no value fits.
     note : str
-        What else a smaller value asks for before a fit.
+        What else a smaller value requires before a fit.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Knob:
     note: str = ""
 
     def remedy(self, fits: Callable[[Plan], bool]) -> str | None:
-        """Return the nearest value whose plan fits as advice; None where there is none."""
-        found = self._nearest(lambda value: fits(self.planned(value)))
-        if found is None:
+        """Return the advice to set the nearest value whose plan fits; None if none does."""
+        nearest = self._nearest(lambda value: fits(self.planned(value)))
+        if nearest is None:
             return None
-        side = "most" if found < self.value else "least"
-        return f"set {self.name} to at {side} {found}"
+        side = "most" if nearest < self.value else "least"
+        return f"set {self.name} to at {side} {nearest}"
 
     def _nearest(self, fits: Callable[[int], bool]) -> int | None:
         if not self.finer:
@@ -95,29 +95,29 @@ def refuse(plan: Plan, limit: int | None, knob: Knob) -> None:
 
 
 def _inside(plan: Plan, limit: int | None) -> bool:
-    """Tell if the client and a worker thread with so many bytes hold what a plan needs."""
+    """Return True if a plan fits the client and a worker thread with ``limit`` bytes."""
     client = plan.bytes_client <= SHARE * MEMORY_LIMIT
     return client and (limit is None or needed(plan) <= SHARE * limit)
 
 
 def _most(below: int, fits: Callable[[int], bool]) -> int:
-    """The largest number below a bound that fits, 0 where 1 does not."""
-    found, too_many = 0, below
-    while too_many - found > 1:
-        middle = (found + too_many) // 2
+    """Return the largest number below a bound that fits, 0 if 1 does not."""
+    fitting, too_many = 0, below
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
         if fits(middle):
-            found = middle
+            fitting = middle
         else:
             too_many = middle
-    return found
+    return fitting
 
 
 def out_of_memory(
     error: MemoryRunError, plan: Plan, limit: int | None, knob: Knob
 ) -> MemoryRunError:
-    """The error of tasks that ran out of memory although their plan fits, with what will.
+    """Return the error of tasks that ran out of memory although their plan fits, with a remedy.
 
-    They need more than was planned, so half of the plan is asked for.
+    They need more than was planned, so the remedy is a setting whose plan needs half as much.
     """
     remedy = knob.remedy(lambda other: 2 * other.bytes_per_task <= plan.bytes_per_task)
     return _short_of_memory(error, knob.units, limit, remedy or knob.otherwise)
@@ -128,7 +128,7 @@ def _short_of_memory(
 ) -> MemoryRunError:
     if isinstance(error, DeviceMemoryError):
         if error.divided:
-            return error  # other blocks would be cut to the same rows
+            return error  # blocks of any size would be cut to as few rows
         return DeviceMemoryError(error.seen, where, f"{remedy}, {device_memory.ANOTHER}")
     having = f" ({_size(limit)} a worker thread)" if limit else ""
     where = f"{where}, most likely out of memory{having}"
@@ -136,7 +136,7 @@ def _short_of_memory(
 
 
 def refuse_full_disk(wanted: int, url: str) -> None:
-    """Raise PlanError if a folder of this machine has less room than a fit will write there."""
+    """Raise PlanError if a folder of this machine has less room than a fit will write to it."""
     place = data.local_folder(url)
     if place is None:
         return

@@ -1,8 +1,8 @@
 """The engine: passes of a method over its units as small Dask graphs.
 
-Every pass is a small fresh graph: a map whose tasks read their own rows, and a sum in a fixed order
-that has the same shape whatever the workers, so the result has the same bits.  What tasks share is
-one node of it.
+Every pass is a small new graph: a map whose tasks read their own rows, and a sum in a fixed order.
+Its shape does not depend on the workers, so the result has the same bits.  Values that tasks share
+are nodes of the graph.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from daskgp.runtime.process import single_blas_thread, solve_threads
 from daskgp.typing import Device
 
 KEEP_SHARE, KEEP_BYTES = 0.15, 128 * 2**20
-"""Share of the workers' memory for residuals that wait for a later pass, and most bytes of them a
-process: a fit is not to take much memory only because it is there."""
+"""Share of the workers' memory for residuals that wait for a later pass, and most bytes of them per
+process: a fit must not take much memory only because it is free."""
 WINDOW_TASKS, EXPERT_TASKS = 64, 16
-"""Tasks that thin windows, and experts of few rows, are left at least when they share some."""
+"""Minimum number of tasks for thin windows, and for experts of few rows, that share tasks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +53,15 @@ class Rounds:
     dtype : str
     device : {"cpu", "gpu", "auto"}
     layout : Layout, optional
-        What is known of blocks of rows in an order.
+        Blocks and their order, if the rows are in one.
     landmarks : ndarray (M, r, d), optional
-        Some rows of each block of the layout, where near blocks are looked for.
+        Some rows of each block of the layout, if near blocks are searched for.
     read_rows : int, optional
-        Most rows of a unit that a task holds at a time.
+        Maximum rows of a unit that a task holds at a time.
     least_tasks : int, optional
-        Tasks that are left when thin units share some; default a task per unit.
+        Minimum number of tasks when thin units share them; default one task per unit.
     seed : int
-        Of rows that are drawn.
+        Seed of the rows that are drawn.
     """
 
     rows: Rows
@@ -78,7 +78,7 @@ class Rounds:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Rows of each unit, without those near them."""
+        """Rows of each unit, without those that it is conditioned on."""
         return tuple(unit.own for unit in self.units)
 
     @property
@@ -88,28 +88,28 @@ class Rounds:
 
     @property
     def quiet(self) -> Rounds:
-        """The same rounds without progress bars."""
+        """Copy of these rounds without progress bars."""
         return replace(self, executor=replace(self.executor, show=False))
 
     # -- what a method asks for --------------------------------------------------------------
 
     def sum(self, over: Pass, *shared: Any, kept: Sequence[Delayed] | None = None) -> Any:
-        """Return the sum over all units of what a pass makes of them.
+        """Return the results of a pass summed over all units, in their order.
 
         Parameters
         ----------
         over : Pass
         shared
-            Values that all tasks are given, each sent once; nodes that ``hold`` made as they are.
+            Values for all tasks, each sent once; nodes that ``hold`` returned are used as they are.
         kept : sequence of Delayed, optional
-            What ``forward`` kept.
+            Residuals that ``forward`` kept.
         """
         more = None if kept is None else [(one,) for one in kept]
         nodes = self._mapped(partial(_sum, over), over.name, shared, more)
         return tree_sum(nodes, over.combine, self.executor, over.name, over.in_place)
 
     def forward(self, over: Pass, *shared: Any) -> tuple[Any, list[Delayed] | None]:
-        """Return ``sum`` and the residuals that fit memory, which stay where they were made."""
+        """Return ``sum`` and the residuals that fit in memory, which stay where they were made."""
         fitting = self._tasks_that_keep(over)
         if not fitting:
             return self.sum(over, *shared), None
@@ -123,7 +123,7 @@ class Rounds:
         return total, kept
 
     def gather(self, over: Pass, *shared: Any) -> list[Any]:
-        """Return what a pass makes of each unit."""
+        """Return the result of a pass for each unit."""
         nodes = self._mapped(partial(_gather, over), over.name, shared)
         return list(itertools.chain.from_iterable(self.executor.compute_all(nodes, over.name)))
 
@@ -135,31 +135,31 @@ class Rounds:
         arguments: Sequence[Any] | None = None,
         label: str = "experts",
     ) -> list[Any]:
-        """Return ``function(rows, *shared, argument)`` of each unit, whose rows are Rounds too."""
+        """Return ``function(rows, *shared, argument)`` for each unit, whose rows are Rounds too."""
         units = self.units if which is None else tuple(self.units[i] for i in which)
         more: list[tuple[Any, ...]] | None = None
         if arguments is not None:
             coming = iter(arguments)
-            more = [(list(itertools.islice(coming, len(few))),) for few in self._tasks(units)]
+            more = [(list(itertools.islice(coming, len(group))),) for group in self._tasks(units)]
         part = replace(self, units=units)
         nodes = part._mapped(partial(_map, function), label, shared, more)
         return list(itertools.chain.from_iterable(self.executor.compute_all(nodes, label)))
 
     def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
-        """Return values (n, width) of a located pass row by row, 0 where a row is incomplete."""
+        """Return values (n, width) of a located pass by row; 0 for rows with missing values."""
         nodes = self._mapped(partial(_values, over, width), over.name, shared)
         return np.concatenate(self.executor.compute_all(nodes, over.name))
 
     def draw(self, share: float | None) -> Central:
-        """Return the choice of a share of all rows, or of one row per unit."""
+        """Return a draw of a share of all rows, or of one row per unit."""
         return Central(share, self.seed)
 
     def drawn(self, draw: Draw | None) -> Rounds:
-        """Return the same units with the rows that are drawn of each."""
+        """Return the same units, each with only its drawn rows."""
         return replace(self, units=tuple(unit._replace(draw=draw) for unit in self.units))
 
     def batch(self, number: int, seed: int) -> Rounds:
-        """Return about so many rows, weighted by the inverse of their chance to be drawn."""
+        """Return about ``number`` rows, weighted by the inverse probability of being drawn."""
         return replace(self, units=batch(self.spans, number, seed))
 
     def points(self, panel_rows: int | None = None) -> Points:
@@ -167,11 +167,11 @@ class Rounds:
         return panels(self._source(), self.units, panel_rows)
 
     def hold(self, value: Any) -> Delayed:
-        """Return a value as a node that stays with the workers over many passes."""
+        """Return a value as a node that stays on the workers over many passes."""
         return self.executor.persist([node("held", value)])[0]
 
     def solving(self, order: int | None) -> AbstractContextManager[None]:
-        """Return a context with as many BLAS threads as a solve of an order wants."""
+        """Return a context with as many BLAS threads as suit a solve of size ``order``."""
         return solve_threads(sum(s.rows for s in self.spans) if order is None else order)
 
     # -- graphs ------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Rounds:
         return Stored(self.rows, self.scaling, self.dtype, self.read_rows)
 
     def _tasks(self, units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
-        """Units of each task."""
+        """Return the units of each task."""
         step = 1
         if self.least_tasks is not None:
             most = max((unit.own.rows for unit in units), default=1)
@@ -194,14 +194,14 @@ class Rounds:
         shared: Sequence[Any],
         more: Sequence[tuple[Any, ...]] | None = None,
     ) -> list[Delayed]:
-        """Return a node per task, each with what is shared and more of its own."""
+        """Return one node per task, each with the shared values and more of its own."""
         nodes = [v if isinstance(v, Delayed) else node("shared", v) for v in shared]
         tasks = self._tasks(self.units)
         own = [()] * len(tasks) if more is None else more
         begin = partial(_begin, self._source(), self.device, self.seed, task)
-        arguments = [(units, few, *nodes) for units, few in zip(tasks, own, strict=True)]
-        # nodes among a task's own arguments are seen only as arguments
-        flat = [(units, *few, *rest) for units, few, *rest in arguments]
+        arguments = [(units, values, *nodes) for units, values in zip(tasks, own, strict=True)]
+        # Dask finds nodes among a task's own values only if these are arguments themselves
+        flat = [(units, *values, *rest) for units, values, *rest in arguments]
         return mapped(partial(begin, len(own[0]) if own else 0), flat, label)
 
     def _tasks_that_keep(self, over: Pass) -> int:
@@ -212,14 +212,14 @@ class Rounds:
         memory = KEEP_SHARE * self.executor.memory() if over.generous else kept_bytes(self.executor)
         p, size = self.rows.n_targets, np.dtype(self.dtype).itemsize
         needed = [
-            sum(over.kept_bytes(rows=unit.rows, targets=p, itemsize=size) for unit in few)
-            for few in self._tasks(self.units)
+            sum(over.kept_bytes(rows=unit.rows, targets=p, itemsize=size) for unit in group)
+            for group in self._tasks(self.units)
         ]
         return int(np.searchsorted(np.cumsum(needed), memory, side="right"))
 
 
 def kept_bytes(executor: Executor) -> float:
-    """Most bytes of residuals that wait for a later pass in all workers together."""
+    """Return the most bytes of residuals that may wait for a later pass on all workers together."""
     return min(KEEP_SHARE * executor.memory(), KEEP_BYTES * executor.processes())
 
 
@@ -232,7 +232,7 @@ def _begin(
     units: tuple[Unit, ...],
     *values: Any,
 ) -> Any:
-    """On the worker: a task on its units, with ``count`` values of its own before the shared."""
+    """Run a task on its units, on the worker, with ``count`` own values before the shared ones."""
     with single_blas_thread():
         rounds = TaskRounds(source, units, resolve_device(device), seed)
         return task(rounds, *values[count:], own=values[:count])

@@ -1,4 +1,4 @@
-"""Places for rows that a fit puts in another order."""
+"""URLs for rows that a fit rewrites, such as in another order."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from daskgp.data.stores import remote
 
 @contextmanager
 def kept_rows(keep: str | None, store: str | os.PathLike[str] | None) -> Iterator[str]:
-    """URL for rows that predictions read back: ``keep``, in ``store``, or in a temporary folder.
+    """Yield a URL for rows that predictions read back.
 
-    Rows that are not the caller's (``keep``) are removed where the fit fails.
+    It is ``keep``, or lies in ``store`` or a temporary folder; the last two are removed if the fit
+    fails.
     """
     folder = None if keep or store else _temporary_folder()
     place = keep or f"{str(folder or store).rstrip('/')}/rows-{uuid.uuid4().hex[:12]}.zarr"
@@ -32,7 +33,7 @@ def kept_rows(keep: str | None, store: str | os.PathLike[str] | None) -> Iterato
 
 @contextmanager
 def scratch_rows(store: str | os.PathLike[str] | None) -> Iterator[str]:
-    """URL for rows that live as long as a fit."""
+    """Yield a URL for rows that live as long as a fit."""
     if store is None:
         with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
             yield f"{folder}/rows.zarr"
@@ -48,7 +49,10 @@ _temporary: set[str] = set()
 
 
 def _temporary_folder() -> str:
-    """A folder that goes with the process: copies and lazy results may outlive an estimator."""
+    """Make a folder that lives as long as the process.
+
+    Copies and lazy results may outlive an estimator.
+    """
     folder = tempfile.mkdtemp(prefix="daskgp-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _temporary.add(remote.location(folder))
@@ -56,7 +60,7 @@ def _temporary_folder() -> str:
 
 
 def goes_with_the_process(rows: data.Rows) -> bool:
-    """Return whether rows lie in a temporary folder, or in the memory, of this process."""
+    """Return True if rows lie in a temporary folder, or in the memory, of this process."""
     if not data.is_zarr(rows.X):
         return False
     place = remote.location(data.address(rows.X))

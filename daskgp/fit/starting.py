@@ -21,27 +21,27 @@ from daskgp.train import newton
 logger = logging.getLogger("daskgp")
 
 ROWS = 768
-"""Rows of the subset; half of them at random, half the nearest to a few of those."""
+"""Rows of the subset: half of them drawn at random, half the nearest to some of those."""
 SEEDS = 6
 SCREEN = 384
 """Rows on which starts are compared."""
 SHRINK = (1.0, 0.25, 0.0625)
-"""Lengthscales that are tried, times median distances."""
+"""Lengthscales that are tried, as multiples of median distances."""
 QUIET = 0.01
-"""Noise variance that is tried beside the one that is given, of targets of variance 1."""
+"""Noise variance that is tried besides the one set, for targets of variance 1."""
 ITERATIONS = 30
 RIVAL = 15.0
-"""Nats of the evidence of the subset within which more rows decide between kernels."""
+"""Difference in the evidence of the subset, in nats, below which more rows decide on a kernel."""
 SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
-"""Kernels of which ``kernel=None`` takes the one of largest evidence."""
+"""Kernels from which ``kernel=None`` takes the one with the largest evidence."""
 
 Bounds = Callable[[Theta], np.ndarray]
 
 
 class Start(NamedTuple):
-    """Hyper-parameters to start from, and the curvature of the evidence of ``rows`` there.
+    """Hyper-parameters to start from, and the curvature of the evidence of that many ``rows``.
 
-    ``rivals`` are other kernels whose evidence is hardly less.
+    ``rivals`` are those of other kernels whose evidence is hardly less.
     """
 
     theta: Theta
@@ -51,58 +51,58 @@ class Start(NamedTuple):
 
 
 def smooth_and_rough() -> list[Kernel]:
-    """Kernels to choose from by default; the first is the one that starts are compared with."""
+    """Return the kernels to choose from by default; starts are compared with the first one."""
     middle = len(SMOOTHNESS) // 2
     line = [SMOOTHNESS[middle], *SMOOTHNESS[:middle], *SMOOTHNESS[middle + 1 :]]
     return [one(ard=True) for one in line]
 
 
 def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Block:
-    """Rows for the evidence: scattered ones tell long lengthscales, near ones short ones.
+    """Return rows for the evidence: scattered ones show long lengthscales, near ones short ones.
 
-    All rows where there are no more than ROWS.
+    These are all rows if there are no more than ROWS.
     """
     drawn = sample.smallest(ROWS)
     if len(sample.keys) <= ROWS:
         return Block(drawn.X, drawn.y)
-    few = sample.smallest(ROWS // 2)
+    scattered = sample.smallest(ROWS // 2)
     near = sampling.draw_near(
         stage.rows,
         stage.spans,
         stage.scaling,
-        few.X[:: -(-len(few.X) // SEEDS)],
-        (ROWS - len(few.X)) // SEEDS,
+        scattered.X[:: -(-len(scattered.X) // SEEDS)],
+        (ROWS - len(scattered.X)) // SEEDS,
         (seed, 1),
         stage.executor,
     )
-    _, first = np.unique(np.concatenate([few.keys, near.keys]), return_index=True)
-    X, y = np.concatenate([few.X, near.X]), np.concatenate([few.y, near.y])
+    _, first = np.unique(np.concatenate([scattered.keys, near.keys]), return_index=True)
+    X, y = np.concatenate([scattered.X, near.X]), np.concatenate([scattered.y, near.y])
     return Block(X[first], y[first])
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The exact evidence of a few rows, which is maximised within bounds."""
+    """Exact evidence of a subset of rows, to be maximised within bounds."""
 
     few: Block
     bounds: Bounds
     tol: float
 
     def value(self, theta: Theta) -> float:
-        """Log evidence at hyper-parameters; minus infinity where it cannot be computed."""
+        """Return the log evidence at hyper-parameters; minus infinity if it cannot be computed."""
         try:
             return subset.evidence(self.few, theta)(theta.to_vector(False))[0]
         except NumericalError:
             return -np.inf
 
     def search(self, theta: Theta) -> newton.Search:
-        """A trust region from hyper-parameters."""
+        """Return a trust-region search that starts from hyper-parameters."""
         bounds = self.bounds(theta)
         coordinates = subset.with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
         return newton.Search(subset.evidence(self.few, theta), bounds, coordinates, self.tol)
 
     def best(self, theta: Theta, curvature: newton.Curvature | None = None) -> newton.Arrived:
-        """Maximise from hyper-parameters; with a curvature, without making sure of it."""
+        """Maximise from hyper-parameters; a curvature that is passed in is not verified."""
         search = self.search(theta)
         search.verify = curvature is None
         return search.run(theta.to_vector(False), curvature, ITERATIONS, _unnoted)
@@ -121,17 +121,17 @@ def search(
     Parameters
     ----------
     given : sequence of Kernel
-        To choose from; lengthscales that are not given are searched for.
+        Kernels to choose from; lengthscales that they leave open are searched for.
     noise_variance : float
-        The one to start from beside QUIET.
+        Noise variance to start from, besides QUIET.
     few : Block
         Rows whose exact evidence decides.
     distances : Distances
-        Median distances that lengthscales start at, per column over sqrt(d) columns.
+        Median distances that lengthscales start at; those per column are multiplied by sqrt(d).
     bounds : callable
-        Bounds (k, 2) of the vector of hyper-parameters.
+        Returns the bounds (k, 2) of the vector of hyper-parameters.
     tol : float
-        As of training.
+        As for training.
     """
     thin = Block(*(part[:: -(-len(few.X) // SCREEN)] for part in few))
     screen, whole = Evidence(thin, bounds, tol), Evidence(few, bounds, tol)
@@ -143,8 +143,8 @@ def search(
     arrived = []
     for kernel in given:
         theta = replace(begun, kernel=_like(kernel, begun.kernel))
-        found = whole.best(theta, curvature)
-        arrived.append(_at(theta, found.vector))
+        optimum = whole.best(theta, curvature)
+        arrived.append(_at(theta, optimum.vector))
     values = [whole.value(theta) for theta in arrived]
     best = int(np.argmax(values))
     near = [i for i, value in enumerate(values) if i != best and value > values[best] - RIVAL]
@@ -152,31 +152,31 @@ def search(
 
 
 def at(evidence: Evidence, theta: Theta) -> Start:
-    """Hyper-parameters with the curvature of the evidence there."""
+    """Return a start at hyper-parameters, with the curvature of the evidence at them."""
     run, vector = evidence.search(theta), theta.to_vector(False)
     curvature = run.differences(vector, run.evaluate(vector)[1])
     return Start(theta, curvature._replace(exact=False), len(evidence.few.X))
 
 
 def _candidates(kernel: Kernel, noise_variance: float, distances: Distances) -> list[Theta]:
-    """Starts on several parts of the ridge, the one at median distances first."""
-    found: dict[tuple[Kernel, float], None] = {}
+    """Return starts on several parts of the ridge, the one at median distances first."""
+    pairs: dict[tuple[Kernel, float], None] = {}
     for shrink in SHRINK:
         resolved = kernel.resolve(shrink * distances.per_column, shrink * distances.euclidean)
         for noise in (noise_variance, min(noise_variance, QUIET)):
-            found[resolved, noise] = None
-    return [Theta(*pair) for pair in found]
+            pairs[resolved, noise] = None
+    return [Theta(*pair) for pair in pairs]
 
 
 def _apart(starts: Sequence[Theta], value: Callable[[Theta], float]) -> list[Theta]:
-    """The best start at median distances and the best elsewhere."""
+    """Return the best start at median distances and the best of the others."""
     first = [theta for theta in starts if theta.kernel == starts[0].kernel]
     others = [theta for theta in starts if theta.kernel != starts[0].kernel]
-    return [max(some, key=value) for some in (first, others) if some]
+    return [max(group, key=value) for group in (first, others) if group]
 
 
 def _like(kernel: Kernel, trained: Kernel) -> Kernel:
-    """A kernel with the hyper-parameters of another of the same kind."""
+    """Return a kernel with the hyper-parameters of another of the same kind."""
     if type(kernel) is type(trained):
         return trained
     values = trained.log_parameters
@@ -188,4 +188,4 @@ def _at(theta: Theta, vector: np.ndarray) -> Theta:
 
 
 def _unnoted(vector: np.ndarray, value: float, gradient: np.ndarray, gain: float) -> None:
-    """Say nothing: the history is that of the training that follows."""
+    """Record nothing: the history is that of the training that follows."""

@@ -1,4 +1,4 @@
-"""Passes of stochastic training: one mini-batch a step, a part of it in each task."""
+"""Passes of stochastic training: one mini-batch per step, a part of it in each task."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from daskgp.runtime.executor import Executor
 
 REMEDY = f"choose fewer functions or a smaller batch_rows, {device_memory.ANOTHER}"
 VALIDATION_ROWS = 2_048
-"""Rows of a task that validates."""
+"""Rows per task of validation."""
 
 
 def diverging() -> AbstractContextManager[Any]:
-    """Silence NumPy: a step of numbers that are not finite is an error that is raised."""
+    """Return a context that silences NumPy: a step with non-finite numbers raises an error."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The sums of a step over the rows of a batch.
+    """Sums over the rows of a batch, for one step of training.
 
     Parameters
     ----------
     model : Decoupled
     count : float
-        Rows of the training data, which a batch stands for.
+        Number of training rows, which a batch stands for.
     columns : int
         Functions of the mean that are drawn for each step.
     seed : int
@@ -53,13 +53,13 @@ class Steps:
     device: str
 
     def sums(self, prepared: Prepared, shares: list[Share], step: int) -> Sums:
-        """Return what a batch gives, one task per share."""
+        """Return the sums over a batch, one task per share."""
         total = sum(share.size for share in shares)
         drawn, weight = self._columns(prepared.parameters, step)
-        own = [Draw(self.count / total, few, weight) for few in np.array_split(drawn, len(shares))]
+        own = [Draw(self.count / total, js, weight) for js in np.array_split(drawn, len(shares))]
         over = self._pass("step", partial(_sums, self.model), self.model.combine)
-        found: Sums = self._batch(shares).sum(over, prepared, own=own)
-        return found
+        result: Sums = self._batch(shares).sum(over, prepared, own=own)
+        return result
 
     def inputs(self, shares: list[Share]) -> np.ndarray:
         """Return the inputs (n, d) of the rows of a batch."""
@@ -94,7 +94,7 @@ class Steps:
         return Batch(tuple(shares), self.executor, self.device)
 
     def _columns(self, own: Parameters, step: int) -> tuple[np.ndarray, float]:
-        """Functions of the mean drawn for a step, and how much each counts."""
+        """Return the functions of the mean drawn for a step, and the weight of each."""
         number = len(own.weights)
         if self.model.form == "direct":
             number += len(own.shared_weights)
@@ -115,7 +115,7 @@ def _inputs(piece: Piece) -> list[np.ndarray]:
 
 def _density(model: Decoupled, piece: Piece, prepared: Prepared, state: Any) -> float:
     with diverging():
-        found = model.predict(Theta(prepared.kernel, 1.0), state, piece.own.X, None, "variance")
-        moments, (_, y) = move(found, "cpu"), move(piece.own, "cpu")
+        predicted = model.predict(Theta(prepared.kernel, 1.0), state, piece.own.X, None, "variance")
+        moments, (_, y) = move(predicted, "cpu"), move(piece.own, "cpu")
         density = prepared.likelihood.log_density(y, moments.mean, moments.variance)
         return float(density.sum())

@@ -1,4 +1,4 @@
-"""Hyper-parameters from the exact evidence of few rows."""
+"""Hyper-parameters from the exact evidence of a subset of rows."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 
 ITERATIONS, TOL = 50, 0.01
 NO_NOISE = 100.0
-"""Times its lower bound, the noise variance below which the evidence sees none."""
+"""Multiple of its lower bound below which a noise variance counts as none."""
 
 
 def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
-    """Bytes that an evaluation of the evidence of so many rows takes."""
+    """Return the bytes that an evaluation of the evidence of ``number`` rows takes."""
     shape = Shape(number, features, targets, number, 0, 8, tiles, number)
     return Exact().footprint(shape).solve
 
 
 def refuse_large(number: int, features: int, targets: int, tiles: int, memory: int) -> None:
-    """Raise PlanError where the kernel matrices of so many rows do not fit."""
+    """Raise PlanError if the kernel matrices of ``number`` rows do not fit in memory."""
     needed = solve_bytes(number, features, targets, tiles)
     if needed > SHARE * memory:
         raise PlanError(
@@ -40,29 +40,32 @@ def refuse_large(number: int, features: int, targets: int, tiles: int, memory: i
 
 
 def evidence(few: Block, theta: Theta) -> train.Evaluate:
-    """The exact log evidence of scaled rows and its gradient at a vector of hyper-parameters."""
+    """Return the exact log evidence of scaled rows, and its gradient, as a function of a vector."""
     model, rows = Exact(), Rows(few.X, few.y)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         with solve_threads(len(few.X)):
-            found = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
-        gradient = found.gradient.to_vector(with_inputs=False)
-        train.refuse_nan(found.value, gradient)
-        return found.value, gradient
+            objective = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
+        gradient = objective.gradient.to_vector(with_inputs=False)
+        train.refuse_nan(objective.value, gradient)
+        return objective.value, gradient
 
     return evaluate
 
 
 def with_noise(coordinates: np.ndarray) -> np.ndarray:
-    """Training coordinates (k + 1, k + 1) of a kernel and, as one more, the noise variance."""
+    """Return training coordinates (k + 1, k + 1) of a kernel and, last, the noise variance."""
     k = len(coordinates)
-    found = np.eye(k + 1)
-    found[:k, :k] = coordinates
-    return found
+    extended = np.eye(k + 1)
+    extended[:k, :k] = coordinates
+    return extended
 
 
 def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
-    """Kernel and noise variance of the largest evidence of scaled rows, within bounds (k, 2)."""
+    """Return the theta of largest evidence of scaled rows within bounds (k, 2).
+
+    Only the kernel and the noise variance are trained.
+    """
     coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
     settings = train.Training(
         "auto",
@@ -76,13 +79,13 @@ def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgr
     best = train.maximise(
         evidence(few, theta), start, bounds, few.y.size, settings, lambda _: {}
     ).vector
-    found = theta.from_vector(best)
-    if found.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
+    trained = theta.from_vector(best)
+    if trained.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
         logger.warning(
             "the evidence of %d rows sees no noise (variance %.1e of standardised targets), which "
             "makes predictions too sure where there is some: choose a larger n_subset, or "
             "hyperparameters='bound'",
             len(few.X),
-            found.noise_variance,
+            trained.noise_variance,
         )
-    return found
+    return trained

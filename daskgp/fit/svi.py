@@ -28,18 +28,18 @@ from daskgp.train.stochastic import Conditioner, Found
 Precondition = Literal["blocks", "jacobi", None]
 
 GROUP = 4_096
-"""Most functions of the mean whose coordinates are changed together."""
+"""Maximum number of functions of the mean whose coordinates are changed together."""
 REFRESH = 100
-"""Steps after which the coordinates follow the kernel."""
+"""Number of steps after which the coordinates are brought up to date with the kernel."""
 SAMPLE = 8_192
-"""Functions of which the order of neighbours is found."""
+"""Number of functions from which the order of neighbours is determined."""
 
 
 class Bases(NamedTuple):
-    """How large the bases are to be: functions of the covariance, of the mean beyond, and a step's.
+    """Sizes of the bases: functions of the covariance, of the mean beyond them, and added per step.
 
-    ``scaled`` functions have lengthscales of their own.  After ``most`` steps they grow no more:
-    the data may have fewer distinct rows.
+    ``scaled`` functions have lengthscales of their own.  After ``most`` steps the bases grow no
+    more: the data may have fewer distinct rows.
     """
 
     covariance: int
@@ -52,25 +52,25 @@ class Bases(NamedTuple):
 
 @dataclass
 class Learning:
-    """A ``Problem``: what a step of training is.
+    """The ``Problem`` that defines a step of training.
 
     Parameters
     ----------
     steps : Steps
     kernel : Kernel
-        Of which kind.
+        Kernel of the right kind, with any hyper-parameters.
     offset : ndarray (p,)
         Constant of the latent function.
     take : callable
-        The shares of the next batch.
+        Returns the shares of the next batch.
     place : callable
-        The place in the stream of batches.
+        Returns the place in the stream of batches.
     bases : Bases
     natural : float, optional
         Rate of natural gradients; None leaves q to Adam.
     precondition : {"blocks", "jacobi", None}
     validation : Block
-        Rows that are held out.
+        Held-out rows.
     """
 
     steps: Steps
@@ -91,7 +91,7 @@ class Learning:
         """Add functions, then estimate the bound and its gradient from the next batch."""
         shares = self.take()
         parameters = self._grown(parameters, shares, step)
-        # small solves side by side: more threads of BLAS bring less
+        # small solves side by side: more BLAS threads would gain less
         with single_blas_thread(), ThreadPoolExecutor(1) as beside:
             precision = beside.submit(self._precision, parameters)
             prepared, pull = self._prepare(parameters)
@@ -103,8 +103,8 @@ class Learning:
         return parameters, Found(bound.value, bound.gradient, settled)
 
     def conditioner(self, name: str, parameters: Parameters, step: int) -> Conditioner | None:
-        """Coordinates of the mean's weights, and of the root of a direct covariance."""
-        direct = self.steps.model.form == "direct"  # the hybrid's others are whitened
+        """Return coordinates of the mean's weights, and of the root of a direct covariance."""
+        direct = self.steps.model.form == "direct"  # the hybrid's other parameters are whitened
         if self.precondition == "jacobi" and (
             name == "weights" or (direct and name in ("shared_weights", "root"))
         ):
@@ -115,31 +115,31 @@ class Learning:
         return self._blocks
 
     def validate(self, parameters: Parameters) -> float:
-        """Mean log predictive density of held-out rows."""
+        """Return the mean log predictive density of held-out rows."""
         return self.steps.density(self._prepare(parameters)[0], self.validation)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The place in the stream, and the groups of functions."""
+        """Return the place in the stream, and the groups of functions."""
         members = self._blocks.members if self._blocks else []
         order = np.concatenate([*members, np.zeros(0, np.int64)]).astype(np.int64)
-        sizes = np.array([len(few) for few in members], np.int64)
+        sizes = np.array([len(group) for group in members], np.int64)
         seed = np.array(self.steps.seed)
         return {"where": self.place(), "order": order, "sizes": sizes, "seed": seed}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take groups up again; their factors are made at the next step."""
+        """Restore the groups of functions; their factors are computed at the next step."""
         members = np.split(arrays["order"], np.cumsum(arrays["sizes"])[:-1])
         self._blocks = Blocks(members, []) if len(arrays["sizes"]) else None
 
     def let_go(self) -> None:
-        """Take gradients by all parameters."""
+        """Take gradients with respect to all parameters from now on."""
         model = replace(self.steps.model, frozen=False)
         self.steps = replace(self.steps, model=model)
 
     # -- parts -------------------------------------------------------------------------------
 
     def _precision(self, parameters: Parameters) -> np.ndarray | None:
-        """S^-1, which natural gradients start from."""
+        """Return S^-1, from which natural gradients start; None without them."""
         if self.natural is None:
             return None
         with diverging():
@@ -160,7 +160,7 @@ class Learning:
             return model.prepare_with_pull(self.kernel, parameters, self.offset, dtype)
 
     def _grown(self, parameters: Parameters, shares: list[Share], step: int) -> Parameters:
-        """More functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
+        """Add functions at rows of the batch until the bases are full, [DGP] Algorithm 1."""
         bases = self.bases
         covariance = min(bases.step, bases.covariance - len(parameters.root))
         mean = min(bases.step, bases.mean - len(parameters.weights))
@@ -168,19 +168,19 @@ class Learning:
             return parameters
         rows = _unseen(self.steps.inputs(shares), parameters, self.steps.dtype)
         if covariance > 0:
-            few, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
-            parameters = self._with_covariance(parameters, few)
+            chosen, rows = rows[:covariance], rows[covariance:]  # the mean has these functions too
+            parameters = self._with_covariance(parameters, chosen)
         if mean > 0 and len(rows):
             parameters = with_mean(parameters, rows[:mean], bases.scaled)
         return parameters
 
     def _with_covariance(self, parameters: Parameters, inputs: np.ndarray) -> Parameters:
-        """More functions of the covariance, none of which changes q in the hybrid form."""
+        """Add functions of the covariance, none of which changes q in the hybrid form."""
         model, bases, old = self.steps.model, self.bases, len(parameters.root)
         grown = with_covariance(parameters, inputs, model.form, bases.scaled, bases.shared)
         if model.form == "direct" or not len(parameters.weights):
             return grown
-        # what the new ones explain of the mean's own functions is theirs from now on
+        # what the new functions explain of the mean's own ones belongs to them from now on
         explained = self._prepare(grown)[0].factors.explained
         return grown._replace(
             shared_weights=np.concatenate([parameters.shared_weights, explained[old:]])
@@ -193,12 +193,12 @@ class Learning:
         return Blocks([np.arange(len(own))], [own])
 
     def _regrouped(self, parameters: Parameters, step: int) -> Blocks:
-        """Groups of functions and their factors, of which only those that changed are made."""
+        """Return groups of functions and their factors; only those that changed are computed."""
         old, count = self._blocks or Blocks([], []), len(parameters.weights)
         known = sum(map(len, old.members))
         full = count > known and count >= self.bases.mean
         short = step == self.bases.most and count < self.bases.mean
-        if full or short:  # all are there: put neighbours together
+        if full or short:  # no more functions will come: group neighbours
             members = groups(self.kernel, parameters, GROUP)
             return Blocks(members, self._factors(parameters, members), fresh=True)
         stale = step % REFRESH == 0 or len(old.factors) < len(old.members)
@@ -212,33 +212,33 @@ class Learning:
         functions = make(self.steps.model.basis, self.kernel.with_log_parameters(parameters.kernel))
         Z, P = parameters.covariance, parameters.residual
         if self.steps.model.form == "direct":
-            blocks = (functions.gram(_some(P, few))[0] for few in members)
+            blocks = (functions.gram(_some(P, group))[0] for group in members)
             return [preconditioner.root(C, float(C.trace()) / len(C)) for C in blocks]
         assert self._prepared is not None
-        L, b, found = self._prepared.factors.factor, len(parameters.root), []
-        for few in members:
-            both = (np.concatenate(pair) for pair in zip(Z, _some(P, few), strict=True))
+        L, b, factors = self._prepared.factors.factor, len(parameters.root), []
+        for group in members:
+            both = (np.concatenate(pair) for pair in zip(Z, _some(P, group), strict=True))
             C = functions.gram(Points(*both))[0]
             A, own = whiten_rows(L, C[b:, :b]), C[b:, b:]
-            found.append(preconditioner.root(own - A @ A.T, float(own.trace()) / len(own)))
-        return found
+            factors.append(preconditioner.root(own - A @ A.T, float(own.trace()) / len(own)))
+        return factors
 
 
 def _unseen(rows: np.ndarray, parameters: Parameters, dtype: str) -> np.ndarray:
-    """Distinct rows of a precision, in their order, where there is no function yet."""
-    there = np.concatenate([parameters.covariance_points, parameters.mean_points])
-    there = there.astype(dtype).astype(rows.dtype)
-    _, first = np.unique(np.concatenate([there, rows]), axis=0, return_index=True)
-    new = np.sort(first[first >= len(there)])
-    return rows[new - len(there)]
+    """Return the distinct rows, in their order and at a precision, that have no function yet."""
+    known = np.concatenate([parameters.covariance_points, parameters.mean_points])
+    known = known.astype(dtype).astype(rows.dtype)
+    _, first = np.unique(np.concatenate([known, rows]), axis=0, return_index=True)
+    new = np.sort(first[first >= len(known)])
+    return rows[new - len(known)]
 
 
-def _some(points: Points, few: np.ndarray) -> Points:
-    return Points(*(part[few] if len(part) else part for part in points))
+def _some(points: Points, indices: np.ndarray) -> Points:
+    return Points(*(part[indices] if len(part) else part for part in points))
 
 
 def groups(kernel: Kernel, parameters: Parameters, size: int) -> list[np.ndarray]:
-    """Indices of the mean's functions in groups of neighbours."""
+    """Return the indices of the mean's functions in groups of neighbours."""
     inputs, number = parameters.mean_points, -(-len(parameters.mean_points) // size)
     low, high = inputs.min(axis=0), inputs.max(axis=0)
     lengths = correlation_lengths(kernel.with_log_parameters(parameters.kernel), high - low)

@@ -1,7 +1,7 @@
-"""What a task does with its units: read, draw, clean, scale, move, cut to the device, sum.
+"""Work of a task on its units: read, draw, clean, scale, move, cut to fit the device, sum.
 
-``TaskRounds`` answers a method as ``Rounds`` does, in this process: that is what a task computes,
-what an expert trains on, and what tests hand to a method.
+``TaskRounds`` serves a method as ``Rounds`` does, but in this process: a task runs on it, an expert
+trains on it, and tests pass it to methods.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from daskgp.runtime.device_memory import FEWER
 
 T = TypeVar("T")
 PANEL_ROWS = 4_096
-"""Rows of a panel of points, where a task does not hold all points."""
+"""Rows of a panel of points, if a task does not hold all points."""
 HELD_POINTS = 65_536
-"""Most points that a task holds all at once."""
+"""Maximum number of points that a task holds all at once."""
 DRAWS, DRAW_ROWS = 32, 8_192
-"""Most stretches of rows that a mini-batch is drawn from, and most rows of one."""
+"""Maximum number of spans of rows that a mini-batch is drawn from, and maximum rows of one."""
 
 
 class Source(Protocol):
-    """Where the rows of units come from."""
+    """Source of the rows of units."""
 
     def spans(self, unit: Unit, device: str) -> Sequence[Span]:
         """Return the parts in which a unit is read."""
 
     def block(self, span: Span, unit: Unit | None = None) -> Block:
-        """Return scaled complete rows, or those that are drawn of a unit."""
+        """Return scaled complete rows, or those drawn from a unit."""
 
     def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
-        """Return ``block`` and which rows (n,) of all it has."""
+        """Return ``block`` and the numbers (n,) of its rows among all rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Rows of training data, of which those with missing values are dropped.
+    """Training rows as they are stored; those with missing values are dropped.
 
     Parameters
     ----------
     rows : Rows
     scaling : Scaling
     dtype : str
-        Of the inputs.
+        Precision of the inputs.
     read_rows : int, optional
-        Most rows of a unit that are read at a time.
+        Maximum rows of a unit that are read at a time.
     """
 
     rows: Rows
@@ -73,12 +73,12 @@ class Stored:
         return [unit.own] if device == "cpu" else whole_chunks(unit.own, self.rows.chunks)
 
     def block(self, span: Span, unit: Unit | None = None) -> Block:
-        """Return scaled complete rows, or those that are drawn of a unit."""
+        """Return scaled complete rows, or those drawn from a unit."""
         X, y, _ = self._raw(span, unit)
         return self.scaling.block(X, y, self.dtype)
 
     def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
-        """Return ``block`` and which rows (n,) of all it has."""
+        """Return ``block`` and the numbers (n,) of its rows among all rows."""
         X, y, drawn = self._raw(span, unit)
         places = np.arange(*span) if drawn is None else span.start + np.flatnonzero(drawn)
         return self.scaling.block(X, y, self.dtype), places[scaling.complete_rows(X, y)]
@@ -101,7 +101,7 @@ class Given:
     ----------
     rows : Block
     edges : tuple of int
-        First row of each block, and the last one's end.
+        First row of each block, and the end of the last one.
     """
 
     rows: Block
@@ -113,11 +113,11 @@ class Given:
         return [Span(*edge) for edge in pairwise(inside)] or [unit.own]
 
     def block(self, span: Span, unit: Unit | None = None) -> Block:
-        """Return rows, or those that are drawn of a unit."""
+        """Return rows, or those drawn from a unit."""
         return self.located(span, unit)[0]
 
     def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
-        """Return ``block`` and which rows (n,) of all it has."""
+        """Return ``block`` and the numbers (n,) of its rows among all rows."""
         X, y = (part[slice(*span)] for part in self.rows)
         places = np.arange(*span)
         if unit is None or unit.draw is None:
@@ -127,14 +127,14 @@ class Given:
 
 
 class Points(NamedTuple):
-    """All rows again, for passes in which every row meets all of them."""
+    """All rows again, for passes that pair every row with all of them."""
 
     source: Source
     spans: tuple[Span, ...]
 
 
 class Columns(Protocol):
-    """Values that go with points in the place of their targets."""
+    """Values that accompany points instead of their targets."""
 
     def rows(self, i: int, places: np.ndarray) -> np.ndarray:
         """Return the values of panel i, which has the rows at ``places``."""
@@ -142,7 +142,7 @@ class Columns(Protocol):
 
 @dataclass(eq=False)
 class TaskPoints:
-    """Points as a task reads them again and again; once where they are few."""
+    """Points that a task reads for every use, or only once if they are few."""
 
     points: Points
     device: str
@@ -150,7 +150,7 @@ class TaskPoints:
     _held: list[Piece] = field(default_factory=list)
 
     def pieces(self, columns: Columns) -> Iterator[Piece]:
-        """Yield the points panel by panel, those of a panel on the device one at a time."""
+        """Yield the points panel by panel; many points are on the device one panel at a time."""
         if sum(span.rows for span in self.points.spans) > HELD_POINTS:
             yield from self._read(columns, streamed=True)
             return
@@ -179,7 +179,7 @@ class TaskPoints:
 
 
 class Kept(NamedTuple):
-    """Residuals on the host that a pass left, piece by piece, and how they were cut."""
+    """Residuals of a pass, on the host and piece by piece, and the most rows of a piece."""
 
     most: int
     residuals: list[Any]
@@ -195,7 +195,7 @@ class TaskRounds:
     units : tuple of Unit
     device : {"cpu", "gpu"}
     seed : int
-        Of rows that are drawn.
+        Seed of the rows that are drawn.
     """
 
     source: Source
@@ -206,15 +206,15 @@ class TaskRounds:
 
     @classmethod
     def of(cls, units: Sequence[Sequence[Block]], device: str = "cpu") -> TaskRounds:
-        """Return rounds over units in memory, each some blocks of scaled rows."""
+        """Return rounds over units in memory, each made of blocks of scaled rows."""
         blocks = [block for unit in units for block in unit]
         edges = np.cumsum([0, *(len(block.X) for block in blocks)]).tolist()
         ends = np.cumsum([0, *(sum(len(block.X) for block in unit) for unit in units)]).tolist()
         rows = blocks[0]
         if len(blocks) > 1:
             rows = Block(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
-        given = Given(rows, tuple(edges))
-        return cls(given, tuple(Unit(Span(*edge)) for edge in pairwise(ends)), device)
+        source = Given(rows, tuple(edges))
+        return cls(source, tuple(Unit(Span(*edge)) for edge in pairwise(ends)), device)
 
     @property
     def n_units(self) -> int:
@@ -222,7 +222,7 @@ class TaskRounds:
         return len(self.units)
 
     def sum(self, over: Pass, *shared: Any, kept: Kept | None = None) -> Any:
-        """Return the sum over all units of what a pass makes of them, on the host."""
+        """Return the results of a pass summed over all units, on the host."""
         return self._run(over, shared, kept, False)[0]
 
     def forward(self, over: Pass, *shared: Any) -> tuple[Any, Kept | None]:
@@ -232,7 +232,7 @@ class TaskRounds:
         return self._run(over, shared, None, True)
 
     def gather(self, over: Pass, *shared: Any) -> list[Any]:
-        """Return what a pass makes of each unit; one that works ``together`` gives a list."""
+        """Return the result of a pass for each unit; a ``together`` pass returns a list itself."""
         if over.together:
             return list(self.sum(over, *shared))
         return [self._only(unit).sum(over, *shared) for unit in self.units]
@@ -244,7 +244,7 @@ class TaskRounds:
         which: Sequence[int] | None = None,
         arguments: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Return ``function(rows, *shared, argument)`` of each unit."""
+        """Return ``function(rows, *shared, argument)`` for each unit."""
         units = self.units if which is None else [self.units[i] for i in which]
         more = [()] * len(units) if arguments is None else [(a,) for a in arguments]
         return [
@@ -252,26 +252,26 @@ class TaskRounds:
         ]
 
     def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
-        """Return values (n, width) of a located pass row by row, 0 where a row is incomplete."""
-        found = []
+        """Return values (n, width) of a located pass by row; 0 for rows with missing values."""
+        results = []
         for unit in self.units:
             own = np.zeros((unit.own.rows, width))
             for places, rows in self._only(unit).sum(_listed(over), *shared):
                 own[places - unit.own.start] = rows
-            found.append(own)
-        return np.concatenate(found)
+            results.append(own)
+        return np.concatenate(results)
 
     def draw(self, share: float | None) -> Central:
-        """Return the choice of a share of all rows, or of one row per unit."""
+        """Return a draw of a share of all rows, or of one row per unit."""
         return Central(share, self.seed)
 
     def drawn(self, draw: Draw | None) -> TaskRounds:
-        """Return the same units with the rows that are drawn of each."""
+        """Return the same units, each with only its drawn rows."""
         units = tuple(unit._replace(draw=draw) for unit in self.units)
         return self._over(units)
 
     def batch(self, number: int, seed: int) -> TaskRounds:
-        """Return about so many rows, weighted by the inverse of their chance to be drawn."""
+        """Return about ``number`` rows, weighted by the inverse probability of being drawn."""
         return self._over(batch([unit.own for unit in self.units], number, seed))
 
     def points(self, panel_rows: int | None = None) -> Points:
@@ -283,7 +283,7 @@ class TaskRounds:
         return value
 
     def solving(self, order: int | None) -> AbstractContextManager[Any]:
-        """Return a context for solves: a task has one thread."""
+        """Return an empty context for solves: a task has one thread."""
         return nullcontext()
 
     # -- pieces ------------------------------------------------------------------------------
@@ -298,16 +298,16 @@ class TaskRounds:
         self, over: Pass, shared: Sequence[Any], kept: Kept | None, keep: bool
     ) -> tuple[Any, Kept]:
         def work(most: int) -> tuple[Any, Kept]:
-            there = [self._there(value) for value in shared]
+            on_device = [self._there(value) for value in shared]
             total, residuals = None, []
-            for given in self._given(over, most, kept):
+            for pieces in self._given(over, most, kept):
                 if keep:
                     assert over.keeping is not None
-                    found, left = over.keeping(given, *there)
+                    statistics, left = over.keeping(pieces, *on_device)
                     residuals += [move(one, "cpu") for one in (left if over.together else [left])]
                 else:
-                    found = over.function(given, *there)
-                total = found if total is None else over.combine(total, found)
+                    statistics = over.function(pieces, *on_device)
+                total = statistics if total is None else over.combine(total, statistics)
             return move(total, "cpu"), Kept(most, residuals)
 
         return self._fitting(over, work, shared)
@@ -327,7 +327,7 @@ class TaskRounds:
         return device_memory.few(pieces, most) if over.together else pieces
 
     def _whole(self, over: Pass) -> Iterator[Piece]:
-        """Yield units whole, on the device with those near them, which neighbours share."""
+        """Yield whole units on the device, with the blocks near them, which are read only once."""
 
         @functools.cache
         def read(span: Span, unit: Unit | None) -> tuple[Block, np.ndarray | None]:
@@ -340,7 +340,7 @@ class TaskRounds:
             yield Piece(block, near, unit.weight, unit.own, places)
 
     def _cut(self, over: Pass, most: int) -> Iterator[Piece]:
-        """Yield the rows of units in pieces of at most so many, on the device one at a time."""
+        """Yield the rows of units in pieces of at most ``most``, one at a time on the device."""
         cuts = [
             (unit, span, slice(*rows))
             for unit in self.units
@@ -362,10 +362,10 @@ class TaskRounds:
         def part(cut: tuple[Unit, Span, slice]) -> Block:
             unit, span, rows = cut
             block, places = read(span, unit)
-            # rows with missing values have gone: the last part has what is left
-            few = slice(rows.start, None if rows.stop == span.rows else rows.stop)
-            waiting.append((unit, None if places is None else places[few]))
-            return Block(block.X[few], block.y[few])
+            # rows with missing values are gone: the last part takes what is left
+            chosen = slice(rows.start, None if rows.stop == span.rows else rows.stop)
+            waiting.append((unit, None if places is None else places[chosen]))
+            return Block(block.X[chosen], block.y[chosen])
 
         for block in device_memory.ahead(part, cuts, self.device):
             unit, places = waiting.popleft()
@@ -377,7 +377,7 @@ class TaskRounds:
         return self.source.block(span, unit), None
 
     def _fitting(self, over: Pass, work: Callable[[int], T], shared: Sequence[Any]) -> T:
-        """Work on as many rows, or units that cannot be cut, as the device has memory for."""
+        """Work on as many rows, or uncut units, at a time as the device has memory for."""
         largest = max((unit.own.rows for unit in self.units), default=0)
         kind = over.name.rpartition("-")[0] or over.name
         if not over.cut:
@@ -395,7 +395,7 @@ class TaskRounds:
 
 
 def _listed(over: Pass) -> Pass:
-    """Return a pass whose values stand beside their places, in a list."""
+    """Return a pass that lists values together with their places."""
     return replace(over, function=functools.partial(_placed, over.function), combine=add_lists)
 
 
@@ -424,13 +424,13 @@ def panels(source: Source, units: Sequence[Unit], panel_rows: int | None) -> Poi
 
 
 def batch(spans: Sequence[Span], number: int, seed: int) -> tuple[Unit, ...]:
-    """Return a mini-batch: rows of some stretches, each weighted by the inverse of its chance."""
+    """Return a mini-batch: rows of some spans, weighted by the inverse probability of each."""
     rng = np.random.default_rng([seed, 5])
-    cut = [few for span in spans for few in parts(*span, DRAW_ROWS)]
+    cut = [piece for span in spans for piece in parts(*span, DRAW_ROWS)]
     chosen = np.sort(rng.permutation(len(cut))[:DRAWS])
-    share, found = len(cut) / len(chosen), []
+    share, units = len(cut) / len(chosen), []
     total = sum(cut[i].rows for i in chosen)
     for i in chosen:
         rows = min(cut[i].rows, max(1, round(number * cut[i].rows / total)))
-        found.append(Unit(cut[i], (), share * cut[i].rows / rows, Some(rows, seed)))
-    return tuple(found)
+        units.append(Unit(cut[i], (), share * cut[i].rows / rows, Some(rows, seed)))
+    return tuple(units)

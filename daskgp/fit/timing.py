@@ -1,4 +1,4 @@
-"""Time that an iteration of training takes, from short runs on a part of the rows."""
+"""Time per iteration of training, from short runs on a part of the rows."""
 
 from __future__ import annotations
 
@@ -20,50 +20,53 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="GaussianProcess")
 
 ITERATIONS = 3
-"""Of a run, the first of which warms up."""
+"""Iterations of a run, the first of which warms up."""
 
 
 class Probe(NamedTuple):
-    """A short run: an estimator with all settings that its rows need, and how many these are."""
+    """A short run: an estimator with all settings that its rows need, and the number of rows."""
 
     estimator: GaussianProcess
     rows: int
 
 
 class Timed(NamedTuple):
-    """Operations that the busiest worker does in an iteration, and the seconds of one."""
+    """Operations of the busiest worker per iteration, and seconds per iteration."""
 
     operations: float
     seconds: float
 
 
 def seconds(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> float:
-    """Seconds of an iteration of training, or of the fit of a method that trains nothing.
+    """Measure the seconds per iteration of training, or of a whole fit that trains nothing.
 
-    Two runs of different size tell what grows with the work from what does not.
+    Two runs of different size separate the time that grows with the work from the rest.
     """
     threads = executor.threads()
-    found: list[Timed] = []
+    measured: list[Timed] = []
     for probe in estimator._probes(rows, threads):
         X, y = (np.asarray(part[: probe.rows]) for part in (rows.X, rows.y))
-        found.append(_timed(probe.estimator, X, y, threads))
-    return _at(_share(estimator, rows, threads), found)
+        measured.append(_timed(probe.estimator, X, y, threads))
+    return _at(_share(estimator, rows, threads), measured)
 
 
 def sizes(n: int, step: int, least: int) -> list[int]:
-    """Rows of the two runs, of ``step`` and three times as many, at least so many more; or all."""
+    """Return the rows of two runs: ``step``, or ``least`` if that is more, and 2 ``step`` more.
+
+    Both are at most ``n``; if they are the same, ``n`` alone is returned.
+    """
     small = min(n, max(step, least))
     large = min(n, small + 2 * step)
     return [small, large] if large > small else [n]
 
 
 def quick(estimator: E, **settings: Any) -> E:
-    """A copy that makes a few iterations without a word; of ``settings`` those that it has."""
+    """Return a copy that makes a few silent iterations, with those of ``settings`` that it has."""
     wanted = {"max_iter": ITERATIONS, "progress": False, **settings}
     known = estimator.get_params(deep=False)
     copy: E = clone(estimator)
     copy.set_params(**{name: value for name, value in wanted.items() if name in known})
-    # what these made idle would be refused
+    # settings that these made idle would be refused
     usual = effects.defaults(type(copy))
     copy.set_params(**{name: usual[name] for name in effects.idle(copy)})
     return copy
@@ -74,12 +77,12 @@ def _timed(estimator: GaussianProcess, X: np.ndarray, y: np.ndarray, threads: in
     estimator.fit(X, y)
     whole = time.perf_counter() - began
     rows = data.rows_of(X, y, None, True, estimator._read_rows())
-    found = _of_history(estimator) if estimator.history_ else whole / estimator._solve_steps()
-    return Timed(_share(estimator, rows, threads), found)
+    spent = _of_history(estimator) if estimator.history_ else whole / estimator._solve_steps()
+    return Timed(_share(estimator, rows, threads), spent)
 
 
 def _of_history(estimator: GaussianProcess) -> float:
-    """Seconds of an iteration, the first one left out where there are others."""
+    """Return the seconds per iteration, the first one left out if there are others."""
     counted, entries = estimator._counted(), estimator.history_[-ITERATIONS:]
     steps = [
         (after["seconds"] - before["seconds"]) / max(after[counted] - before[counted], 1)
@@ -89,15 +92,18 @@ def _of_history(estimator: GaussianProcess) -> float:
 
 
 def _share(estimator: GaussianProcess, rows: data.Rows, threads: int) -> float:
-    """Operations of the busiest of so many threads."""
+    """Return the operations of the busiest of ``threads`` threads."""
     plan = estimator._plan(rows)
     tasks = max(1, round(plan.tasks * estimator._trained_share(len(estimator._work(rows)))))
     return plan.operations * -(-tasks // threads) / tasks
 
 
-def _at(operations: float, found: list[Timed]) -> float:
-    """Seconds for so many operations, on the line through what was found; no part is negative."""
-    small, large = found[0], found[-1]
+def _at(operations: float, measured: list[Timed]) -> float:
+    """Return the seconds for a number of operations, on the line through the measured runs.
+
+    Neither its slope nor its intercept is negative.
+    """
+    small, large = measured[0], measured[-1]
     if large.operations <= small.operations:
         return large.seconds * operations / large.operations
     slope = (large.seconds - small.seconds) / (large.operations - small.operations)

@@ -18,9 +18,9 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime.process import single_blas_thread
 
 TILE_ROWS = 1_000
-"""Places of a tile; a task holds the joint covariance of two tiles."""
+"""Places per tile; a task holds the joint covariance of two tiles."""
 MAX_ROWS = 200_000
-"""Most places of an average, whose covariances grow with their square."""
+"""Maximum number of places of an average; the covariances grow with its square."""
 
 
 class _Tile(NamedTuple):
@@ -33,7 +33,7 @@ class _Tile(NamedTuple):
 
 
 def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
-    """Mean and standard deviation of the weighted average of the posterior over the places X.
+    """Return mean and standard deviation of the posterior's weighted average over the places X.
 
     NumPy in, NumPy out; dask or Zarr in, dask out; xarray in, DataArrays out, lazy where X is.
     """
@@ -62,10 +62,10 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
 def lazy_average(
     solved: Solved, X: da.Array, w: da.Array, include_noise: bool, travels: bool = True
 ) -> tuple[da.Array, da.Array]:
-    """Dask arrays () or (p,): mean and standard deviation for rows X (n, d) with weights w (n,).
+    """Return dask arrays () or (p,): mean and std for rows X (n, d) with weights w (n,).
 
-    Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows: bits do not
-    depend on the workers.  The mean needs the tiles alone.
+    Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows, so bits do
+    not depend on the workers.  The mean needs only the tiles.
     """
     X, w = lazy.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
     node, count = solved_node(solved, travels), X.numblocks[0]
@@ -92,7 +92,7 @@ def lazy_average(
 
 
 def _array(name: str, last: Any, tasks: dict[Any, Any], needs: list[Any], p: int) -> da.Array:
-    """A dask array (p,) of one block, that of the task ``last``."""
+    """Return a dask array (p,) of one block, the result of the task ``last``."""
     graph = HighLevelGraph.from_collections(name, {**tasks, (name, 0): last}, needs)
     return da.Array(graph, name, chunks=((p,),), meta=np.empty(0))
 
@@ -103,19 +103,19 @@ def _of_grid(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple
     grid = grids.grid_of(X, solved.feature_names)
     _refuse_sizes(grid.size)
     rows, w = grids.rows_and_weights(grid, weights)
-    found = lazy_average(solved, rows, w, include_noise, grid.lazy)
+    averages = lazy_average(solved, rows, w, include_noise, grid.lazy)
     if not grid.lazy:
-        found = _computed(found)
+        averages = _computed(averages)
     mean, std = (
         solved.labelled(a, grids.NOWHERE, what, include_noise)
-        for a, what in zip(found, ("mean", "std"), strict=True)
+        for a, what in zip(averages, ("mean", "std"), strict=True)
     )
     return mean, std
 
 
-def _computed(found: tuple[Any, ...]) -> tuple[Any, ...]:
+def _computed(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     with single_blas_thread():
-        done: tuple[Any, ...] = dask.compute(*found, scheduler="threads")
+        done: tuple[Any, ...] = dask.compute(*arrays, scheduler="threads")
     return done
 
 
@@ -132,7 +132,7 @@ def _refuse_sizes(n: float) -> None:
 
 
 def _given_weights(weights: Any, n: int) -> Any:
-    """Weights (n,), a dask array or checked here."""
+    """Return weights (n,): a dask array, or a NumPy array that is checked here."""
     if weights is None:
         return np.ones(n)
     if data.is_zarr(weights):
@@ -149,7 +149,7 @@ def _given_weights(weights: Any, n: int) -> Any:
 
 
 def check_weights(w: np.ndarray) -> None:
-    """Raise InputError for a weight below zero or missing."""
+    """Raise InputError if a weight is negative, missing or infinite."""
     wrong = ~(np.isfinite(w) & (w >= 0))
     if wrong.any():
         raise InputError(
@@ -162,7 +162,7 @@ def check_weights(w: np.ndarray) -> None:
 
 
 def _used(solved: Solved, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that can be predicted and have a weight."""
+    """Return the rows that can be predicted and have a weight, and their weights."""
     w = np.asarray(w, np.float64)
     check_weights(w)
     X = reading.unmasked(X)
@@ -181,7 +181,7 @@ def _tile(node: Node, X: np.ndarray, w: np.ndarray) -> _Tile:
 def _pair(
     node: Node, X: np.ndarray, w: np.ndarray, Z: np.ndarray, v: np.ndarray, same: bool
 ) -> np.ndarray:
-    """W' C v of two tiles (p,), twice for a pair that stands for its mirror image."""
+    """Return w' C v of two tiles (p,), twice for a pair that also stands for its mirror image."""
     solved = opened(node)
     X, w = _used(solved, X, w)
     Z, v = _used(solved, Z, v)
@@ -191,8 +191,8 @@ def _pair(
         C = solved.moments(X if same else np.concatenate([X, Z]), "covariance").covariance
         assert C is not None
         across = C if same else C[: len(w), len(w) :]
-        found: np.ndarray = np.einsum("j,jp->p", v, np.einsum("i,ijp->jp", w, across))
-    return found if same else 2.0 * found
+        total: np.ndarray = np.einsum("j,jp->p", v, np.einsum("i,ijp->jp", w, across))
+    return total if same else 2.0 * total
 
 
 def _added(parts: list[np.ndarray]) -> np.ndarray:
@@ -208,10 +208,10 @@ def _variance(
 ) -> np.ndarray:
     solved = opened(node)
     unit = solved.scaling.y_scale**2
-    found = _added(parts)
+    total = _added(parts)
     if include_noise:
-        found = found + solved.theta.noise_variance * unit * sum(tile.squares for tile in tiles)
-    scaled = found / (unit * _total(tiles) ** 2)
+        total = total + solved.theta.noise_variance * unit * sum(tile.squares for tile in tiles)
+    scaled = total / (unit * _total(tiles) ** 2)
     return solved.sound(scaled, max(tile.prior for tile in tiles)) * unit
 
 

@@ -15,14 +15,15 @@ from daskgp.predict.supports import Supports
 logger = logging.getLogger("daskgp")
 
 SETTLED, STEPS = 1e-3, 500
-"""Share of the variance that may be missing of its computational part, and most steps."""
+"""Share of the variance by which its computational part may fall short, and maximum steps."""
 
 
 def variance(rounds: Passes, supports: Supports, solved: Solved, places: np.ndarray) -> np.ndarray:
-    """What the exact GP of the same hyper-parameters would know more (m,), at scaled places.
+    """Return the computational part (m,) of the variance at scaled places.
 
-    With A = K + s I and the actions' estimate S u of A^-1 k this is r' A^-1 r for r = k - A S u:
-    found from below by conjugate gradients.
+    The exact GP with the same hyper-parameters lacks it.  With A = K + s I and the actions'
+    estimate S u of A^-1 k, it is r' A^-1 r for r = k - A S u, approached from below by conjugate
+    gradients.
     """
     theta, state = solved.theta, solved.state
     k, product, S = rounds.kernel_at(theta, places), rounds.covariance(theta), supports.weights()
@@ -41,5 +42,5 @@ def variance(rounds: Passes, supports: Supports, solved: Solved, places: np.ndar
             "is given is below it",
             STEPS,
         )
-    found: np.ndarray = np.minimum(left.value, whole)
-    return found
+    part: np.ndarray = np.minimum(left.value, whole)
+    return part

@@ -15,7 +15,7 @@ STANDARDISED = "standardised"
 
 
 class Hyperparameter(NamedTuple):
-    """A learned hyper-parameter; ``standard_error`` is NaN where it is not known."""
+    """A learned hyper-parameter; ``standard_error`` is NaN where it is unknown."""
 
     name: str
     value: float
@@ -24,7 +24,7 @@ class Hyperparameter(NamedTuple):
 
 
 class Table(tuple[Hyperparameter, ...]):
-    """Hyper-parameters, one a row; ``print`` shows them aligned."""
+    """Hyper-parameters, one per row; ``print`` shows them aligned."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
 
 
 def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:
-    """A value and its standard error in the units of the data, and the unit."""
+    """Return a value and its standard error in the units of the data, and the unit."""
     scale = _scale(solved, unit)
     if scale is None:
         return value, error, STANDARDISED
@@ -74,7 +74,7 @@ def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[f
 
 
 def _scale(solved: Solved, unit: Unit) -> float | None:
-    """The size of a unit, or None where columns or targets have units of different size."""
+    """Return the size of a unit; None if columns or targets have units of different sizes."""
     factors = [1.0]
     for scales, power in (
         (_used(solved, unit), unit.of_inputs),
@@ -87,7 +87,7 @@ def _scale(solved: Solved, unit: Unit) -> float | None:
 
 
 def _used(solved: Solved, unit: Unit) -> np.ndarray:
-    """Scales of the columns of a unit that are not left out."""
+    """Return the scales of the columns of a unit that are not left out."""
     columns = list(unit.columns)
     scales: np.ndarray = solved.scaling.x_scale[columns][solved.scaling.uses[columns]]
     return scales

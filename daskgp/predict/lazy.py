@@ -1,4 +1,4 @@
-"""Prediction: the solved state as one node, a map over test chunks, lazily."""
+"""Lazy prediction: the solved state as one node of a graph, mapped over test chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spread: TypeAlias = Literal["none", "variance", "std"]
 
 
 def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
-    """Mean and spread at X, of the kind X is; the second is None for ``spread="none"``.
+    """Return mean and spread at X, as the kind of object X is; None for ``spread="none"``.
 
     NumPy in, NumPy out; dask or Zarr in, dask out with the same row chunks, nothing computed;
     xarray in, DataArrays out on the same grid.
@@ -45,18 +45,18 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
 
 
 def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and joint covariance at rows in memory."""
+    """Return the mean and joint covariance at rows in memory."""
     X = in_memory(solved, X)
     with single_blas_thread():
-        found = solved.moments(X, "covariance", include_noise)
-    assert found.covariance is not None
+        moments = solved.moments(X, "covariance", include_noise)
+    assert moments.covariance is not None
     if solved.vector_target:
-        return found.mean[:, 0], found.covariance[:, :, 0]
-    return found.mean, found.covariance
+        return moments.mean[:, 0], moments.covariance[:, :, 0]
+    return moments.mean, moments.covariance
 
 
 def in_memory(solved: Solved, X: Any) -> np.ndarray:
-    """Rows in memory with the columns of the training data; InputError for anything else."""
+    """Return rows in memory with the columns of the training data; else raise InputError."""
     if isinstance(X, da.Array) or grids.is_xarray(X) or data.is_zarr(X):
         raise InputError(
             "a joint covariance, a sample or the computational part needs rows in memory: give a "
@@ -70,7 +70,7 @@ def in_memory(solved: Solved, X: Any) -> np.ndarray:
 def lazy(
     solved: Solved, X: da.Array, spread: Spread, include_noise: bool, travels: bool = True
 ) -> tuple[Any, Any]:
-    """Mean and spread with the row chunks of X; both come from one task per chunk.
+    """Return mean and spread with the row chunks of X; both come from one task per chunk.
 
     ``travels`` says whether tasks may run in other processes.
     """
@@ -92,7 +92,7 @@ def lazy(
 
 
 def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
-    """Mean and spread as DataArrays on the grid of an xarray object, lazy where it is chunked."""
+    """Return mean and spread as DataArrays on an xarray object's grid, lazy where it is chunked."""
     grid = grids.grid_of(X, solved.feature_names)
     width = solved.n_targets * (1 if spread == "none" else 2)
     node = solved_node(solved, grid.lazy)
@@ -111,7 +111,7 @@ def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
 def _in_memory(
     solved: Solved, X: np.ndarray, spread: Spread, include_noise: bool
 ) -> tuple[Any, Any]:
-    """Mean and spread of a NumPy array, computed by the threads of this process."""
+    """Return mean and spread at a NumPy array's rows, computed by the threads of this process."""
     order = solved.grouped(X)
     rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
     with single_blas_thread():
@@ -124,9 +124,9 @@ def _in_memory(
 
 
 def solved_node(solved: Solved, travels: bool = True) -> Any:
-    """The solved state as one node of a graph, by name the same for any chunk.
+    """Return the solved state as one node of a graph, with the same name for any chunk.
 
-    It is the address of a store where the state lies in one and the graph ``travels``.
+    It is the address of a store if the state lies in one and the graph ``travels``.
     """
     node = sendable(solved) if travels else solved
     return delayed(node, name="solved-" + solved.token, traverse=False)
@@ -135,11 +135,11 @@ def solved_node(solved: Solved, travels: bool = True) -> Any:
 def _predict_block(X: Any, node: Node, spread: Spread, include_noise: bool) -> np.ndarray:
     solved = opened(node)
     with single_blas_thread():
-        found = solved.moments(X, "mean" if spread == "none" else "variance", include_noise)
-    if found.variance is None:
-        return np.asarray(found.mean)
-    second = np.sqrt(found.variance) if spread == "std" else found.variance
-    return np.concatenate([found.mean, second], axis=1)
+        moments = solved.moments(X, "mean" if spread == "none" else "variance", include_noise)
+    if moments.variance is None:
+        return np.asarray(moments.mean)
+    second = np.sqrt(moments.variance) if spread == "std" else moments.variance
+    return np.concatenate([moments.mean, second], axis=1)
 
 
 def _split(both: da.Array, solved: Solved, spread: Spread) -> tuple[Any, Any]:

@@ -23,12 +23,12 @@ from daskgp.predict.training_rows import Fitted, TrainingRows, cached
 
 @dataclass(frozen=True, eq=False)
 class Members(TrainingRows):
-    """Which rows belong to which expert.
+    """Training rows of experts, and which of them belong to which expert.
 
     Parameters
     ----------
     rows : Rows
-        Those of an expert one after another.
+        Rows of all experts; those of one expert follow one another.
     starts : ndarray (M + 1,)
         First row of each expert, and the number of rows.
     """
@@ -49,15 +49,15 @@ class Members(TrainingRows):
 
     @cached_property
     def token(self) -> str:
-        """Checksum of which rows belong to which expert, and of the first and last of them."""
+        """Checksum of which rows belong to which expert, and of the first and the last row."""
         ends = {}
-        for name, at in (("first", 0), ("last", max(len(self.rows) - 1, 0))):
-            X, y = self.rows.read(at, at + 1)
+        for name, row in (("first", 0), ("last", max(len(self.rows) - 1, 0))):
+            X, y = self.rows.read(row, row + 1)
             ends[name] = np.concatenate([X, y], axis=1).astype(np.float64)
         return groups.checksum({"starts": self.starts, **ends}, {})
 
     def check(self, fit: Fitted) -> bool:
-        """Raise StoreError unless rows of experts follow one another and end with the last."""
+        """Raise StoreError unless experts' rows follow one another up to the last row."""
         state = fit.state
         for starts in (self.starts, state.starts):
             whole = starts.ndim == 1 and starts.dtype.kind in "iu" and starts.size == len(self) + 1
@@ -74,41 +74,41 @@ class Members(TrainingRows):
             values = getattr(state, name)
             if values.shape != shape or values.dtype.kind != "f" or not np.isfinite(values).all():
                 raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
-        return True  # a prediction asks all experts for their rows
+        return True  # a trial prediction would read the rows of all experts
 
     def near(self, fit: Fitted) -> Consulted:
-        """Return the experts, who are asked one after another."""
+        """Return the experts, which are consulted one after another."""
         return Consulted(fit, self)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a model store keeps beside the rows."""
+        """Return the arrays that a model store keeps beside the rows."""
         return {"starts": self.starts}
 
     def describe(self, state: Any) -> dict[str, str]:
-        """Return how many experts there are, and of how many rows."""
+        """Return the number of experts and of their rows, as text."""
         sizes = np.diff(self.starts)
         return {"experts": f"{len(self)} of {sizes.min()} to {sizes.max()} rows"}
 
     def write(self, url: str) -> None:
-        """Write the rows to a new dataset store, about an expert a chunk."""
+        """Write the rows to a new dataset store, about one expert per chunk."""
         prepared.copy(url, self.rows, int(np.diff(self.starts).max()))
 
 
 def keep(rows: Rows, url: str, chunk_rows: int) -> Rows:
-    """The rows copied to a store of their own; what is there is replaced."""
+    """Copy the rows to a store of their own, which replaces any at the URL, and return them."""
     data.remove(url)
     prepared.copy(url, rows, chunk_rows)
     return open_rows(url)
 
 
 def open_rows(url: str) -> Rows:
-    """Rows of a store that does not change any more."""
+    """Return the rows of a store that no longer changes."""
     return neighbours.held(data.rows_of(*data.dataset_arrays(url), None, False))
 
 
 @dataclass(frozen=True, eq=False)
 class Consulted:
-    """Experts as a prediction consults them: the factors that were used last are held."""
+    """Experts as a prediction consults them; the factors that were used last are cached."""
 
     fit: Fitted
     members: Members
@@ -117,7 +117,7 @@ class Consulted:
         return len(self.members)
 
     def rows(self, i: int) -> Block:
-        """Scaled rows of expert i."""
+        """Return the scaled rows of expert i."""
         span = self.members.spans[i]
         block = self.fit.scaling.block(*self.members.rows.read(*span))
         starts = to_host(self.fit.state.starts)
@@ -126,7 +126,7 @@ class Consulted:
         return Block(*(to_device(part, self.fit.device) for part in block))
 
     def conditioned(self, *experts: int) -> Any:
-        """What the model made of the rows of some experts together."""
+        """Return the model's ``condition`` of the rows of some experts together."""
         key = self.fit.token, experts
         return cached(key, partial(self._condition, experts), self.fit.device)
 

@@ -1,4 +1,4 @@
-"""Training rows near a place: places that the same rows serve are predicted together."""
+"""Training rows near a place; places that are served by the same rows are predicted together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from daskgp.models.values import TILE_ROWS, Block, Moments, Want, move
 from daskgp.predict.training_rows import CACHE_BYTES, Fitted, TrainingRows, cached
 
 BLOCK = -2
-"""Stands before the number of a block where others name groups of places."""
+"""First part of the cache keys of blocks; other keys name groups of places."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +33,11 @@ class Nearby(TrainingRows):
     Parameters
     ----------
     rows : Rows
-        In the order of the layout.
+        Training rows in the order of the layout.
     layout : Layout
-        The blocks.
+        Blocks of the rows.
     around : Around
-        Which of them predictions are conditioned on.
+        Choice of the rows that predictions are conditioned on.
     """
 
     rows: Rows
@@ -48,11 +48,14 @@ class Nearby(TrainingRows):
     together: ClassVar[bool] = True
 
     def groups(self, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """Yield groups and the rows of X (n, d), in the user's units, that are in them."""
+        """Yield groups and the numbers of their rows of X (n, d), which is in the user's units."""
         return self.around.groups(self.layout, X)
 
     def parts(self, key: Key, inputs: Callable[[int], np.ndarray] | None = None) -> list[Part]:
-        """Return training rows that serve a group; ``inputs`` gives those of a block, else read."""
+        """Return the training rows that serve a group.
+
+        ``inputs`` returns those of a block; by default they are read.
+        """
         return self.around.parts(key, inputs or (lambda block: self.read(block)[0]))
 
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,11 +68,11 @@ class Nearby(TrainingRows):
         return self.layout.token
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what a model store keeps beside the rows and their blocks."""
+        """Return the arrays that a model store keeps beside the rows and their blocks."""
         return self.around.arrays()
 
     def describe(self, state: Any) -> dict[str, str]:
-        """Return the blocks, their order, and which a place consults."""
+        """Return the blocks, their order, and which of them a place consults, as text."""
         layout, order = self.layout, self.layout.order
         along = ", ".join(order.leading) if order.leading else f"seed {order.seed}"
         return {
@@ -81,19 +84,19 @@ class Nearby(TrainingRows):
     def write(self, url: str) -> None:
         """Write the rows with their blocks to a new dataset store."""
         layout = self.layout
-        said = {
+        description = {
             "order": layout.order.to_dict(),
             "rows": layout.rows,
             "block_rows": layout.block_rows,
         }
-        blocks = prepared.Written(layout.cuts, layout.centroids, said)
+        blocks = prepared.Written(layout.cuts, layout.centroids, description)
         prepared.copy(url, self.rows, len(self.rows), blocks)
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
         """Return the order (n,) that puts rows with the same blocks near them together."""
         places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
         groups = self.groups(np.asarray(X, np.float64)[usable])
-        return np.concatenate([*(places[members] for _, members in groups), rest])
+        return np.concatenate([*(places[group] for _, group in groups), rest])
 
     def place(self) -> np.ndarray:
         """Return the first training row."""
@@ -119,7 +122,7 @@ def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
 
 
 class _Block(NamedTuple):
-    """A block as it is read back: inputs in the user's units, scaled rows and their features."""
+    """A block that was read back: inputs in the user's units, scaled rows and their features."""
 
     inputs: np.ndarray
     block: Block
@@ -130,11 +133,11 @@ class _Block(NamedTuple):
         return int(self.inputs.nbytes + self.features.nbytes + sum(a.nbytes for a in self.block))
 
     def rows(self, chosen: np.ndarray | None) -> tuple[Block, Any]:
-        """Some rows and their features; all of them for None."""
+        """Return the chosen rows and their features; all of them for None."""
         if chosen is None or len(chosen) == len(self.inputs):
             return self.block, self.features
-        there = backend.namespace(self.features).asarray(chosen)
-        return Block(*(array[there] for array in self.block)), self.features[there]
+        indices = backend.namespace(self.features).asarray(chosen)
+        return Block(*(array[indices] for array in self.block)), self.features[indices]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,21 +160,21 @@ class Local:
         want: Want,
         most: int = TILE_ROWS,
     ) -> Moments:
-        """Posterior at rows X (n, d) of the user's units, which are ``scaled`` in the model's.
+        """Return the posterior at rows X (n, d) in the user's units, ``scaled`` in the model's.
 
         Rows conditioned on the same training rows are predicted together, ``most`` of them at a
         time; those that are not ``usable`` come out as 0.
         """
         total = _Gathered.empty(len(X), self.fit.scaling.y_scale.size, want)
         places = np.flatnonzero(usable)
-        for key, members in self.nearby.groups(np.asarray(X, np.float64)[usable]):
+        for key, group in self.nearby.groups(np.asarray(X, np.float64)[usable]):
             near = self._cached(key, partial(self._condition, key))
-            step = most if want != "covariance" else len(members)
-            for start in range(0, len(members), step):
-                rows = places[members[start : start + step]]
+            step = most if want != "covariance" else len(group)
+            for start in range(0, len(group), step):
+                rows = places[group[start : start + step]]
                 inputs = backend.to_device(scaled[rows], self.fit.device)
-                found = self.fit.model.predict(self.fit.theta, self.fit.state, inputs, near, want)
-                total.put(rows, move(found, "cpu"))
+                predicted = self.fit.model.predict(self.fit.theta, self.fit.state, inputs, near, want)
+                total.put(rows, move(predicted, "cpu"))
         if total.far:
             _say_far(self.fit.token)
         return total.moments()
@@ -180,7 +183,7 @@ class Local:
         return cached((self.fit.token, key), make, self.fit.device, CACHE_BYTES)
 
     def _condition(self, key: Key) -> Any:
-        """What predictions need of the training rows that serve a group."""
+        """Return what predictions need of the training rows that serve a group."""
         parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
         rows = [self._block(part.block).rows(part.rows) for part in parts]
         blocks, features = zip(*rows, strict=True)
@@ -202,8 +205,8 @@ class Local:
 class _Gathered:
     """Moments of groups of rows, put together.
 
-    Rows conditioned on different blocks are correlated through what they share alone: given the
-    training rows their residuals are independent.
+    Rows conditioned on different blocks are correlated only through what they share: given the
+    training rows, their residuals are independent.
     """
 
     mean: np.ndarray
@@ -220,20 +223,20 @@ class _Gathered:
             np.zeros((n, n)) if want == "covariance" else None,
         )
 
-    def put(self, rows: np.ndarray, found: Moments) -> None:
-        self.mean[rows] = found.mean
-        self.far += 0 if found.far is None else int(np.count_nonzero(found.far))
+    def put(self, rows: np.ndarray, moments: Moments) -> None:
+        self.mean[rows] = moments.mean
+        self.far += 0 if moments.far is None else int(np.count_nonzero(moments.far))
         if self.variance is not None:
-            self.variance[rows] = found.variance
+            self.variance[rows] = moments.variance
         if self.covariance is not None:
-            assert found.shared is not None
+            assert moments.shared is not None
             if self.shared is None:
-                self.shared = np.zeros((len(self.mean), found.shared.shape[1]))
-            across = found.shared @ self.shared.T
+                self.shared = np.zeros((len(self.mean), moments.shared.shape[1]))
+            across = moments.shared @ self.shared.T
             self.covariance[rows] = across
             self.covariance[:, rows] = across.T
-            self.covariance[np.ix_(rows, rows)] = found.covariance
-            self.shared[rows] = found.shared
+            self.covariance[np.ix_(rows, rows)] = moments.covariance
+            self.shared[rows] = moments.shared
 
     def moments(self) -> Moments:
         return Moments(self.mean, self.variance, self.covariance)
@@ -241,7 +244,7 @@ class _Gathered:
 
 @cache
 def _say_far(token: str) -> None:
-    """Once per model and process; a worker leaves it to the client to show."""
+    """Warn once per model and process; a worker leaves it to the client to show the warning."""
     message = (
         "some rows lie far from all training rows: the prediction there is the mean function "
         "with the prior's variance"

@@ -31,7 +31,7 @@ from daskgp.cli import main
 from daskgp.cli.run import Terminated
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
-from daskgp.fit.rounds import Rounds
+from daskgp.models.additive import Additive
 from daskgp.kernels import RBF, Matern12
 
 SCORES = ["rmse", "mae", "nlpd", "crps", "coverage_95", "interval_score_95", "n", "seconds"]
@@ -445,15 +445,15 @@ def test_an_interrupted_fit_says_whether_anything_was_kept(
     ending, code, word, data, tmp_path, scheduler, monkeypatch
 ):
     store, options = tmp_path / "m.zarr", (*FIT, "--scheduler", scheduler)
-    value_and_gradient, left = Rounds.value_and_gradient, []
+    evaluated, left = Additive.evaluate, []
 
-    def evaluate(self, theta):
+    def evaluate(self, theta, rows):
         if not left:
             raise ending
         left.pop()
-        return value_and_gradient(self, theta)
+        return evaluated(self, theta, rows)
 
-    monkeypatch.setattr(Rounds, "value_and_gradient", evaluate)
+    monkeypatch.setattr(Additive, "evaluate", evaluate)
     nothing = f"Error: {word}: nothing was kept"
     assert refused("fit", data, store, *options, code=code) == nothing
     assert not store.exists()
