@@ -63,7 +63,7 @@ def dense(model):
 
 
 def leading(model, number):
-    """The leading eigenvectors (n, t) of the kernel matrix of a fit, the first one first."""
+    """Return the leading eigenvectors (n, t) of the kernel matrix of a fit, the largest first."""
     return np.linalg.eigh(model.kernel_(model.points_))[1][:, : -number - 1 : -1]
 
 

@@ -58,7 +58,7 @@ def main(rows=100, number=6, places=301, path=None, seed=5):
 
 
 def drawn(kernel, X, rng):
-    """A draw from the GP at rows X, without noise."""
+    """Draw from the GP at rows X, without noise."""
     factor = np.linalg.cholesky(kernel(X) + 1e-8 * np.eye(len(X)))
     return factor @ rng.standard_normal(len(X))
 

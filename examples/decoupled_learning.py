@@ -63,7 +63,7 @@ def main(
 
 
 def field(X, rng, waves=2_000):
-    """A draw (n,) that is nearly one from a GP with a Matérn-3/2 kernel of variance 1, at X."""
+    """Draw (n,) at X, approximately from a GP with a Matérn-3/2 kernel of variance 1."""
     heavy = np.sqrt(rng.chisquare(3, (waves, 1)) / 3)  # its spectrum is a Student-t
     frequencies = rng.standard_normal((waves, X.shape[1])) / heavy / LENGTHSCALE
     phases = rng.uniform(0, 2 * np.pi, waves)

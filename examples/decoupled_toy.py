@@ -50,7 +50,7 @@ def main(rows=500, few=10, many=100, steps=1_000, places=601, path=None, seed=0)
 
 
 def draw(x, truth, X, y, found, path):
-    """A panel a model: truth, rows, mean, and two standard deviations."""
+    """Plot one panel per model: truth, rows, mean, and two standard deviations."""
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(14, 4), dpi=150, layout="constrained")

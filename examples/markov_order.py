@@ -17,7 +17,7 @@ NOISE = 0.1
 
 
 def drawn(kernel, X, seed):
-    """A draw from the GP at rows X, without noise."""
+    """Draw from the GP at rows X, without noise."""
     factor = np.linalg.cholesky(kernel(X) + 1e-8 * np.eye(len(X)))
     return factor @ np.random.default_rng(seed).standard_normal(len(X))
 
@@ -67,7 +67,7 @@ def main(rows=2_000, blocks=16, supports=(16, 64, 256), path=None, seed=0):
 
 
 def timed(model, X, y, X_test):
-    """The fitted model, its mean at the test places, and the CPU seconds of both."""
+    """Return the fitted model, its mean at the test places, and the CPU seconds of both."""
     began = time.process_time()
     mean, _ = model.fit(X, y).predict(X_test, return_std=True)
     return model, mean, time.process_time() - began

@@ -18,7 +18,7 @@ from daskgp import metrics
 
 
 def write_dataset(url, rows, chunk, seed):
-    """A dataset store: arrays X and y, chunked along rows alike, and the names of the columns."""
+    """Write a dataset store: X and y, chunked alike along rows, and the names of the columns."""
     group = zarr.create_group(url)
     X = group.create_array("X", shape=(rows, 2), chunks=(chunk, 2), dtype="f8")
     y = group.create_array("y", shape=(rows,), chunks=(chunk,), dtype="f8")

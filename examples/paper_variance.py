@@ -24,7 +24,7 @@ SIDES = np.array([1 / 2, 1 / 3])
 
 
 def cell_of(X):
-    """The place along the snake (n,) of the cell that holds each row."""
+    """Return the position along the snake (n,) of the cell that contains each row."""
     cells = np.minimum(X / SIDES, [1.999, 2.999]).astype(int)
     return np.array([CELLS.index(tuple(cell)) for cell in cells.tolist()])
 

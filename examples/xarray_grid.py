@@ -12,7 +12,7 @@ import daskgp
 
 
 def observed_field(size, seed=0):
-    """A temperature field with measurement noise and a cloud that hides a part of it."""
+    """Return a temperature field with measurement noise and a cloud that hides a part of it."""
     rng = np.random.default_rng(seed)
     lat, lon = np.linspace(45, 50, size), np.linspace(5, 12, size)
     truth = 15 + 3 * np.sin(lon[None, :]) * np.cos(lat[:, None])

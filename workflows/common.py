@@ -37,7 +37,7 @@ config_option = click.option(
 
 
 def plainly(main: Callable[..., None]) -> Callable[..., None]:
-    """A command that says what is wrong with its input in one line, and exits with 2."""
+    """Make a command say what is wrong with its input in one line, and exit with 2."""
 
     @wraps(main)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -50,7 +50,7 @@ def plainly(main: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_config(path: Path, needed: set[str], optional: set[str]) -> dict[str, Any]:
-    """The configuration, with every missing or unknown key named."""
+    """Read the configuration; raise UsageError that names every missing or unknown key."""
     try:
         config = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
@@ -68,7 +68,7 @@ def check_keys(what: str, table: Mapping[str, Any], needed: set[str], optional: 
 
 
 def new_model(what: str, table: Mapping[str, Any]) -> Any:
-    """The model that ``model`` and ``settings`` of a table say, not yet fitted."""
+    """Return the unfitted model that ``model`` and ``settings`` of a table describe."""
     name = table["model"]
     if name not in MODELS:
         raise click.UsageError(f"{what}: unknown model {name!r}: {sorted(MODELS)}")
@@ -79,7 +79,7 @@ def new_model(what: str, table: Mapping[str, Any]) -> Any:
 
 
 def connect(config: Mapping[str, Any]) -> Any:
-    """The cluster that [cluster] says, for a ``with`` block."""
+    """Return the cluster that [cluster] describes, for a ``with`` block."""
     cluster = config.get("cluster", {})
     return daskgp.connect(
         cluster.get("scheduler"),

@@ -23,10 +23,10 @@ import daskgp
 
 
 def folds(n: int, count: int, how: str, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Indices of the rows of each fold to train on and to test with, both in order.
+    """Yield the indices of the rows to train on and to test with for each fold, both in order.
 
     "blocks" leaves out rows that follow one another, which shows how well a model predicts away
-    from its data; "random" rows, between which there are others.
+    from its data; "random" leaves out rows that have others between them.
     """
     rows = np.arange(n)
     fold = rows * count // n
@@ -46,7 +46,7 @@ def check(path: Path, config: dict[str, Any], n: int) -> None:
 
 
 def cross_validated(config: dict[str, Any], X: da.Array, y: da.Array, path: Path) -> list[Any]:
-    """A row of scores for each fold."""
+    """Return a row of scores for each fold."""
     split = config.get("folds", 5), config.get("split", "blocks"), config.get("seed", 0)
     rows = []
     for i, (train, test) in enumerate(folds(len(X), *split)):

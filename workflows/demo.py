@@ -32,7 +32,7 @@ NOISE = 0.3
 
 
 def field(X: np.ndarray, seed: int = 7) -> np.ndarray:
-    """A smooth random field at X (n, 2), in degrees: broad structure and local structure.
+    """Return a smooth random field at X (n, 2), in degrees: broad structure and local structure.
 
     Each scale is a sum of random cosines with the spectrum of a Matérn-5/2 field.
     """
@@ -55,7 +55,7 @@ def places(rng: np.random.Generator, number: int, gap: bool) -> np.ndarray:
 
 
 def write_dataset(path: Path, rows: int, chunk: int, seed: int, gap: bool) -> None:
-    """A dataset store of ``rows`` measurements, made and written chunk by chunk."""
+    """Write a dataset store of ``rows`` measurements, made and written chunk by chunk."""
     group = zarr.create_group(str(path))
     X = group.create_array("X", shape=(rows, 2), chunks=(chunk, 2), dtype="f8")
     y = group.create_array("y", shape=(rows,), chunks=(chunk,), dtype="f8")
@@ -69,7 +69,7 @@ def write_dataset(path: Path, rows: int, chunk: int, seed: int, gap: bool) -> No
 
 
 def print_score(score: dict[str, float], console: Console) -> None:
-    """The score as a table."""
+    """Print the score as a table."""
     table = Table(title="100,000 places never seen" if score["n"] == 100_000 else "unseen places")
     table.add_column("score")
     table.add_column("value", justify="right")

@@ -24,7 +24,7 @@ NEEDED = {"train", "inputs", "model_store", "output", "model"}
 
 
 def fitted(config: dict[str, Any], resume: bool) -> Any:
-    """The model in the store if it is there, else one fitted now and saved."""
+    """Return the model in the store if there is one, else one fitted now and saved."""
     store = config["model_store"]
     if resume and Path(store).exists():
         return daskgp.load(store)

@@ -33,7 +33,7 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The tables of the configuration, with every missing, unknown or wrong key named."""
+    """Read the configuration's tables; raise UsageError that names every bad or missing key."""
     try:
         config = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -52,7 +52,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def predict(config: dict[str, Any]) -> dict[str, Any]:
-    """What was predicted, and how fast."""
+    """Predict, and return what was predicted and how fast."""
     began, cluster, options = time.perf_counter(), config["cluster"], dict(config["schedule"])
     stores = {name: options.pop(name) for name in ("model", "input", "output")}
     model = daskgp.load(stores["model"])

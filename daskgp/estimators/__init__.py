@@ -1,4 +1,4 @@
-"""scikit-learn-style estimators, a file each, and reading them back from a store."""
+"""scikit-learn-style estimators, one file each, and reading them back from a store."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def plan(estimator: GaussianProcess, X: Any, y: Any, measure: bool = False) -> Plan:
-    """What ``estimator.fit(X, y)`` will need, before it starts.
+    """Return what ``estimator.fit(X, y)`` will need, before it starts.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ def plan(estimator: GaussianProcess, X: Any, y: Any, measure: bool = False) -> P
         Training rows; only their sizes and chunks are looked at, unless ``measure`` is set.
     measure : bool
         Whether to also measure how long an iteration will take, by two short runs on some of the
-        rows, with the workers that there are.
+        rows, with the present workers.
 
     Returns
     -------
     Plan
-        Rows a block, tasks, bytes a task, a worker, the client and on disk, operations.
+        Rows per block, tasks, bytes per task, per worker, in the client and on disk, operations.
     """
     return estimator.plan(X, y, measure)

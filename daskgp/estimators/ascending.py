@@ -1,4 +1,4 @@
-"""Parts of a fit by mini-batches: where it starts, what it climbs, how it ends."""
+"""Stages of a fit by mini-batches: its start, the problem that it ascends, its end."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ logger = logging.getLogger("daskgp")
 
 BATCH_ROWS = 1_024
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
-"""Of the variance of the targets, by which bounds of a likelihood's parameters grow."""
+"""Powers of the targets' variance by which bounds of a likelihood's parameters grow."""
 AVERAGE_FROM = 200
-"""Steps before any average: it would lag behind parameters that still go far."""
+"""Number of steps before averaging: an average would lag behind parameters that still move far."""
 SMOOTHED = 100
-"""Most steps whose bounds are averaged for ``objective_``: the last tenth of all."""
+"""Maximum number of steps whose bounds are averaged for ``objective_``, the last tenth of all."""
 
 
 class Fit(NamedTuple):
-    """What training works on: rows with their scaling, the kernel's kind, and what y is."""
+    """Problem of a fit: rows with their scaling, the kernel's kind, and the likelihood of y."""
 
     stage: rounds.Rounds
     theta: Theta
@@ -58,51 +58,51 @@ def begin(
     estimator: VariationalGP, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
 ) -> Fit:
     """Return the fit of a likelihood to rows, from initial hyper-parameters."""
-    found = estimator._likelihood(theta.noise_variance)
+    likelihood = estimator._likelihood(theta.noise_variance)
     offset = np.zeros(stage.rows.n_targets)
-    if found.discrete and estimator.mean == "constant":
-        offset = found.offset(sums.mean[stage.rows.n_features :])
-    return Fit(stage, theta, found, offset, sums.rows, seed)
+    if likelihood.discrete and estimator.mean == "constant":
+        offset = likelihood.offset(sums.mean[stage.rows.n_features :])
+    return Fit(stage, theta, likelihood, offset, sums.rows, seed)
 
 
 def with_hyperparameters(
-    estimator: VariationalGP, fit: Fit, sums: scaling.Sums, held: AllBut | None, n_held: int
+    estimator: VariationalGP, fit: Fit, sums: scaling.Sums, others: AllBut | None, n_held_out: int
 ) -> Fit:
-    """Hyper-parameters from the exact evidence of a random subset of rows that are trained on.
+    """Return the fit with hyper-parameters from the exact evidence of some rows to train on.
 
-    Rows that are held out have the smallest keys of their seed; those after them are taken.
+    They are random: held-out rows have the smallest keys of their seed, and the next are taken.
     """
-    stage = dataclasses.replace(fit.stage.executor, show=False)
+    executor = dataclasses.replace(fit.stage.executor, show=False)
     number, seed = min(estimator.n_subset, int(fit.rows)), (fit.seed, 12)
     rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
-    drawn = sampling.draw(*rows, n_held + number, held.seed if held else seed, stage)
-    if held is not None:
-        trained = drawn.keys > held.highest
+    drawn = sampling.draw(*rows, n_held_out + number, others.seed if others else seed, executor)
+    if others is not None:
+        trained = drawn.keys > others.highest
         drawn = sampling.Drawn(*(part[trained] for part in drawn))
     k = len(fit.theta.kernel.log_parameters)
     theta = dataclasses.replace(fit.theta, inputs=None)
     bounds = hyperparameters.bounds(estimator, theta, sums, fit.stage.scaling)[: k + 1]
-    found = subset.trained_on(theta, Block(drawn.X, drawn.y), bounds, estimator.progress)
-    noise = found.noise_variance
-    theta = dataclasses.replace(fit.theta, kernel=found.kernel, noise_variance=noise)
-    logger.info("hyper-parameters are those of %d rows: %r", number, found.kernel)
+    optimum = subset.trained_on(theta, Block(drawn.X, drawn.y), bounds, estimator.progress)
+    noise = optimum.noise_variance
+    theta = dataclasses.replace(fit.theta, kernel=optimum.kernel, noise_variance=noise)
+    logger.info("hyper-parameters are those of %d rows: %r", number, optimum.kernel)
     return fit._replace(theta=theta, likelihood=estimator._likelihood(noise))
 
 
 def first_parameters(estimator: VariationalGP, fit: Fit) -> Parameters:
     """Return the parameters that training starts from."""
     d, p = fit.stage.rows.n_features, fit.stage.rows.n_targets
-    found = empty(fit.theta.kernel.log_parameters, fit.likelihood.log_parameters, d, p)
+    start = empty(fit.theta.kernel.log_parameters, fit.likelihood.log_parameters, d, p)
     if fit.theta.inputs is None:
-        return found
+        return start
     scaled = estimator._basis == "generalized"
-    return with_covariance(found, fit.theta.inputs, estimator._form, scaled, estimator._shared())
+    return with_covariance(start, fit.theta.inputs, estimator._form, scaled, estimator._shared())
 
 
 def learning(
     estimator: VariationalGP, fit: Fit, executor: Executor, take: Any, place: Any, validation: Block
 ) -> Learning:
-    """Return the problem that training climbs: batches, bases and rates."""
+    """Return the problem that training ascends: batches, bases and rates."""
     n, stage = int(fit.rows), fit.stage
     covariance = estimator._n_inputs() if fit.theta.inputs is None else len(fit.theta.inputs)
     scaled, shared = estimator._basis == "generalized", estimator._shared()
@@ -133,14 +133,14 @@ def learning(
 
 
 def ascent(estimator: VariationalGP, fit: Fit, sums: scaling.Sums, learn: bool) -> Ascent:
-    """Settings of a run; ``learn`` says whether hyper-parameters may follow the bound."""
+    """Return the settings of a run; ``learn`` lets hyper-parameters follow the bound."""
     hyper = float(learn)
     points, means = float(estimator.train_points), float(estimator._moves_mean)
     rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
     rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
     rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
     pace = estimator._mean_pace
-    shared = pace if estimator._form == "hybrid" else 1.0  # those on Z are not whitened
+    shared = pace if estimator._form == "hybrid" else 1.0  # else those on Z are not whitened
     rates |= {"weights": pace, "shared_weights": shared}
     scale = fit.stage.scaling
     unit = scaling.target_variance(sums, scale, estimator.mean)
@@ -178,7 +178,7 @@ def describing(estimator: VariationalGP, fit: Fit) -> Any:
 
 
 def held_out(estimator: VariationalGP, fit: Fit) -> tuple[AllBut | None, Block]:
-    """Rows that are never trained on."""
+    """Return the draw of rows to train on, and the rows that are never trained on."""
     stage = fit.stage
     if estimator.validation is None:
         return None, no_rows(stage.rows)
@@ -189,60 +189,60 @@ def held_out(estimator: VariationalGP, fit: Fit) -> tuple[AllBut | None, Block]:
 
 
 def where_gradients(estimator: VariationalGP, executor: Executor) -> Executor:
-    """Where gradients are computed."""
+    """Return the executor that computes gradients."""
     if estimator.gradients == "client" and executor.client is not None:
         return dataclasses.replace(executor, client=None, here=True)
     return executor
 
 
 def batches(estimator: VariationalGP, fit: Fit) -> list[list[Share]]:
-    """One pass over the rows of a call, in batches."""
+    """Return one pass over the rows of a call, in batches."""
     stage = fit.stage
     block = stage.scaling.block(*stage.rows.read(0, len(stage.rows)), stage.dtype)
     node, n = delayed(block, traverse=False), len(block.X)
     batch = estimator.batch_rows or BATCH_ROWS
-    found = []
+    shares = []
     for span in partition.parts(0, n, batch):
         lanes = partition.parts(*span, LANE_ROWS)
-        found.append([Share((node,), (slice(*lane),)) for lane in lanes])
-    return found
+        shares.append([Share((node,), (slice(*lane),)) for lane in lanes])
+    return shares
 
 
 def resumed(estimator: VariationalGP, stage: rounds.Rounds) -> tuple[Fit, Run]:
-    """The fit and run so far, on other rows."""
+    """Return the fit and run so far, on other rows."""
     solved = estimator.solved_
     if estimator.likelihood != estimator._likelihood_name:
         raise SettingError(
             f"likelihood={shown(estimator.likelihood)}: the model learns with "
             f"{estimator._likelihood_name!r}, which only fit changes: set it back or call fit"
         )
-    found = estimator.likelihood_
+    likelihood = estimator.likelihood_
     theta = Theta(solved.theta.kernel, float(estimator.noise_variance))
-    fit = Fit(stage, theta, found, solved.state.offset, 0.0, estimator._seed())
+    fit = Fit(stage, theta, likelihood, solved.state.offset, 0.0, estimator._seed())
     if not hasattr(estimator, "_run"):  # read from a store
         run = Run.begin(solved.state.parameters(solved.theta.kernel))
-        names = [*theta.kernel.parameter_names, *found.parameter_names]
+        names = [*theta.kernel.parameter_names, *likelihood.parameter_names]
         estimator._run = dataclasses.replace(run, **_retold(estimator.history_, names))
         estimator._sums = sampling.describe(stage.rows, stage.spans, stage.executor)
-    # a call that is interrupted leaves the history of the last one as it is
+    # a call that is interrupted leaves the history of the call before as it is
     return fit, dataclasses.replace(estimator._run, history=list(estimator._run.history))
 
 
 @contextmanager
 def keeping_the_last(estimator: VariationalGP, conclude: Callable[[Run], None]) -> Iterator[None]:
-    """Where training meets numbers that are not finite, keep the step before."""
+    """Keep the previous step if training meets numbers that are not finite."""
     try:
         yield
     except Stopped as error:
         if len(error.run.parameters.root):
-            with suppress(NumericalError):  # of the very first there may be no posterior
+            with suppress(NumericalError):  # the very first step may have no posterior
                 conclude(error.run)
                 estimator.history_ = error.history
         raise
 
 
 def conclude(estimator: VariationalGP, fit: Fit, run: Run, rows: float, begun: int = 0) -> None:
-    """Remember what prediction needs of a run, and so many rows that were given.
+    """Remember what prediction needs of a run, and the number of rows that it received.
 
     Bounds of steps before ``begun`` were those of other rows.
     """
@@ -253,14 +253,14 @@ def conclude(estimator: VariationalGP, fit: Fit, run: Run, rows: float, begun: i
     theta = Theta(prepared.kernel, noise)
     last = max(1, min(SMOOTHED, len(run.history) // 10, run.step - begun))
     bounds = [float(row[0]) for row in run.history[-last:]]
-    # as if those held out were trained on too
+    # as if held-out rows were trained on too
     estimator.objective_ = float(np.mean(bounds)) * rows / fit.rows if bounds else None
     estimator._run, estimator.n_rows_ = run, int(rows)
     estimator._remember(fit.stage, theta, model.posterior(prepared), None)
 
 
 def _retold(history: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """The rows of a run's history, and its step, from the entries that were made of them."""
+    """Return the rows of a run's history, and its step, from the entries made of those rows."""
     rows = []
     for entry in history:
         told = entry["objective"], entry["gradient_norm"], entry["seconds"]
@@ -270,5 +270,5 @@ def _retold(history: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
 
 
 def no_rows(rows: data.Rows) -> Block:
-    """A block of none, with the columns of rows."""
+    """Return an empty block with the columns of ``rows``."""
     return Block(np.zeros((0, rows.n_features)), np.zeros((0, rows.n_targets)))

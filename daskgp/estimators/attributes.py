@@ -1,4 +1,4 @@
-"""Attributes that an estimator does not always have, and says why where it has not."""
+"""Attributes that an estimator may lack, with an error that says why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Learned(Generic[T]):
 class _Offered:
     """A method that instances have unless there is a reason against it.
 
-    As scikit-learn's ``available_if``, whose AttributeError hides the reason.
+    Unlike with scikit-learn's ``available_if``, the AttributeError gives the reason.
     """
 
     def __init__(self, method: Callable[..., Any], missing: Callable[[Any], str | None]) -> None:
@@ -52,17 +52,17 @@ class _Offered:
 def offered_unless(
     missing: Callable[[Any], str | None],
 ) -> Callable[[Callable[..., Any]], Any]:
-    """A method that is missing, with an AttributeError, where ``missing(estimator)`` says why.
+    """Hide a method, with an AttributeError, from estimators for which ``missing`` says why.
 
     Parameters
     ----------
     missing : callable
-        The reason why an estimator has no such method, in one line; None where it has.
+        Returns the reason why an estimator has no such method, in one line; None if it has one.
 
     Returns
     -------
     callable
-        A decorator of the method.
+        Decorator of the method.
     """
 
     def decorate(method: Callable[..., Any]) -> Any:

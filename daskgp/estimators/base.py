@@ -1,4 +1,4 @@
-"""Base of all estimators: their settings, what a method may say otherwise, and the fit."""
+"""Base of all estimators: their settings, what a method may override, and the fit."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ DEFAULT_TOL = 0.1
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 ALIKE = 128
-"""Blocks beyond which more of them change nothing of what a worker needs."""
+"""Number of blocks above which more of them do not change what a worker needs."""
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
 @dataclass(eq=False, repr=False)
 class GaussianProcess(FittedGP):
-    """What all estimators share; use one of its subclasses.
+    """Base of all estimators; use one of its subclasses.
 
-    Constructor parameters are settings and are never changed; what is learned ends in an
+    Constructor parameters are settings and are never changed; learned attributes end in an
     underscore.  With ``standardize=True`` kernel, noise variance and objective are those of the
-    standardised data: inputs with mean 0, divided by their standard deviation, those that share a
-    lengthscale by one in common; outputs divided by the standard deviation of what the mean
-    function leaves.  Constant inputs are left out.
+    standardised data: inputs with mean 0, divided by their standard deviation, or by a common one
+    if they share a lengthscale; outputs divided by the standard deviation of what the mean function
+    leaves.  Constant inputs are left out.
     """
 
     kernel: Kernel | str | None = None
@@ -85,99 +85,99 @@ class GaussianProcess(FittedGP):
         "tol": (TRAINED,),
         "train_blocks": (TRAINED,),
     }
-    """What settings need to have an effect."""
+    """Conditions that settings need to have an effect."""
     chooses_tol: ClassVar[bool] = False
-    """Whether ``tol=None`` leaves it to the method."""
+    """True if ``tol=None`` leaves the tolerance to the method."""
     ard_reach: ClassVar[float] = 1.0
-    """What multiplies the upper bounds of lengthscales of single inputs, where they may not matter.
+    """Factor on the upper bounds of lengthscales of single inputs, which may not matter.
 
-    Lengthscales and variance may drift off together then, which not every method bears.
+    Lengthscales and variance may then drift off together, which not every method tolerates.
     """
     knows_enough_blocks: ClassVar[bool] = False
-    """Whether ``train_blocks="auto"`` can tell how many blocks are enough."""
+    """True if ``train_blocks="auto"`` can tell how many blocks are enough."""
     searches_start: ClassVar[bool] = True
-    """Whether training starts from the best of several starts."""
+    """True if training starts from the best of several starts."""
     inputs_label: ClassVar[str] = "inducing inputs"
 
     def _model(self) -> Contract:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
 
     def _fitted(self, stage: rounds.Rounds) -> Contract:
-        """The method that predicts."""
+        """Return the method that predicts."""
         return self._model()
 
     def _n_inputs(self) -> int:
-        """Number of inducing inputs, 0 for a method without."""
+        """Return the number of inducing inputs, 0 for a method without any."""
         return 0
 
     def _n_inputs_of(self, n: int) -> int:
-        """Return the number of inducing inputs for n rows: the default one is at most n."""
+        """Return the number of inducing inputs for n rows; the default number is at most n."""
         count = self._n_inputs()
         usual = self._chosen is not None and self._chosen.usual
         return min(n, count) if usual else count
 
     @property
     def _chosen(self) -> ChosenInputs | None:
-        """How inducing inputs are chosen, of a method that has some."""
+        """Choice of the inducing inputs; None for a method without any."""
         return None
 
     def _planned_inputs(self, rows: data.Rows) -> int:
-        """Number of inducing inputs that a plan for these rows reckons with."""
+        """Return the number of inducing inputs that a plan for these rows assumes."""
         return self._n_inputs()
 
     def _choose_inputs(
         self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
     ) -> np.ndarray | None:
-        """Inducing inputs in scaled units, from a scaled sample."""
+        """Return inducing inputs in scaled units, from a scaled sample."""
         return None
 
     def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray | None:
-        """Inducing inputs in scaled units that follow from the ranges of the data alone."""
+        """Return inducing inputs in scaled units that follow from the ranges of the data alone."""
         return None
 
     def _trains_inputs(self) -> bool:
         return False
 
     def _trains_more(self) -> bool:
-        """Whether training moves more than hyper-parameters."""
+        """Return True if training moves more than hyper-parameters."""
         return self._trains_inputs()
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> rounds.Rounds:
-        """The rounds over the rows as the method wants them; new ones are kept at ``keep``."""
+        """Return the rounds over rows as the method needs them; new rows are kept at ``keep``."""
         return stage
 
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        """The rounds of the final summary, now that the hyper-parameters are known."""
+        """Return the rounds of the final summary, now that the hyper-parameters are known."""
         return stage
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        """The best vector of hyper-parameters, the history of the search and the curvature."""
+        """Return the best vector of hyper-parameters, the search's history and the curvature."""
         return hyperparameters.on_blocks(self, stage, theta, run)
 
     def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
-        """What prediction needs, and the value of the objective."""
+        """Return what prediction needs, and the value of the objective."""
         return self._model().solve(theta, stage)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> TrainingRows | None:
-        """Training rows that prediction reads back, of a method that wants them."""
+        """Return the training rows that prediction reads back; None for a method without."""
         return None
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        """Rows of a window, rows that a prediction is conditioned on, and blocks of a task."""
+        """Return rows per window, rows that a prediction is conditioned on, and blocks per task."""
         return block_rows, 0, 1
 
     def _solve_steps(self) -> int:
-        """Steps that the fit of a method took which trains nothing."""
+        """Return the number of steps that a fit took if the method trains nothing."""
         return 1
 
     def _most_iterations(self) -> int | None:
-        """Iterations of a fit at most; None where it makes none."""
+        """Return the maximum number of iterations of a fit; None if it makes none."""
         return None if self.optimizer is None else self.max_iter
 
     def _counted(self) -> str:
-        """What the history counts that takes about the same time each."""
+        """Return the history's name for what it counts that takes about the same time each."""
         return "evaluations"
 
     # -- small things ----------------------------------------------------------------------------
@@ -186,34 +186,34 @@ class GaussianProcess(FittedGP):
         return kernel_of(self.kernel)
 
     def _chooses_kernel(self) -> bool:
-        """Whether training chooses the kernel by the evidence of a subset of rows."""
+        """Return True if training chooses the kernel by the evidence of a subset of rows."""
         return self.kernel is None
 
     def _tol(self) -> float:
-        """Nats per hyper-parameter below which training stops."""
+        """Return the nats per hyper-parameter below which training stops."""
         return DEFAULT_TOL if self.tol is None else self.tol
 
     def _seed(self) -> int:
-        """The seed of samples; a new one each time where ``random_state`` is None."""
+        """Return the seed of samples; a new one each time if ``random_state`` is None."""
         if self.random_state is None:
             return int(np.random.SeedSequence().generate_state(1)[0])
         return int(self.random_state)
 
     def _read_rows(self) -> int | None:
-        """Rows that a task reads of the data as they are given."""
+        """Return how many rows a task reads of the data in their original order."""
         return self.block_rows
 
     def _spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
         return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
 
     def _work(self, rows: data.Rows) -> tuple[partition.Span, ...]:
-        """The blocks that the method will work on."""
+        """Return the blocks that the method will work on."""
         return self._spans(rows)
 
     def _warn_of_inputs(
         self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling
     ) -> None:
-        """Of inducing inputs far from all data, which explain nothing."""
+        """Warn of inducing inputs far from all data, which explain nothing."""
         if inputs is None:
             return
         d = len(scale.x_scale)
@@ -245,20 +245,20 @@ class GaussianProcess(FittedGP):
         Parameters
         ----------
         X : array-like (n, d)
-            NumPy (masked entries are missing), dask or Zarr array, data frame, or an xarray
-            object on whose coordinates the features are built.  Dask arrays of a Zarr
-            store are read from it by the tasks; other dask arrays are written to ``store`` once.
+            NumPy array (masked entries are missing), dask or Zarr array, data frame, or an xarray
+            object from whose coordinates the features are built.  Tasks read dask arrays of a Zarr
+            store from that store; other dask arrays are written to ``store`` once.
         y : array-like (n,) or (n, p)
             Targets; several share the kernel and the noise variance.
         checkpoint : str, optional
             URL where every evaluation of training is kept; a fit with the same data and settings
-            goes on from it and ends with the same bits.  One fit at a time has a checkpoint; its
+            resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
             lock is an object beside it, and that of a killed fit on this host is taken over.
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool
-            Whether to take over the lock that a dead fit left, of another host too.  Both belong
-            to a checkpoint, and are refused without one.
+            Whether to take over the lock that a dead fit left, even on another host.  ``wait`` and
+            ``clear_lock`` are refused without a checkpoint.
 
         Returns
         -------
@@ -269,10 +269,10 @@ class GaussianProcess(FittedGP):
         InputError
             If the data or a setting cannot be used; a ValueError with one plain line.
         PlanError
-            If the work does not fit the memory of the workers.
+            If the work does not fit in the memory of the workers.
         RunError
-            If the cluster fails, or another fit has the checkpoint; a MemoryRunError where tasks
-            ran out of memory.
+            If the cluster fails, or another fit uses the checkpoint; a MemoryRunError if tasks ran
+            out of memory.
         """
         place("checkpoint", checkpoint, "a checkpoint")
         if checkpoint is None:
@@ -289,14 +289,14 @@ class GaussianProcess(FittedGP):
     def _fit(
         self, X: Any, y: Any, checkpoint: Place | None = None, keep: str | None = None
     ) -> Self:
-        """``fit``; rows that prediction needs are kept at the URL ``keep``, if there are any."""
+        """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``."""
         check_settings(self)
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         executor = Executor.current(self.progress, self.device)
-        # sizes first: what cannot fit is refused before anything is written
+        # sizes first: what cannot fit in memory is refused before anything is written
         chunk_rows = self._read_rows()
         sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows)
         self._refuse(sizes, executor)
@@ -338,7 +338,7 @@ class GaussianProcess(FittedGP):
         self.n_rows_ = int(sums.rows)
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
-        """Raise InputError for columns that no kernel, or not this one, can be fitted to."""
+        """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
         scaling.check(sums, rows.feature_names, rows.target_names)
         kernel = self._kernel().resolve(np.ones(rows.n_features), 1.0)
         varies = ~scaling.constant(sums, rows.n_features)
@@ -353,16 +353,16 @@ class GaussianProcess(FittedGP):
         scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
 
     def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
-        """Units that the method works in, and the mean function."""
+        """Return the units that the method works in, and the mean function."""
         tied = self._tied(rows)
         return scaling.solve(sums, rows.n_features, self.mean, self.standardize, tied)
 
     def _codes_targets(self) -> bool:
-        """True if y holds codes or counts, for which the method has a likelihood."""
+        """Return True if y holds codes or counts, for which the method has a likelihood."""
         return False
 
     def _tied(self, rows: data.Rows) -> scaling.Ties:
-        """Columns that share a scale."""
+        """Return the columns that share a scale."""
         return self._kernel().tied_columns(rows.n_features)
 
     def _learn(
@@ -411,7 +411,7 @@ class GaussianProcess(FittedGP):
     def hyperparameters_(self) -> hyperparameter_table.Table:
         """Hyper-parameters in the units of the data, with standard errors where they are known.
 
-        The errors come from the curvature of the objective of the rows that were trained on.
+        The errors come from the curvature of the objective on the rows that were trained on.
         """
         check_is_fitted(self, "solved_")
         return hyperparameter_table.table(self.solved_, getattr(self, "_errors", None))
@@ -419,7 +419,7 @@ class GaussianProcess(FittedGP):
     # -- what it will take -----------------------------------------------------------------------
 
     def plan(self, X: Any, y: Any, measure: bool = False) -> planning.Plan:
-        """What ``fit(X, y)`` will need, from the sizes of the data alone.
+        """Return what ``fit(X, y)`` will need, from the sizes of the data alone.
 
         Parameters
         ----------
@@ -436,15 +436,15 @@ class GaussianProcess(FittedGP):
         check_settings(self)
         executor = Executor.current(self.progress)
         rows = data.rows_of(X, y, None, executor.shares_memory, self._read_rows())
-        found = planning.with_held(self._plan(rows), *self._held_bytes(rows, executor))
+        planned = planning.with_held(self._plan(rows), *self._held_bytes(rows, executor))
         self._refuse_few_rows(len(rows))
         if measure:
             seconds = timing.seconds(self, rows, executor)
-            found = dataclasses.replace(found, seconds=seconds)
-        return found
+            planned = dataclasses.replace(planned, seconds=seconds)
+        return planned
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        """Short runs whose seconds tell those of an iteration, from the smaller to the larger.
+        """Return short runs that measure the seconds of an iteration, the smaller one first.
 
         They have blocks of the planned size, some for each thread.
         """
@@ -455,7 +455,7 @@ class GaussianProcess(FittedGP):
         ]
 
     def _quick(self, **settings: Any) -> Self:
-        """A copy that makes a few iterations, on all blocks that it is given."""
+        """Return a copy that makes a few iterations, on all blocks of its rows."""
         return timing.quick(self, train_blocks=None, **settings)
 
     # -- stores ----------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ class GaussianProcess(FittedGP):
         Parameters
         ----------
         url : str
-            Where; one run at a time writes there, its lock is an object beside it.
+            Store to write.  One run at a time writes it; its lock is an object beside it.
         wait, clear_lock
             As for ``fit``.
         """
@@ -483,7 +483,7 @@ class GaussianProcess(FittedGP):
 
     def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
         largest = max((span.rows for span in spans), default=0)
-        found = planning.make_plan(
+        plan = planning.make_plan(
             self._model(),
             self._kernel(),
             rows,
@@ -494,32 +494,32 @@ class GaussianProcess(FittedGP):
             bytes_written=self._written_bytes(rows),
         )
         return dataclasses.replace(
-            found,
-            operations=found.operations * self._trained_share(len(spans)),
+            plan,
+            operations=plan.operations * self._trained_share(len(spans)),
         )
 
-    def _planned_wide(self, rows: data.Rows, wide: int) -> planning.Plan:
-        """The plan for blocks of so many rows."""
+    def _planned_wide(self, rows: data.Rows, block_rows: int) -> planning.Plan:
+        """Return the plan for blocks of ``block_rows`` rows."""
         cut = rows
         if rows.chunks and not data.is_zarr(rows.X):  # chunks that a fit will write
-            most = max(wide, partition.default_block_rows(len(rows)))
+            most = max(block_rows, partition.default_block_rows(len(rows)))
             cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
-        count = min(-(-len(rows) // wide), ALIKE)
-        return self._plan_blocks(cut, [partition.Span(0, wide)] * count)
+        count = min(-(-len(rows) // block_rows), ALIKE)
+        return self._plan_blocks(cut, [partition.Span(0, block_rows)] * count)
 
     def _trained_share(self, blocks: int) -> float:
-        """Share of the blocks that hyper-parameters are trained on."""
+        """Return the share of the blocks that hyper-parameters are trained on."""
         if self.train_blocks is None:
             return 1.0
         number = hyperparameters.SECOND if self.train_blocks == "auto" else self.train_blocks
         return min(1.0, number / max(blocks, 1))
 
     def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
-        """Bytes that a worker holds where there is room for them, in the fit and predicting."""
+        """Return the bytes that a worker keeps if there is room, in the fit and in prediction."""
         return 0, 0
 
     def _written_bytes(self, rows: data.Rows) -> int:
-        """Bytes of rows that a fit writes: those that tasks could not read otherwise."""
+        """Return the bytes of rows that a fit writes: those that tasks could not read otherwise."""
         spilled = rows.chunks is not None and not data.is_zarr(rows.X)
         return planning.rows_bytes(rows) if spilled else 0
 
@@ -529,7 +529,7 @@ class GaussianProcess(FittedGP):
         refusal.refuse(self._plan(rows), executor.memory_per_task(), self._knob(rows))
 
     def _knob(self, rows: data.Rows) -> refusal.Knob:
-        """Return the setting that the memory of a task follows."""
+        """Return the setting that the memory of a task depends on."""
         largest = self._plan(rows).block_rows
         planned = partial(self._planned_wide, rows)
         return refusal.Knob(
@@ -544,15 +544,15 @@ class GaussianProcess(FittedGP):
             raise InputError(f"{count} {self.inputs_label} for {n} usable rows: choose at most {n}")
 
     def _refuse_full_disk(self, rows: data.Rows, keep: str | None) -> None:
-        """Raise PlanError where rows, or the model store that they are kept in, find no room."""
-        found = self._plan(rows)
-        refusal.refuse_full_disk(found.bytes_written, str(self.store or tempfile.gettempdir()))
+        """Raise PlanError if there is no room for rows, or for the model store that keeps them."""
+        plan = self._plan(rows)
+        refusal.refuse_full_disk(plan.bytes_written, str(self.store or tempfile.gettempdir()))
         if keep is not None:
-            refusal.refuse_full_disk(found.bytes_on_disk, keep)
+            refusal.refuse_full_disk(plan.bytes_on_disk, keep)
 
 
 def _refuse_alone(**settings: float) -> None:
-    """SettingError for what is said of the lock of a checkpoint where there is none."""
+    """Raise SettingError for settings of a checkpoint's lock if there is no checkpoint."""
     for name, value in settings.items():
         if value:
             raise SettingError(
@@ -563,10 +563,10 @@ def _refuse_alone(**settings: float) -> None:
 
 @contextmanager
 def _noted(note: str, estimator: GaussianProcess) -> Iterator[None]:
-    """Say with the failure of a run how training goes on after it."""
+    """Add a note to the failure of a run: how to resume the training."""
     try:
         yield
-    except MemoryRunError:  # its remedy is another setting, with which a fit begins anew
+    except MemoryRunError:  # its remedy is another setting, with which a fit starts anew
         raise
     except RunError as error:
         if estimator.optimizer is not None:

@@ -1,4 +1,4 @@
-"""CaGP: computation-aware GPs, whose variance says what was not computed as well."""
+"""CaGP: computation-aware GPs, whose variance includes what was not computed."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ logger = logging.getLogger("daskgp")
 
 DENSE = ("cg", "random", "eigen")
 PACE = 10.0
-"""What training moves weights by beside kernel parameters: weights of an action are many."""
+"""Factor on steps of weights, relative to kernel parameters: weights of an action are many."""
 PATIENCE, DECAY = 20, 0.1
-"""Steps of Adam that must bring something, and what its learning rate falls to."""
+"""Steps of Adam within which there must be a gain, and the share its learning rate falls to."""
 ENTRY = 30
-"""Operations that an entry of the kernel takes, with what is made of it."""
+"""Operations per kernel entry, with what is computed from it."""
 CORRECTIONS = 20
 """Pairs that L-BFGS remembers: weights are many and depend on one another."""
 COLUMNS, COLUMN_BYTES = 256, 256 << 20
-"""Most places whose computational part is found at a time, and most bytes of a matrix for that."""
+"""Most places whose computational part is computed at a time, and most bytes of its matrices."""
 SHARED = f"give store= {visibility.HERE}"
 
 
@@ -65,49 +65,49 @@ class CaGP(GaussianProcess):
     """Computation-aware GP regression: exact given a few combinations of the targets.
 
     The targets are seen through n_actions linear combinations (actions), [CAGP] eq. 5.  Whatever
-    they are, the variance is never below the exact GP's with the same hyper-parameters: it also
-    holds what was not computed.  A value and gradient takes two kernel entries for each pair of
-    a training row and a point of an action: about 2 n² where all rows are points, 2 n k n_actions
-    with ``support=k``, and no tile of the kernel is ever kept.
+    the actions are, the variance is never below the exact GP's with the same hyper-parameters: it
+    also includes what was not computed.  A value and gradient takes two kernel entries for each
+    pair of a training row and a point of an action: about 2 n² if all rows are points,
+    2 n k n_actions with ``support=k``, and no tile of the kernel is ever kept.
 
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
         the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
         that are not given start where the evidence of the subset is largest.
     n_actions : int
         Number of actions.
     actions : {"sparse", "cg", "random", "eigen"} or array-like (n, n_actions)
         Learned weights, each action on rows of its own (eq. 14); residuals of conjugate gradients;
-        normal random numbers; the leading eigenvectors of the kernel matrix; or themselves, for
-        rows as they are given.  All but "sparse" keep n x n_actions numbers in the client and
-        n² n_actions operations are a pass.
+        normal random numbers; the leading eigenvectors of the kernel matrix; or the actions
+        themselves, for rows in their original order.  All but "sparse" keep n x n_actions numbers
+        in the client, and a pass takes n² n_actions operations.
     support : int, optional
-        Most rows of an action, drawn at random from all; other targets then reach the posterior
-        through the hyper-parameters alone.  Default all rows.
+        Maximum rows of an action, drawn at random from all; other targets then affect the posterior
+        only through the hyper-parameters.  Default all rows.
     order : str or sequence of str, optional
         Sparse actions combine rows next to one another in this order, as for ``daskgp.prepare``;
-        None for rows as they lie.  A store that ``daskgp.prepare`` made is read as it is.
+        None for the rows' own order.  A store that ``daskgp.prepare`` made is read as it is.
     loss : {"elbo", "projected"}
         What training maximises: the evidence lower bound of all targets (eq. 11), or the evidence
         of the combinations alone (eq. 9), with which learned actions fit what is easy to fit and
         others overestimate the noise.
     batch_rows : int, optional
-        About how many rows are drawn anew for each step, from which the sums over rows of the
-        bound are estimated without bias; for ``optimizer="adam"`` with ``support=``.
+        Approximate number of rows drawn anew for each step, from which the bound's sums over rows
+        are estimated without bias; for ``optimizer="adam"`` with ``support=``.
     action_tol : float
-        Relative residual at which "cg" wants no further action.
+        Relative residual at which "cg" adds no further action.
     refreshes : int
-        How often training starts again from actions chosen for the hyper-parameters found so far,
-        where they depend on these ("cg", "eigen"); each time of ``max_iter`` iterations at most.
+        Number of times that training starts from actions chosen for the hyper-parameters so far,
+        if actions depend on these ("cg", "eigen"), with at most ``max_iter`` iterations each.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     learning_rate : float
-        Of Adam, at the start; it falls to a tenth of it.
+        Learning rate of Adam at the start; it falls to a tenth of that.
     tol : float
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
-        ``SGPR``; Adam stops where 20 steps have brought less than the 20 before.
+        ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
 progress
         As in ``SGPR``.
@@ -116,12 +116,12 @@ progress
     ----------
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
-    n_actions_ : int, those that say something
+    n_actions_ : int, number of actions that are neither zero nor combinations of others
     actions_ : sparse array or ndarray (a, n_actions), the weights of all actions
     points_ : ndarray (a, d), the rows they are on, in the units of X
     objective_ : float, what training maximised, of all standardised rows; with ``batch_rows`` an
         estimate from that many
-    history_ : list of dict, one an iteration
+    history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -165,13 +165,13 @@ progress
 
     @property
     def n_actions_(self) -> int:
-        """Number of actions that say something: neither zero nor combinations of others."""
+        """Number of actions that are neither zero nor combinations of others."""
         check_is_fitted(self, "solved_")
         return len(self.solved_.state.columns)
 
     @property
     def actions_(self) -> Any:
-        """Weights (a, n_actions): a sparse array where each action has points of its own."""
+        """Weights (a, n_actions): a sparse array if each action has points of its own."""
         S = self._supports().weights()
         if S.owner is None:
             return S.values
@@ -199,7 +199,7 @@ progress
         include_noise: bool = False,
         return_computational: bool = False,
     ) -> Any:
-        """Posterior mean, and on request its standard deviation, covariance and what part is why.
+        """Return the posterior mean, and on request its spread and the spread's computational part.
 
         Parameters
         ----------
@@ -208,23 +208,23 @@ progress
         return_computational : bool
             Also return the standard deviation of the computational part, which more actions would
             remove: its square is the variance of f less that of the exact GP given all targets.
-            For rows in memory, and for actions on all rows; found by conjugate gradients, of
+            For rows in memory, and for actions on all rows; computed by conjugate gradients, of
             which a step costs n² kernel entries.
 
         Returns
         -------
         mean : (n,) or (n, p)
-        std or cov, computational : where asked for
+        std or cov, computational : if asked for
         """
         if not return_computational:
             return super().predict(X, return_std, return_cov, include_noise)
         part = self._computational(X)
-        found = super().predict(X, return_std, return_cov, include_noise)
-        several = found if isinstance(found, tuple) else (found,)
+        posterior = super().predict(X, return_std, return_cov, include_noise)
+        several = posterior if isinstance(posterior, tuple) else (posterior,)
         return *several, part
 
     def _computational(self, X: Any) -> np.ndarray:
-        """Standard deviation of the computational part at rows in memory."""
+        """Return the standard deviation of the computational part at rows in memory."""
         kept, solved = self._supports(), self.solved_
         if len(kept.rows) < self.n_rows_:
             raise SettingError(
@@ -239,18 +239,18 @@ progress
         inputs_alone = scale.of_inputs(kept.rows.n_targets)
         stage = rounds.Rounds(kept.rows, units, inputs_alone, executor, device=solved.device)
         acts = self._passes(stage, kept.rows, self.n_rows_, kept.count)
-        found = np.full(len(scaled), np.nan)
+        variance = np.full(len(scaled), np.nan)
         step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
-        for few in np.split(usable, range(step, len(usable), step)):
-            found[few] = computational.variance(acts, kept, solved, scaled[few])
-        spread: np.ndarray = np.sqrt(found)[:, None] * scale.y_scale
+        for rows in np.split(usable, range(step, len(usable), step)):
+            variance[rows] = computational.variance(acts, kept, solved, scaled[rows])
+        spread: np.ndarray = np.sqrt(variance)[:, None] * scale.y_scale
         return spread[:, 0] if solved.vector_target else spread
 
     def log_marginal_likelihood(self) -> float:
-        """The bound on the log evidence of the training targets in their own units.
+        """Return the bound on the log evidence of the training targets in their own units.
 
-        With ``batch_rows`` an estimate of it from so many rows, which may lie above the evidence;
-        with ``loss="projected"`` the log evidence of the combinations alone.
+        With ``batch_rows`` it is an estimate from that many rows, which may exceed the evidence;
+        with ``loss="projected"`` it is the log evidence of the combinations alone.
         """
         if self.loss == "elbo":
             return super().log_marginal_likelihood()
@@ -270,31 +270,31 @@ progress
 
     @property
     def _given(self) -> np.ndarray | None:
-        """Actions (n, t) that the user gives."""
+        """Actions (n, t) that the user set; None if they are named."""
         if isinstance(self.actions, str):
             choice("actions", self.actions, ("sparse", *DENSE))
             return None
         known = ", ".join(map(repr, ("sparse", *DENSE)))
         try:
-            found = np.asarray(self.actions, np.float64)
+            actions = np.asarray(self.actions, np.float64)
         except (TypeError, ValueError) as error:
             raise SettingError(
                 f"actions of type {type(self.actions).__name__} are no numbers: give a NumPy array "
                 f"(n, n_actions), or one of {known}"
             ) from error
-        if found.ndim != 2 or not found.shape[1] or not np.isfinite(found).all():
+        if actions.ndim != 2 or not actions.shape[1] or not np.isfinite(actions).all():
             raise SettingError(
-                f"actions of shape {found.shape}: give finite numbers (n, n_actions), or one of "
+                f"actions of shape {actions.shape}: give finite numbers (n, n_actions), or one of "
                 f"{known}"
             )
-        return found
+        return actions
 
     def _trains_more(self) -> bool:
         return self._sparse
 
     def _n_inputs(self) -> int:
-        given = self._given
-        return whole("n_actions", self.n_actions, 1) if given is None else given.shape[1]
+        actions = self._given
+        return whole("n_actions", self.n_actions, 1) if actions is None else actions.shape[1]
 
     def _n_inputs_of(self, n: int) -> int:
         t, usual = self._n_inputs(), effects.defaults(type(self))["n_actions"]
@@ -303,7 +303,7 @@ progress
 
     def _check(self, n: int) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
-        given = self._given
+        actions = self._given
         positive("action_tol", self.action_tol)
         whole("refreshes", self.refreshes, 1)
         if self.support is not None:
@@ -315,9 +315,9 @@ progress
                     f"batch_rows={self.batch_rows} saves nothing where all rows are points of "
                     "actions, whose kernel matrix each step needs: set support=, or leave it out"
                 )
-        if given is not None and len(given) != n:
+        if actions is not None and len(actions) != n:
             raise SettingError(
-                f"actions have {len(given)} rows, the training data {n}: give one for each row"
+                f"actions have {len(actions)} rows, the training data {n}: give one for each row"
             )
 
     def _refuse(self, rows: data.Rows, executor: Executor) -> None:
@@ -346,29 +346,29 @@ progress
         self._check(len(rows))
         if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
             ordering.check_order(self.order, rows.feature_names)
-        found, n = super()._plan_blocks(rows, spans), len(rows)
+        plan, n = super()._plan_blocks(rows, spans), len(rows)
         t = self._n_inputs_of(n)
         points, counted = self._n_points(n), self._counted_rows(n)
         task, client, disk, work = self._grows_with(points, t)
         return dataclasses.replace(
-            found,
-            bytes_per_task=found.bytes_per_task + task,
-            bytes_per_worker=found.bytes_per_worker + task,
-            bytes_client=found.bytes_client + client,
-            bytes_on_disk=found.bytes_on_disk + disk + 8 * points * rows.n_features,
+            plan,
+            bytes_per_task=plan.bytes_per_task + task,
+            bytes_per_worker=plan.bytes_per_worker + task,
+            bytes_client=plan.bytes_client + client,
+            bytes_on_disk=plan.bytes_on_disk + disk + 8 * points * rows.n_features,
             operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + work * n,
         )
 
     def _written_bytes(self, rows: data.Rows) -> int:
-        found, whole = super()._written_bytes(rows), planning.rows_bytes(rows)
+        written, whole = super()._written_bytes(rows), planning.rows_bytes(rows)
         ordered = self._sparse and self.support is None and self.order is not None
         if ordered and read_layout(rows.X) is None:
-            found += whole
+            written += whole
         kept = 0 if isinstance(rows.X, np.ndarray) else self._kept_bytes(rows)
-        return found + kept
+        return written + kept
 
     def _kept_bytes(self, rows: data.Rows) -> int:
-        """Points with their weights, in a store."""
+        """Return the bytes of points with their weights, in a store."""
         return (
             8
             * self._n_points(len(rows))
@@ -376,7 +376,7 @@ progress
         )
 
     def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
-        """The actions' functions at all rows, which wait for the gradient."""
+        """Return the bytes of the actions' functions at all rows, which wait for the gradient."""
         counted = (
             self._counted_rows(len(rows)) if self.loss == "elbo" else self._n_points(len(rows))
         )
@@ -385,7 +385,7 @@ progress
         return kept // executor.threads(), 0
 
     def _counted_rows(self, n: int) -> int:
-        """Rows at which an iteration wants the actions' functions, points of few rows included."""
+        """Return how many rows an iteration needs the actions' functions at, with drawn points."""
         own = 0 if self.support is None else self._n_points(n)
         return own + (n if self.batch_rows is None else self.batch_rows)
 
@@ -399,10 +399,10 @@ progress
         return [timing.Probe(self._quick(**settings), number) for number in numbers]
 
     def _grows_with(self, points: int, t: int) -> tuple[int, int, int, float]:
-        """Bytes in a task, in the client and on disk, and operations a row, beyond the common."""
+        """Return bytes in a task, in the client and on disk, and operations per row, to add."""
         if self._sparse:  # weights, their gradients in a sum, and what L-BFGS remembers
             return 8 * (FAN_IN + 3) * points, 8 * (2 * CORRECTIONS + 8) * points, 8 * points, 0.0
-        # weights as they come and at the points, their products with the kernel and what follows
+        # weights as chosen and at the points, their products with the kernel and what follows
         dense = 8 * points * t
         return 2 * dense, 4 * dense, dense, 6.0 * points * t
 
@@ -411,8 +411,8 @@ progress
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
         points = self._n_points(n)
-        held = points if points <= HELD_POINTS else PANEL_ROWS
-        return max(block_rows, held), held, 1
+        panel = points if points <= HELD_POINTS else PANEL_ROWS
+        return max(block_rows, panel), panel, 1
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -440,16 +440,16 @@ progress
         url, order = _ordered(keep), self.order or "auto"
         made = lengths, order, self.random_state
         source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
-        if not neighbours.made_from(url, source):  # else those of the run that is resumed
+        if not neighbours.made_from(url, source):  # else they are those of the resumed run
             data.remove(url)
             seed, executor = self._seed(), stage.executor
             arrange(rows, url, order, None, lengths, seed, executor, sums, SHARED)
             neighbours.mark(url, source)
-        found, _ = neighbours.open_blocks(url)
+        new, _ = neighbours.open_blocks(url)
         if isinstance(rows.X, np.ndarray):
-            found = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
-        spans = tuple(self._spans(found))
-        return dataclasses.replace(stage, rows=found, units=partition.alone(spans))
+            new = dataclasses.replace(new, X=new.X[...], y=new.y[...], identity=None)
+        spans = tuple(self._spans(new))
+        return dataclasses.replace(stage, rows=new, units=partition.alone(spans))
 
     def _learn(
         self,
@@ -488,12 +488,12 @@ progress
         self._remember(stage, theta, state, kept)
 
     def _passes(self, stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Passes:
-        """The passes over rows and the points that actions are on."""
+        """Return the passes over rows and over the points that actions are on."""
         over = stage
         if points is not stage.rows:
-            # as many tasks however large the blocks of rows are
-            wide = max(1, min(stage.spans[0].rows, TILE_ROWS))
-            units = partition.alone(partition.parts(0, len(points), wide))
+            # as many tasks for large blocks of rows as for small ones
+            size = max(1, min(stage.spans[0].rows, TILE_ROWS))
+            units = partition.alone(partition.parts(0, len(points), size))
             over = dataclasses.replace(stage, rows=points, units=units)
         p = stage.rows.n_targets
         return Passes(ComputationAware(self.loss), stage, over, count, p, t)
@@ -501,7 +501,7 @@ progress
     def _points(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
     ) -> tuple[data.Rows, np.ndarray | None]:
-        """The rows that actions are on, and where each action's begin if they are its own."""
+        """Return the rows that actions are on, and the first row of each action with its own."""
         rows, t = stage.rows, self._n_inputs_of(len(stage.rows))
         if not self._sparse:
             return rows, None
@@ -511,10 +511,10 @@ progress
         plain = scaling.identity(d, rows.n_targets)
         drawn = sampling.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
         line = self._line(drawn, stage, theta, sums, seed)
-        found = dataclasses.replace(
+        points = dataclasses.replace(
             rows, X=drawn.X[line], y=drawn.y[line], chunks=None, identity=None, passing=False
         )
-        return found, np.arange(t + 1) * self.support
+        return points, np.arange(t + 1) * self.support
 
     def _line(
         self,
@@ -524,8 +524,8 @@ progress
         sums: scaling.Sums,
         seed: int,
     ) -> np.ndarray:
-        """The order in which drawn rows are cut into actions."""
-        if self.order is None or self.order == ordering.RANDOM:  # they were drawn so
+        """Return the order in which drawn rows are cut into actions."""
+        if self.order is None or self.order == ordering.RANDOM:  # drawn rows are in random order
             return np.arange(len(drawn.X))
         d, names = stage.rows.n_features, stage.rows.feature_names
         lengths = hyperparameters.lengths(stage, theta, sums)
@@ -544,7 +544,7 @@ progress
         edges: np.ndarray | None,
         seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
-        """Hyper-parameters and actions by one search, [CAGP] eq. 13."""
+        """Learn hyper-parameters and actions by one search, [CAGP] eq. 13."""
         assert edges is not None
         owner, k = np.repeat(np.arange(len(edges) - 1), np.diff(edges)), len(run.start)
         count = len(edges) - 1
@@ -555,13 +555,13 @@ progress
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
             weights, norms = normalised(PACE * vector[k:], owner, count)
             batch = None
-            if self.batch_rows is not None:  # so that a run that is resumed draws the same
+            if self.batch_rows is not None:  # a resumed run must draw the same rows
                 batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
-            found = acts.evaluate(theta.from_vector(vector[:k]), weights, batch)
-            assert found.weights is not None
-            along = np.bincount(owner, weights.values * found.weights, count)
-            by_weights = (found.weights - weights.values * along[owner]) / norms[owner]
-            return found.value, np.concatenate([found.kernel, [found.noise], PACE * by_weights])
+            bound = acts.evaluate(theta.from_vector(vector[:k]), weights, batch)
+            assert bound.weights is not None
+            along = np.bincount(owner, weights.values * bound.weights, count)
+            by_weights = (bound.weights - weights.values * along[owner]) / norms[owner]
+            return bound.value, np.concatenate([bound.kernel, [bound.noise], PACE * by_weights])
 
         free = np.tile([-np.inf, np.inf], (len(start), 1))
         whole_run = run._replace(
@@ -589,7 +589,7 @@ progress
         )
 
     def _started(self, complete: np.ndarray, points: data.Rows, seed: int) -> np.ndarray:
-        """First weights (a,): nearly local means, or random ones of rows in no order."""
+        """Return the first weights (a,): nearly local means, or random ones if in no order."""
         layout = read_layout(points.X)
         shuffled = layout is not None and layout.order.kind == ordering.RANDOM
         lone = shuffled or self.order in (None, ordering.RANDOM)
@@ -606,17 +606,17 @@ progress
         edges: np.ndarray | None,
         seed: int,
     ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
-        """Hyper-parameters with actions held, which are then chosen anew; [CAGP] section 4."""
+        """Learn hyper-parameters for fixed actions, then choose these anew, [CAGP] section 4."""
         history: list[dict[str, Any]] = []
         kind = "given" if self._given is not None else str(self.actions)
         t = self._n_inputs_of(acts.count)
         choose = Dense(kind, t, self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
-            held = acts.hold(choose(acts, theta))
+            fixed = acts.hold(choose(acts, theta))
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-                found = acts.evaluate(theta.from_vector(vector), held)  # noqa: B023
-                return found.value, np.append(found.kernel, found.noise)
+                bound = acts.evaluate(theta.from_vector(vector), fixed)  # noqa: B023
+                return bound.value, np.append(bound.kernel, bound.noise)
 
             start = run.start if i == 0 else theta.to_vector(False)
             tape = run.tape and run.tape.stage(i)
@@ -627,5 +627,5 @@ progress
 
 
 def _ordered(keep: str) -> str:
-    """Where rows in the order of actions lie during a fit."""
+    """Return the URL of rows in the order of actions during a fit."""
     return f"{keep}-ordered"

@@ -1,4 +1,4 @@
-"""CGGP: the mean that conjugate gradients give, to compare CaGP with."""
+"""CGGP: the mean from conjugate gradients, to compare CaGP with."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class CGGP(GaussianProcess):
         Default ``Matern32(ard=True)``.  Hyper-parameters are not trained: take those of a fit of
         another estimator.
     noise_variance : float
-        In units of the standardised y.
+        Noise variance, in units of the standardised y.
     solver_tol : float
         Relative residual at which the solver stops.
     max_iter : int
-        Most steps of the solver.
+        Maximum number of steps of the solver.
     mean, standardize, block_rows, dtype, device, store, random_state, progress
         As in ``SGPR``.
 
@@ -131,15 +131,15 @@ class CGGP(GaussianProcess):
         self._remember(stage, theta, state, kept)
 
     def _solve_system(self, acts: Passes, theta: Theta, y: np.ndarray) -> np.ndarray:
-        """Representer weights (n, p), target by target."""
-        product, (n, p), found = acts.covariance(theta), y.shape, np.zeros(y.shape)
+        """Return the representer weights (n, p), solved target by target."""
+        product, (n, p), solution = acts.covariance(theta), y.shape, np.zeros(y.shape)
         operator = LinearOperator(
             (n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=y.dtype
         )
         self.n_iter_, self.residual_ = 0, 0.0
         for j in range(p):
             steps: list[None] = []
-            found[:, j], _ = cg(
+            solution[:, j], _ = cg(
                 operator,
                 y[:, j],
                 rtol=self.solver_tol,
@@ -147,7 +147,7 @@ class CGGP(GaussianProcess):
                 callback=lambda _: steps.append(None),  # noqa: B023
             )
             size = np.linalg.norm(y[:, j]) or 1.0
-            left = float(np.linalg.norm(y[:, j] - operator @ found[:, j]) / size)
+            left = float(np.linalg.norm(y[:, j] - operator @ solution[:, j]) / size)
             self.n_iter_ = max(self.n_iter_, len(steps))
             self.residual_ = max(self.residual_, left)
         if self.residual_ > 2 * self.solver_tol:
@@ -157,4 +157,4 @@ class CGGP(GaussianProcess):
                 self.n_iter_,
                 self.residual_,
             )
-        return found
+        return solution

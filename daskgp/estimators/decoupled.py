@@ -1,4 +1,4 @@
-"""DecoupledGP: a mean of many functions and a covariance of few; SVGP, where they are the same."""
+"""DecoupledGP: a mean of many functions and a covariance of few; SVGP has the same for both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskgp.kernels import RBF, Kernel
 N_MEAN = 4_096
 OWN_MEAN = Needs(
     "n_mean",
-    lambda found: found._n_mean(1 << 62) > 0,
+    lambda gp: gp._n_mean(1 << 62) > 0,
     "choose n_mean greater than n_covariance",
 )
 
@@ -28,8 +28,8 @@ class DecoupledGP(VariationalGP):
 
     [DGP] (Cheng & Boots 2017): a step costs time and memory linear in ``n_mean``, so the mean can
     be as fine as the data allow, while ``n_covariance`` functions give the variance, which is
-    never below that of SVGP with as many at its optimum of the same kernel.  Rows are read from
-    disk batch by batch, shuffled chunk by chunk and ahead of time.
+    never below that of SVGP with as many functions, at its optimum for the same kernel.  Rows are
+    read from disk batch by batch, shuffled chunk by chunk and ahead of time.
 
     Parameters
     ----------
@@ -38,27 +38,27 @@ class DecoupledGP(VariationalGP):
         that are not given start at median distances.
     n_mean : int, optional
         Functions of the mean, those of the covariance included unless ``share=False``; default
-        4,096 or as many as rows.  They begin at rows of batches, ``n_added`` a step.
+        4,096 or as many as rows.  They begin at rows of batches, ``n_added`` per step.
     n_covariance : int
         Functions of the covariance.
     batch_rows : int, optional
-        Rows of a step; default 1,024 or all.
+        Rows per step; default 1,024 or all.
     likelihood : {"gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"}
-        Of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson" the log
-        link and takes counts.  Targets of the last three are not standardised.
+        Likelihood of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson"
+        the log link and takes counts.  Targets of the last three are not standardised.
     basis : {"kernel", "se-ard", "generalized"}
-        Functions k(., z); the same, said of an RBF kernel as in the paper; or functions with
+        Functions k(., z); the same for an RBF kernel, by its name in the paper; or functions with
         lengthscales of their own (eq. 19, RBF only).
     parametrization : {"hybrid", "direct"}
-        Of the posterior: eqs. 11-14, whitened, which learns faster; or eqs. 7-9.
+        Parametrization of the posterior: eqs. 11-14, whitened, which learns faster; or eqs. 7-9.
     share : bool
-        Whether the mean has the covariance's functions too, in the direct form; the hybrid one
+        Whether the mean also has the covariance's functions, in the direct form; the hybrid form
         always shares.
     inducing : {"greedy", "kmeans", "random", "stream"} or array-like (n_covariance, d)
-        How the covariance's functions are chosen: from a sample of rows, from batches as the
-        mean's are, or themselves, in the units of X.
+        How inputs of the covariance's functions are chosen: from a sample of rows, or from batches
+        as for the mean ("stream"); or the inputs themselves, in the units of X.
     n_added : int
-        Functions added a step until the bases are full.
+        Functions added per step until the bases are full.
     natural : float, "auto" or None
         Rate of the natural gradients by which the hybrid form learns q on the covariance's
         functions, "auto" being 0.1 there.  None leaves q to Adam.
@@ -67,38 +67,38 @@ class DecoupledGP(VariationalGP):
         by the variances of their functions (App. A.1), or as they are.
     n_columns : int, optional
         Functions of the mean drawn for each step, from which its quadratic form is estimated;
-        default as many as rows.
+        default as many as the rows of the step.
     train_points, train_mean_points : bool
-        Whether functions of the covariance, and those of the mean alone, move, with their
-        lengthscales if they have any.
+        Whether training moves the functions of the covariance, and those of the mean alone, with
+        their lengthscales if they have any.
     hyperparameters : {"auto", "subset", "bound"}
         Where kernel and noise variance come from: the exact evidence of ``n_subset`` random rows,
         or the bound as training goes on.  The bound makes the noise cover what few functions of
         the covariance leave unexplained, which costs accuracy of the mean; "auto" is "subset" for
         a Gaussian likelihood and "bound" for others.
     n_subset : int
-        Rows for "subset"; an evaluation costs of order n_subset³.
+        Rows for "subset"; an evaluation costs operations of order n_subset³.
     noise_variance : float
         Initial noise variance of a Gaussian likelihood, squared scale of a Student-t, in units of
         the standardised y.
     optimizer : {"adam", None}
         None keeps hyper-parameters as they are; q is learned all the same.
     learning_rate : float
-        Of Adam, at the first step; that of step t is divided by 1 + 0.1 sqrt(t).
+        Learning rate of Adam at the first step; at step t it is divided by 1 + 0.1 sqrt(t).
     mean_learning_rate : float, optional
-        The same of the mean's weights, whose coordinates are of size one; default ten times
+        Learning rate of the mean's weights, whose coordinates are of size one; default ten times
         ``learning_rate``.
     average : bool
         Whether the posterior is that of parameters averaged over the steps from the 200th on, the
-        last fifth prevailing, which takes out most of the noise of mini-batches.  The steps
-        themselves are the same.
+        last fifth prevailing, which removes most of the mini-batch noise.  The steps themselves
+        are the same.
     max_iter : int
-        Steps.
+        Number of steps.
     validation : float, optional
-        Share of rows that are held out, at most 10,000; training stops where ``patience`` scores
-        of them, one every ``check_every`` steps, brought nothing, and takes the best.
+        Share of rows that are held out, at most 10,000 rows; training stops when ``patience``
+        scores of them, one every ``check_every`` steps, brought no gain, and takes the best.
     gradients : {"workers", "client"}
-        On a Dask cluster: workers give gradients of their parts of a batch, or they read rows
+        On a Dask cluster: workers compute gradients of their parts of a batch, or they read rows
         ahead for the client, which trains.
     mean, standardize, block_rows, dtype, device, store, random_state, progress
         As in ``SGPR``; ``mean`` is that of the latent f where y is not standardised.
@@ -111,7 +111,7 @@ class DecoupledGP(VariationalGP):
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
         over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
         the units of y
-    history_ : list of dict, one a step; ``objective`` is the estimate of its batch
+    history_ : list of dict, one per step; ``objective`` is the estimate of its batch
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -133,12 +133,12 @@ class DecoupledGP(VariationalGP):
         "share": (among("parametrization", "direct"),),
         "natural": (among("parametrization", "hybrid"),),
         "n_added": (
-            Needs("n_mean", lambda found: found._grows, "choose n_mean greater than n_covariance"),
+            Needs("n_mean", lambda gp: gp._grows, "choose n_mean greater than n_covariance"),
         ),
         "precondition": (OWN_MEAN,),
         "n_columns": (OWN_MEAN,),
         "train_mean_points": (OWN_MEAN,),
-        "mean_learning_rate": (Needs("n_mean", lambda found: found._learns_mean, OWN_MEAN.remedy),),
+        "mean_learning_rate": (Needs("n_mean", lambda gp: gp._learns_mean, OWN_MEAN.remedy),),
     }
 
     n_mean: int | None = None
@@ -193,12 +193,12 @@ class DecoupledGP(VariationalGP):
 
     @property
     def _grows(self) -> bool:
-        """Whether functions are added step by step."""
+        """True if functions are added step by step."""
         return self._chosen is None or self._n_mean(1 << 62) > 0
 
     @property
     def _learns_mean(self) -> bool:
-        """Whether Adam moves weights of the mean at their own rate."""
+        """True if Adam moves weights of the mean at their own rate."""
         hybrid = self.parametrization == "hybrid"
         return self._n_mean(1 << 62) > 0 or (hybrid and self._natural is None)
 

@@ -1,4 +1,4 @@
-"""ExactGP: the reference for data that fits one machine."""
+"""ExactGP: the reference for data that fits on one machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from daskgp.models.exact import Exact
 class ExactGP(GaussianProcess):
     """Exact GP regression by one Cholesky factor, for small data.
 
-    A fit costs n³ operations and 8 n² bytes several times over; ``fit`` refuses what does not fit
-    the machine's memory.
+    A fit costs n³ operations and 8 n² bytes several times over; ``fit`` refuses data that does not
+    fit in the machine's memory.
 
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
         the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
         that are not given start where the evidence of the subset is largest.
     noise_variance : float

@@ -1,4 +1,4 @@
-"""Experts: many small Gaussian processes and what is made of their predictions."""
+"""Experts: many small Gaussian processes, and the combination of their predictions."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from daskgp.typing import OptimizerName
 logger = logging.getLogger("daskgp")
 
 EXACT_PROBE_ROWS = 2_048
-"""Most rows of an exact expert of a short run."""
+"""Maximum rows of an exact expert in a short run."""
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
-"""Default rows of an exact expert; most sparse experts by default, and least rows of one."""
+"""By default: rows of an exact expert, most sparse experts, and least rows of a sparse expert."""
 ROUNDS_TOL = 1e-4
 ADMM_STEPS, OTHER_STEPS = 20, 5
-"""Steps of Adam a round; ADMM's experts must come close to the optimum of their penalised loss."""
+"""Steps of Adam per round; ADMM's experts must get close to the optimum of their penalised loss."""
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
 COMMITTEES = ("grbcm", "rbcm", "bcm", "gpoe", "poe")
 OPTIMAL, SPARSE = among("aggregation", "optimal"), among("expert", "sparse")
@@ -66,12 +66,12 @@ class ExpertsGP(GaussianProcess):
 
     Every expert sees its own rows alone; hyper-parameters are shared.  Predictions combine the
     experts' by one of the rules of the literature or by the weights of least penalised risk
-    ([OPT]), which know how the experts agree.
+    ([OPT]), which take into account how the experts agree.
 
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
         the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
         that are not given start where the evidence of the subset is largest.
     expert : {"sparse", "exact"}
@@ -82,23 +82,23 @@ class ExpertsGP(GaussianProcess):
         Number M of experts.  Default 16 sparse ones, fewer where they would have fewer rows than
         inducing inputs, or exact ones of about 1,000 rows.
     partition : {"random", "block", "chunks"}
-        Which rows an expert has: drawn at random; near one another in ``order``; or one after
-        another as they lie.  A store that ``daskgp.prepare`` made in that kind of order is read
+        Rows of an expert: drawn at random; near one another in ``order``; or one after another in
+        their original order.  A store that ``daskgp.prepare`` made in that kind of order is read
         as it is.
     order : str or sequence of str
         The order of ``partition="block"``, as for ``daskgp.prepare``.
     aggregation : {"optimal", "npae", "grbcm", "rbcm", "bcm", "gpoe", "poe"}
-        How predictions are combined: optimal weights, nested pointwise aggregation (best and
-        dearest), the generalised robust, robust and plain Bayesian committee machines, and
+        How predictions are combined: optimal weights, nested pointwise aggregation (best and most
+        expensive), the generalised robust, robust and plain Bayesian committee machines, and
         generalised and plain products of experts.  Optimal weights are the same everywhere:
-        exact experts, above all those of ``partition="block"``, are served better by "npae" at
-        the same cost, or "grbcm".
+        exact experts, above all those of ``partition="block"``, are better served by "npae" at
+        the same cost, or by "grbcm".
     weights : {"projection", "paper"}
         Optimal weights: from the exact inner products with the targets over all rows, or as the
         paper prints them.
     variance : {"linear", "paper"}
-        Of optimal weights: the exact error variance of the weighted sum, or the paper's formula,
-        which is no calibrated variance.
+        Variance with optimal weights: the exact error variance of the weighted sum, or the paper's
+        formula, which is not calibrated.
     central : float, optional
         Share of the rows, greater than 0 and at most 1, that inner products of exact experts are
         summed over: unbiased and cheaper.  With ``weights="paper"`` the share that replaces one
@@ -106,9 +106,9 @@ class ExpertsGP(GaussianProcess):
     shrinkage : float, optional
         Share, from 0 to 1, of the model's own expectation in the risk that optimal weights of
         sparse experts minimise: a little keeps experts that predict nearly alike from cancelling
-        one another, which makes variances wide.  Default 0.01; 0 for the risk of the data alone.
+        one another, which makes variances large.  Default 0.01; 0 for the risk of the data alone.
     ridge : float
-        Added to the system of the weights, relative to its mean diagonal; what shares the weight
+        Added to the system of the weights, relative to its mean diagonal; it shares the weight
         among experts that predict alike.
     noise_in_experts : bool
         Whether committees combine predictions of noisy observations, as printed in [OPT] eq. 14,
@@ -116,21 +116,21 @@ class ExpertsGP(GaussianProcess):
     n_inducing, inducing, train_inducing
         As in ``SGPR``, for sparse experts.
     training : {"fact", "fedavg", "fedprox", "admm", "pxadmm"}
-        How hyper-parameters are learnt: on the sum of the experts' objectives by ``optimizer``, or
+        How hyper-parameters are learned: on the sum of the experts' objectives by ``optimizer``, or
         in rounds in which every expert makes steps of its own.
     local_steps : int, optional
-        Steps of Adam an expert makes in a round; default 20 for ADMM, 5 otherwise.
+        Steps of Adam per expert and round; default 20 for ADMM, 5 otherwise.
     learning_rate : float
-        Of these steps, or of FACT with ``optimizer="adam"``.
+        Learning rate of these steps, or of FACT with ``optimizer="adam"``.
     sampling_rate : float
         Share of the experts that take part in a round of FedAvg or FedProx.
     rho, mu, lipschitz : float
         Penalty of the ADMMs, FedProx's proximal weight, and the curvature that pxADMM allows for;
         objectives are per target value.
     tol : float, optional
-        Of FACT as in ``SGPR``, default 0.1 nats.  FedAvg and FedProx stop where the objective per
-        value, averaged over ten rounds, moves by less, and the ADMMs where their residuals are
-        below it; default 1e-4.
+        Tolerance of FACT as in ``SGPR``, default 0.1 nats.  FedAvg and FedProx stop when the
+        objective per value, averaged over ten rounds, moves by less, and the ADMMs when their
+        residuals are below it; default 1e-4.
     noise_variance, mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, \
 random_state, progress
         As in ``SGPR``; ``optimizer`` is that of FACT, None keeps the hyper-parameters, and
@@ -144,7 +144,7 @@ random_state, progress
     weights_ : ndarray (M,), of ``aggregation="optimal"``
     inducing_ : ndarray (m, d), in the units of X, of sparse experts
     objective_ : float, the sum of the experts' objectives on their standardised rows
-    history_ : list of dict, one an iteration or round
+    history_ : list of dict, one per iteration or round
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -168,7 +168,7 @@ random_state, progress
             OPTIMAL,
             Needs(
                 "weights",
-                lambda found: found.expert == "exact" or found.weights == "paper",
+                lambda gp: gp.expert == "exact" or gp.weights == "paper",
                 "choose expert='exact' or weights='paper'",
             ),
         ),
@@ -182,7 +182,7 @@ random_state, progress
         "optimizer": (
             Needs(
                 "training",
-                lambda found: found.training == "fact" or found.optimizer is None,
+                lambda gp: gp.training == "fact" or gp.optimizer is None,
                 "choose training='fact'",
             ),
         ),
@@ -191,7 +191,7 @@ random_state, progress
             among("training", "fact", "fedavg", "fedprox", "admm"),
             Needs(
                 "optimizer",
-                lambda found: found.training != "fact" or found.optimizer == "adam",
+                lambda gp: gp.training != "fact" or gp.optimizer == "adam",
                 "choose optimizer='adam', or a training in rounds",
             ),
         ),
@@ -290,7 +290,7 @@ random_state, progress
         return None if self._exact else self._chosen.choose(stage, sample, kernel)
 
     def _number(self, n: int) -> int:
-        """Experts for n rows."""
+        """Return the number of experts for n rows."""
         if self.n_experts is not None:
             return whole("n_experts", self.n_experts, 1)
         if self._exact:
@@ -311,7 +311,7 @@ random_state, progress
             ordering.check_order(self.order, rows.feature_names, nearby=True)
 
     def _check_weights(self) -> None:
-        """The same of the settings of optimal weights."""
+        """Raise SettingError for settings of optimal weights out of range."""
         choice("weights", self.weights, WEIGHTS)
         choice("variance", self.variance, VARIANCES)
         share("ridge", self.ridge, zero=True)
@@ -337,7 +337,7 @@ random_state, progress
             )
 
     def _part_rows(self, n: int, count: int) -> int:
-        """Rows that a task holds of an expert."""
+        """Return how many rows of an expert a task holds at a time."""
         most = -(-n // count)
         if self._exact:
             return max(most, 1)
@@ -370,14 +370,14 @@ random_state, progress
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
         count = self._number(len(rows))
-        wide = -(-len(rows) // count)
+        expert_rows = -(-len(rows) // count)
         if self._exact:
-            wide = min(wide, EXACT_PROBE_ROWS)
+            expert_rows = min(expert_rows, EXACT_PROBE_ROWS)
         settings = {"partition": "random", "order": "auto"}
         return [
             timing.Probe(
                 self._quick(n_experts=k, block_rows=self._part_rows(len(rows), count), **settings),
-                max(k * wide, self._n_inputs()),
+                max(k * expert_rows, self._n_inputs()),
             )
             for k in sorted({min(count, threads), min(count, 3 * threads)})
         ]
@@ -411,7 +411,7 @@ random_state, progress
         )
 
     def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> data.Rows:
-        """Rows in the order in which experts take them."""
+        """Return the rows in the order in which experts take them."""
         rows, layout = stage.rows, read_layout(stage.rows.X)
         shuffled = layout is not None and layout.order.kind == ordering.RANDOM
         as_it_lies = self.partition == "chunks" or (
@@ -429,20 +429,20 @@ random_state, progress
         order = ordering.RANDOM if self.partition == "random" else self.order
         units = scaling.scales(sums, rows.n_features, self._tied(rows))
         source = str(dask.base.tokenize(*map(np.asarray, sums), units, order, self.random_state))
-        if not neighbours.made_from(keep, source):  # else those of the run that is resumed
+        if not neighbours.made_from(keep, source):  # else they are those of the resumed run
             data.remove(keep)
             settings = order, None, units, self._seed(), stage.executor, sums
             arrange(stage.rows, keep, *settings, SHARED)
             neighbours.mark(keep, source)
-        found, _ = neighbours.open_blocks(keep)
+        ordered, _ = neighbours.open_blocks(keep)
         if not isinstance(rows.X, np.ndarray):
-            return found
-        here = dataclasses.replace(found, X=found.X[...], y=found.y[...], identity=None)
+            return ordered
+        here = dataclasses.replace(ordered, X=ordered.X[...], y=ordered.y[...], identity=None)
         data.remove(keep)
         return here
 
     def _kept_as_they_lie(self, stage: rounds.Rounds, keep: str) -> data.Rows:
-        """Rows of a store; those that predictions read back outlive the fit and do not change."""
+        """Return rows of a store; those that predictions read back outlive the fit unchanged."""
         rows = neighbours.held(stage.rows)
         if not self._exact or not (rows.passing or rows.identity is None):
             return rows
@@ -471,10 +471,10 @@ random_state, progress
                 self, partial(train.fact, experts), run, values, self._tol()
             )
         settings = self._federated(self.training)
-        found = train.train_experts(
+        trained = train.train_experts(
             experts, run.start, run.bounds, settings, run.describe, run.tape
         )
-        return train.Trained(*found)
+        return train.Trained(*trained)
 
     def _federated(self, method: train.FederatedName) -> train.Federated:
         steps = self.local_steps

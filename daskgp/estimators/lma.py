@@ -41,12 +41,10 @@ from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3
 APART = 8
-"""Rows of a block that distances between blocks are measured from."""
+"""Rows per block from which distances between blocks are measured."""
 DEFAULT_ROWS = 512
-"""Nearest rows that a prediction is conditioned on."""
-JOINED = Needs(
-    "markov_order", lambda found: found.markov_order != 0, "choose a markov_order from 1"
-)
+"""Default number of nearest rows that a prediction is conditioned on."""
+JOINED = Needs("markov_order", lambda gp: gp.markov_order != 0, "choose a markov_order from 1")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -61,35 +59,36 @@ class LMA(GaussianProcess):
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
         the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
         that are not given start where the evidence of the subset is largest.
     n_support : int
         Number m of support inputs.
     support : {"greedy", "kmeans", "random"} or array-like (m, d)
-        How they are chosen from a sample of rows, or themselves, in the units of X.
+        How support inputs are chosen from a sample of rows, or the inputs themselves, in the units
+        of X.
     train_support : bool
-        Whether training moves them too.
+        Whether training also moves the support inputs.
     markov_order : int, optional
-        Blocks B that a block is conditioned on; fewer than there are blocks.  Default 3, or all
-        others where there are fewer.
+        Number B of blocks that a block is conditioned on, less than the number of blocks.  Default
+        3, or all others if there are fewer.
     neighbours : {"nearest", "order"}
-        Whether those are the nearest blocks before it, in units of the kernel's lengthscales, or
+        Whether these are the nearest blocks before it, in units of the kernel's lengthscales, or
         the B blocks after it in the order, as in the paper.  Predictions are conditioned on the
         training rows nearest to the place, or on the place's own block with B on either side.
     predict_rows : int, optional
-        Where ``neighbours="nearest"``, the number of training rows nearest to a place that a
-        prediction is conditioned on.  Default 512; a place's own block where ``markov_order=0``,
-        all rows where ``markov_order`` spans all blocks.
+        With ``neighbours="nearest"``, the number of training rows nearest to a place that a
+        prediction is conditioned on.  Default 512; a place's own block if ``markov_order=0``,
+        all rows if ``markov_order`` spans all blocks.
     predict_order : int, optional
-        Condition predictions on whole blocks instead: the one that holds the place and so many
+        Condition predictions on whole blocks instead: the one that the place lies in, and that many
         more that are nearest to it.
     prediction : {"consistent", "paper"}
         "paper" extends the paper's eq. 1 to test inputs; its variance can come out negative,
         which is an error.  It needs ``neighbours="order"``.
     order : str or sequence of str
-        How rows are put in a line before they are cut into blocks: "hilbert", "pca", "kmeans",
-        "auto", the name of a column, or names of up to three for a Hilbert curve through them.
+        Order of the rows before they are cut into blocks: "hilbert", "pca", "kmeans", "auto", the
+        name of a column, or names of up to three for a Hilbert curve through them.
         A store that ``daskgp.prepare`` made keeps its own; a random one is refused.
     block_rows : int, optional
         Rows of a block; default those of a prepared store, or 256.
@@ -97,11 +96,11 @@ class LMA(GaussianProcess):
         Initial noise variance, in units of the standardised y.
     train_blocks : int, "auto" or None
         Train hyper-parameters on that many blocks drawn at random, each with those it is
-        conditioned on; the posterior is always that of all rows.  "auto" takes so many that the
-        evidence of all rows is expected to lose at most 25 nats against training on all of them,
+        conditioned on; the posterior is always that of all rows.  "auto" takes as many as keep the
+        expected loss of evidence of all rows, against training on all blocks, to at most 25 nats,
         and says in the log what is lost; None takes all blocks.
     max_iter : int
-        Most iterations of training, on each of the growing parts of the blocks.
+        Maximum number of iterations of training, on each of the growing parts of the blocks.
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
@@ -115,7 +114,7 @@ class LMA(GaussianProcess):
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int
     objective_ : float, the log evidence of all standardised rows
-    history_ : list of dict, one an iteration
+    history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -140,7 +139,7 @@ class LMA(GaussianProcess):
             among("neighbours", "nearest"),
             Needs(
                 "predict_order",
-                lambda found: found.predict_order is None,
+                lambda gp: gp.predict_order is None,
                 "choose predict_order=None",
             ),
         ),
@@ -190,7 +189,7 @@ class LMA(GaussianProcess):
         return self.neighbours
 
     def _blocks_around(self) -> int | None:
-        """Blocks beside its own that a prediction is conditioned on; None for the nearest rows."""
+        """Return how many blocks beside its own a prediction uses; None for the nearest rows."""
         if self._neighbours() == "order":
             return 2 * self._reach()
         if self.predict_order is not None:
@@ -198,7 +197,7 @@ class LMA(GaussianProcess):
         return 0 if self.predict_rows is None and self._reach() == 0 else None
 
     def _rows_around(self, n: int, blocks: int) -> int:
-        """Nearest rows that a prediction is conditioned on: all where the exact GP is meant."""
+        """Return how many nearest rows a prediction is conditioned on: all for the exact GP."""
         if self.predict_rows is not None:
             return min(whole("predict_rows", self.predict_rows, 1), n)
         return n if self._reach() + 1 >= blocks else min(DEFAULT_ROWS, n)
@@ -232,9 +231,9 @@ class LMA(GaussianProcess):
                 f"the dataset was prepared in random order but {type(self).__name__} needs nearby "
                 "rows in blocks: run daskgp.prepare again with another order, such as 'auto'"
             )
-        wide = self._block_rows(len(rows), layout)
-        spans = partition.blocks(len(rows), None, wide)
-        self._refuse_few_blocks(len(spans), wide)
+        block_rows = self._block_rows(len(rows), layout)
+        spans = partition.blocks(len(rows), None, block_rows)
+        self._refuse_few_blocks(len(spans), block_rows)
         return tuple(spans)
 
     def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
@@ -245,7 +244,7 @@ class LMA(GaussianProcess):
         return window, near, partition.per_task(count, block_rows, rounds.WINDOW_TASKS)
 
     def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
-        """Factors that wait for the gradient, and those of predictions that were made last."""
+        """Return the bytes of factors that wait for the gradient, and of the last predictions'."""
         spans, m, p = self._work(rows), self._n_inputs(), rows.n_targets
         block_rows = max(span.rows for span in spans)
         window, near, _ = self._held_rows(block_rows, len(rows))
@@ -264,11 +263,11 @@ class LMA(GaussianProcess):
         return super()._written_bytes(rows) + rewritten
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        wide = max(span.rows for span in self._work(rows))
-        step = 2 * wide * threads
-        # the trust region trains on a part of the blocks first, whose seconds are others
+        block_rows = max(span.rows for span in self._work(rows))
+        step = 2 * block_rows * threads
+        # the trust region trains on a part of the blocks first, which takes other times
         usual = self.optimizer in ("auto", "trust-region")
-        copy = self._quick(block_rows=wide, **({"optimizer": "l-bfgs"} if usual else {}))
+        copy = self._quick(block_rows=block_rows, **({"optimizer": "l-bfgs"} if usual else {}))
         numbers = timing.sizes(len(rows), step, self._n_inputs())
         return [timing.Probe(copy, number) for number in numbers]
 
@@ -299,22 +298,22 @@ class LMA(GaussianProcess):
         else:
             rows = held(rows)
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
-        found = dataclasses.replace(
+        arranged = dataclasses.replace(
             stage, rows=rows, layout=layout, least_tasks=rounds.WINDOW_TASKS
         )
         if self._neighbours() == "nearest":
             marks = sampling.landmarks(rows, layout.spans, LANDMARKS, stage.executor)
-            found = dataclasses.replace(found, landmarks=marks)
-        return self._settled(found, theta)
+            arranged = dataclasses.replace(arranged, landmarks=marks)
+        return self._settled(arranged, theta)
 
     def _rewritten(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> tuple[data.Rows, Layout]:
-        """Rows in the order of blocks: on disk, or in memory where they are so."""
+        """Return the rows in the order of blocks: on disk, or in memory if they were there."""
         lengthscales = hyperparameters.lengths(stage, theta, sums)
         made = lengthscales, self.order, self.block_rows or DEFAULT_BLOCK_ROWS, self.random_state
         source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
-        if not made_from(keep, source):  # else those of the run that is resumed
+        if not made_from(keep, source):  # else they are those of the resumed run
             data.remove(keep)
             arrange(
                 stage.rows,
@@ -345,7 +344,7 @@ class LMA(GaussianProcess):
             super()._fit_rows(rows, executor, checkpoint, place)
 
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        """Windows for the hyper-parameters: distances are in units of the lengthscales."""
+        """Return windows for the hyper-parameters: distances are in units of the lengthscales."""
         layout, reach = _layout(stage), self._reach()
         units: tuple[Unit, ...]
         if self._neighbours() == "order":
@@ -358,13 +357,13 @@ class LMA(GaussianProcess):
         return Nearby(stage.rows, _layout(stage), self._around(stage, theta))
 
     def _around(self, stage: rounds.Rounds, theta: Theta) -> Around:
-        """The training rows that predictions are conditioned on."""
+        """Return the choice of training rows that predictions are conditioned on."""
         layout, blocks = _layout(stage), self._blocks_around()
         number = self._rows_around(layout.rows, layout.n_blocks)
         lengths = _lengths(stage, theta) * stage.scaling.x_scale
         if self._neighbours() == "order" or blocks == 0:
             return Band((blocks or 0) // 2)
-        if not np.isfinite(lengths).any():  # rows are near one another in their order alone
+        if not np.isfinite(lengths).any():  # only the order tells which rows are near
             more = -(-number // layout.block_rows) - 1 if blocks is None else blocks
             return Band(-(-more // 2))
         landmarks = stage.landmarks
@@ -404,7 +403,7 @@ def _layout(stage: rounds.Rounds) -> Layout:
 
 
 def _places(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
-    """Some rows of the blocks (M, r, d) in units of the kernel's correlation lengths."""
+    """Return some rows of the blocks (M, r, d) in units of the kernel's correlation lengths."""
     assert stage.landmarks is not None
     scaled, lengths = np.asarray(stage.scaling.inputs(stage.landmarks)), _lengths(stage, theta)
     matters = np.isfinite(lengths)
@@ -414,7 +413,7 @@ def _places(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
 
 
 def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
-    """Correlation lengths (d,) of the kernel in scaled units."""
+    """Return the correlation lengths (d,) of the kernel in scaled units."""
     centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
     spread = np.ptp(centroids, axis=0)
     least = np.where(stage.scaling.uses, 1.0, 0.0)

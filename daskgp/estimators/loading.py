@@ -1,4 +1,4 @@
-"""Reading of fitted estimators from model stores: settings and arrays, no class paths."""
+"""Reading fitted estimators from model stores: settings and arrays, no class paths."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
     url : str or path
         A local path or any fsspec URL.
     device : {"auto", "cpu", "gpu"}, optional
-        Where the estimator computes; default as it was fitted.
+        Device that the estimator computes on; default that of the fit.
 
     Returns
     -------
@@ -78,9 +78,9 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
     """
     if device is not None:
         choice("device", device, get_args(Device))
-    found = stores.read(str(url))
+    content = stores.read(str(url))
     try:
-        estimator = _restored(found, device, str(url))
+        estimator = _restored(content, device, str(url))
         _try_out(estimator.solved_)
     except DaskgpError as error:
         raise StoreError(f"model store {url}: {_short(error)}") from error
@@ -91,12 +91,12 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
 
 
 def _short(error: BaseException) -> str:
-    """One line of what may repeat much of a store."""
+    """Return one short line of an error that may repeat much of a store."""
     return textwrap.shorten(str(error), 300)
 
 
 def _try_out(solved: Solved) -> None:
-    """Predict at a place, so that what does not belong together is found out now."""
+    """Predict at one place, so that parts that do not belong together are noticed now."""
     _check_scaling(solved)
     place = solved.scaling.x_shift[None]
     if solved.kept is not None:
@@ -109,11 +109,11 @@ def _try_out(solved: Solved) -> None:
     try:
         with np.errstate(all="ignore"):
             here = dataclasses.replace(solved, device="cpu")
-            found = here.moments(np.repeat(place, count, axis=0), want)
-    except NumericalError:  # of this place alone, and said where it is predicted
+            predicted = here.moments(np.repeat(place, count, axis=0), want)
+    except NumericalError:  # only at this place; predicting there raises it again
         logger.debug("no variance at the place where a model is tried out", exc_info=True)
         return
-    if found.mean.shape != (count, solved.n_targets) or not np.isfinite(found.mean).all():
+    if predicted.mean.shape != (count, solved.n_targets) or not np.isfinite(predicted.mean).all():
         raise StoreError("its predictions are no finite numbers: fit again")
 
 
@@ -129,8 +129,8 @@ def _check_scaling(solved: Solved) -> None:
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
-def _restored(found: stores.Stored, device: Device | None, url: str) -> GaussianProcess:
-    attributes, arrays = found.attributes, found.arrays
+def _restored(content: stores.Stored, device: Device | None, url: str) -> GaussianProcess:
+    attributes, arrays = content.attributes, content.arrays
     if attributes["model"] not in ESTIMATORS:
         raise SettingError(
             f"unknown model {attributes['model']!r}: known are {', '.join(ESTIMATORS)}"
@@ -142,17 +142,17 @@ def _restored(found: stores.Stored, device: Device | None, url: str) -> Gaussian
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
-    estimator._set_solved(stored.restored(found, settings["device"], url))
+    estimator._set_solved(stored.restored(content, settings["device"], url))
     objective = attributes["objective"]
     estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])
-    estimator.history_ = list(found.notes.get("history", []))
-    errors = found.notes.get("standard_errors")
+    estimator.history_ = list(content.notes.get("history", []))
+    errors = content.notes.get("standard_errors")
     if isinstance(errors, list) and len(errors) == 1 + len(estimator.kernel_.parameter_names):
         estimator._errors = np.array(errors, np.float64)
     if isinstance(estimator, VariationalGP):
-        estimator._streamed = found.notes.get("streamed") is True
-    if isinstance(estimator, CGGP) and {"steps", "residual"} <= found.notes.keys():
-        estimator.n_iter_ = int(found.notes["steps"])
-        estimator.residual_ = float(found.notes["residual"])
+        estimator._streamed = content.notes.get("streamed") is True
+    if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():
+        estimator.n_iter_ = int(content.notes["steps"])
+        estimator.residual_ = float(content.notes["residual"])
     return estimator

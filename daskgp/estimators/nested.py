@@ -14,7 +14,7 @@ PREFIX = "kernel__"
 
 
 def parameters(kernel: Any) -> dict[str, Any]:
-    """Return the parameters of a kernel, if it is one, by the names they have as settings."""
+    """Return the parameters of a kernel by their names as settings; none for anything else."""
     if not isinstance(kernel, Kernel):
         return {}
     return {PREFIX + name: value for name, value in _parts(kernel).items()}

@@ -24,21 +24,21 @@ from daskgp.predict.posterior import in_users_units
 logger = logging.getLogger("daskgp")
 
 WIDEST = 1e6
-"""Half the width of bounds, in ranges of the data, from which a grid can say nothing of them."""
+"""Half-width of bounds, in ranges of the data, beyond which a grid cannot resolve the data."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class OptiComGP(GaussianProcess):
     """GP regression on the partial grids of a sparse grid, optimally combined.
 
-    The method of [OPT] section 3, for one to some four features whose region is a box.  A value
+    The method of [OPT] section 3, for one to about four features whose region is a box.  A value
     and gradient costs 4 n m² operations for the m points of the sparse grid, a prediction with its
-    variance 3 m² a row, and nothing kept grows with n.  Exact under any chunking.
+    variance 3 m² per row, and nothing that is kept grows with n.  Exact under any chunking.
 
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
         the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
         that are not given start where the evidence of the subset is largest.
     level : int
@@ -47,15 +47,16 @@ class OptiComGP(GaussianProcess):
         Lowest and highest value of each feature, in the units of X: the box that the grid fills.
         Its points lie inside.  Default the range of the training rows.
     weights : {"projection", "paper", "combination"}
-        Coefficients of the partial grids: those of least penalised risk, the same with the paper's
-        right side, equal to it but for rounding, or those of the plain combination technique.
+        Coefficients of the partial grids: those of least penalised risk; those with the paper's
+        right-hand side, equal up to rounding; or those of the plain combination technique.
     variance : {"linear", "paper"}
         Error variance of the linear predictor, or the paper's, which can be negative: that is an
         error when predicting.
     ridge : float
-        Pull of the coefficients towards those of the combination technique, 0 for none.
+        Strength of a pull of the coefficients towards those of the combination technique, 0 for
+        none.
     max_points : int
-        Most points of a sparse grid; larger ones are refused.
+        Maximum number of points of a sparse grid; larger grids are refused.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     train_blocks : int, optional
@@ -73,7 +74,7 @@ random_state, progress
     levels_ : ndarray of int (g, d), the multi-index of each partial grid
     weights_ : ndarray (g,), their coefficients
     objective_ : float, the bound of the sparse GP with all points of the grid
-    history_ : list of dict, one an iteration
+    history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -111,16 +112,16 @@ random_state, progress
         """Multi-indices (g, d) of the partial grids; 1 for a column that is left out."""
         model, uses = self.solved_.model, self.solved_.scaling.uses
         assert isinstance(model, OptiCom)
-        found = sparse_grid.multi_indices(int(uses.sum()), model.level)
-        levels = np.ones((len(found), len(uses)), found.dtype)
-        levels[:, uses] = found
+        indices = sparse_grid.multi_indices(int(uses.sum()), model.level)
+        levels = np.ones((len(indices), len(uses)), indices.dtype)
+        levels[:, uses] = indices
         return levels
 
     @property
     def weights_(self) -> np.ndarray:
         """Coefficients (g,) of the partial grids."""
-        found: np.ndarray = self.solved_.state.coefficients
-        return found
+        coefficients: np.ndarray = self.solved_.state.coefficients
+        return coefficients
 
     def _model(self) -> OptiCom:
         choice("weights", self.weights, ("projection", "paper", "combination"))
@@ -130,7 +131,7 @@ random_state, progress
         return OptiCom(level, self.weights, self.variance, float(self.ridge), JITTER[self.dtype])
 
     def _planned_inputs(self, rows: data.Rows) -> int:
-        """Number of points, once it is known that they are not too many."""
+        """Return the number of points, after a check that there are not too many."""
         d, most = rows.n_features, whole("max_points", self.max_points, 1)
         level, largest = whole("level", self.level, 1), sparse_grid.largest_level(d, most)
         if level > largest:
@@ -143,7 +144,7 @@ random_state, progress
         return sparse_grid.n_points(d, level)
 
     def _box(self, d: int) -> np.ndarray | None:
-        """The setting ``bounds`` as an array (d, 2)."""
+        """Return the setting ``bounds`` as an array (d, 2)."""
         if self.bounds is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Pickled estimators: what would stay behind with the process goes along, or is refused."""
+"""Pickling of estimators: rows that live only as long as the process go along, or are refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from daskgp.fit.scratch import goes_with_the_process
 from daskgp.predict.posterior import Solved
 
 CARRIED_BYTES = 64 << 20
-"""Most bytes of training rows in a temporary store that a pickled estimator carries."""
+"""Maximum bytes of training rows in a temporary store that a pickled estimator carries."""
 
 
 def carried(solved: Solved, name: str) -> Solved:
-    """Return a fitted method that does without temporary stores: few rows move into memory."""
+    """Return a fitted method without temporary stores: their rows move into memory if few."""
     kept = solved.kept
     if kept is None or not goes_with_the_process(kept.rows):
         return solved

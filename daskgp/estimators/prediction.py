@@ -48,7 +48,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         deep : bool
-            Also the parameters of a kernel, as ``kernel__lengthscale``.
+            Whether to include the parameters of a kernel, as ``kernel__lengthscale``.
 
         Returns
         -------
@@ -88,7 +88,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return self._twin(self.__dict__)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Copy within this process all that is in memory."""
+        """Copy all that is in memory, within this process."""
         twin = memo[id(self)] = self._twin({})
         twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
@@ -105,7 +105,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return_cov: bool = False,
         include_noise: bool = False,
     ) -> Any:
-        """Posterior mean, and on request its standard deviation or covariance.
+        """Return the posterior mean, and on request its standard deviation or covariance.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         mean : (n,) or (n, p)
-        std or cov : where asked for
+        std or cov : if asked for
         """
         check_is_fitted(self, "solved_")
         if return_std and return_cov:
@@ -139,12 +139,12 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def predict_average(
         self, X: Any, weights: Any = None, include_noise: bool = False
     ) -> tuple[Any, Any]:
-        """Mean and standard deviation of a weighted average of the posterior over many places.
+        """Return mean and standard deviation of the posterior's weighted average over many places.
 
         The variance of the average of n places is w' C w with their joint covariance C, which is
-        made and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
-        entries of C are made.  A local method takes places that are conditioned on different
-        training rows to be correlated through what these share alone, as with ``return_cov``.
+        computed and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
+        entries of C are computed.  A local method takes places that are conditioned on different
+        training rows to be correlated only through what these share, as with ``return_cov``.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             gives dask arrays and nothing is computed; an xarray object gives DataArrays, lazy
             where it is chunked.  Places with a missing feature are left out.
         weights : array-like (n,), optional
-            0 or more each, equal by default; they are divided by their sum.  For an xarray
+            Weights of 0 or more, equal by default; they are divided by their sum.  For an xarray
             object a DataArray over some of its dimensions, such as ``np.cos(np.deg2rad(lat))``.
         include_noise : bool
             Whether the spread is that of the average of new observations rather than of f.
@@ -184,16 +184,16 @@ class FittedGP(RegressorMixin, BaseEstimator):
     ) -> to_store.Written:
         """Predict the ``X`` of a dataset store into a prediction store, chunk by chunk.
 
-        Mean and variance (noise included) are written with the chunks of X by one task a chunk,
+        Mean and variance (noise included) are written with the chunks of X by one task per chunk,
         so memory does not grow with the rows and a run that was stopped can be repeated.  One run
         at a time writes an output; its lock is an object beside it.
 
         Parameters
         ----------
         source : str
-            Dataset store; its ``y`` need not be there.
+            Dataset store; it need not have a ``y``.
         output : str
-            Prediction store to make.
+            Prediction store to create.
         resume : bool
             Whether to finish an output that was begun with the same model and input.  Where the
             input has grown since, the new rows are predicted.
@@ -202,19 +202,19 @@ class FittedGP(RegressorMixin, BaseEstimator):
         clear_lock : bool
             Whether to take over the lock that a dead run left.
         verify : bool
-            Whether to compare all of the input that is done with what it was, not only the chunks
+            Whether to check that all of the input that is done is unchanged, not only the chunks
             that were written since.
 
         Returns
         -------
         written
-            Rows predicted now and rows found done.
+            Number of rows predicted now, and of rows that were done already.
 
         Raises
         ------
         StoreError
-            If the source is none, or the output exists and ``resume`` is not set, or the output
-            was made by another model or from another input.
+            If the source is no dataset store, or the output exists and ``resume`` is not set, or
+            the output was made by another model or from another input.
         RunError
             If another run is at work on the output, or one that died left its lock.
         """
@@ -224,7 +224,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return to_store.write(job, executor, wait, clear_lock)
 
     def is_predicted(self, source: str, output: str) -> bool:
-        """Whether a prediction store holds the predictions of all rows of a dataset store.
+        """Return True if a prediction store holds the predictions of all rows of a dataset store.
 
         `predict_store` with ``resume=True`` then has nothing to do, and needs no cluster.
 
@@ -233,7 +233,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         source : str
             Dataset store.
         output : str
-            Prediction store, which need not be there.
+            Prediction store, which need not exist.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False
     ) -> np.ndarray:
-        """Draws from the joint posterior at X, for rows in memory.
+        """Draw samples from the joint posterior at X, for rows in memory.
 
         Returns
         -------
@@ -264,7 +264,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return draws[:, 0] if flat else draws
 
     def score(self, X: Any, y: Any) -> float:
-        """Coefficient of determination R² of the mean at X against y; 1 is perfect."""
+        """Return the coefficient of determination R² of the mean at X against y; 1 is perfect."""
         return 1.0 - self._error(X, y, self.predict(X), metrics.nmse)
 
     def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
@@ -272,7 +272,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return scoring.compared(self.solved_, X, y, mean, error, executor)
 
     def log_marginal_likelihood(self) -> float:
-        """Log evidence of the training targets in their own units, or the bound maximised."""
+        """Return the log evidence of the training targets in their own units, or the best bound."""
         check_is_fitted(self, "solved_")
         if self.objective_ is None:
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")

@@ -1,4 +1,4 @@
-"""Writing of fitted estimators to model stores."""
+"""Writing fitted estimators to model stores."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def save(estimator: GaussianProcess, url: str) -> None:
         )
     kept = estimator.solved_.kept
     write_rows = None if kept is None else kept.write
-    found = _stored(estimator)
-    stores.write(str(url), found, _notes(estimator), write_rows)
-    origin = stored.origin_of(str(url), found.checksum)
+    content = _stored(estimator)
+    stores.write(str(url), content, _notes(estimator), write_rows)
+    origin = stored.origin_of(str(url), content.checksum)
     estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
 
 
 def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
     """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
-    kept, at = estimator.solved_.kept, stores.rows_url(url)
-    if kept is not None and not kept.lies_at(at):  # in memory, or those of a prepared store
-        remove(at)
-        kept.write(at)
+    kept, rows_url = estimator.solved_.kept, stores.rows_url(url)
+    if kept is not None and not kept.lies_at(rows_url):  # in memory, or those of a prepared store
+        remove(rows_url)
+        kept.write(rows_url)
     stores.fill(group, _stored(estimator), _notes(estimator))
 
 
@@ -89,7 +89,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         attributes["target_units"] = list(solved.target_units)
     if solved.kept is not None:
         attributes["blocks"] = solved.kept.token
-    # what JSON makes of it is what a reader will check
+    # a reader checks what JSON makes of the attributes
     return stores.stored(arrays, json.loads(json.dumps(attributes)))
 
 

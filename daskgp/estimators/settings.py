@@ -1,4 +1,4 @@
-"""Checks of the settings that estimators share; each names the setting and what it may be."""
+"""Checks of the settings that estimators share; each names the setting and its allowed values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _VALUES: dict[Any, tuple[Any, ...]] = {bool: (True, False), NoneType: (None,)}
 
 JITTER = {"float64": 1e-8, "float32": 1e-5}
-"""Relative to the prior variance; rounding of float32 tiles must stay below it."""
+"""Jitter relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
 def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) -> None:
-    """Raise SettingError for a common setting out of range, or any that has no effect.
+    """Raise SettingError for a common setting out of range, or any setting without effect.
 
-    Those of ``besides`` have one whatever the others are.
+    Settings in ``besides`` have an effect whatever the others are.
     """
     for name, allowed in choices(type(estimator)).items():
         choice(name, getattr(estimator, name), allowed)
@@ -52,21 +52,21 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
 
 
 def choices(kind: type[GaussianProcess]) -> dict[str, tuple[Any, ...]]:
-    """Return the settings of a class that take one of some values, with these values.
+    """Return the settings of a class that take one of several values, with these values.
 
-    They are those that are annotated with words, booleans and None alone.
+    They are the settings that are annotated with strings, booleans and None alone.
     """
     hints = get_type_hints(kind)
-    found = {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
+    annotated = {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
     return {
         name: tuple(value for part in parts for value in _VALUES.get(part, (part,)))
-        for name, parts in found.items()
+        for name, parts in annotated.items()
         if all(part in _VALUES or isinstance(part, str) for part in parts)
     }
 
 
 def kernel_of(value: Any) -> Kernel:
-    """The kernel that a setting gives: none for the default, itself, or its text."""
+    """Return the kernel of a setting, which is a kernel, its text, or None for the default."""
     if value is None:
         return kernels.Matern32(ard=True)
     if isinstance(value, str):
@@ -80,7 +80,7 @@ def kernel_of(value: Any) -> Kernel:
 
 
 def _number_of_blocks(name: str, value: Any, auto: bool) -> None:
-    """Raise SettingError unless a setting is a whole number from 1, None or, if so, "auto"."""
+    """Raise SettingError unless a setting is a whole number from 1, None or, if allowed, "auto"."""
     if value is None or (auto and type(value) is str and value == "auto"):
         return
     if isinstance(value, str):

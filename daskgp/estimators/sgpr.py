@@ -23,56 +23,56 @@ class SGPR(GaussianProcess):
     """Collapsed sparse GP regression, for any number of rows.
 
     The bound of Titsias (2009), [OPT] eqs. 11-12.  Exact under any chunking: one chunk or a
-    thousand give the same numbers to rounding.  A value and gradient costs 4 n m² operations, a
-    prediction with its variance 2 m² a row, and nothing kept grows with n.
+    thousand give the same numbers up to rounding.  A value and gradient costs 4 n m² operations, a
+    prediction with its variance 2 m² per row, and nothing that is kept grows with n.
 
     Parameters
     ----------
     kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order 1/2, 3/2 or 5/2 with
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
         the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
         that are not given start where the evidence of the subset is largest.
     n_inducing : int
         Number m of inducing inputs.
     inducing : {"greedy", "kmeans", "random"} or array-like (m, d)
-        How they are chosen from a sample of rows ("greedy": largest conditional variance), or
-        themselves, in the units of X.
+        How inducing inputs are chosen from a sample of rows ("greedy": largest conditional
+        variance), or the inputs themselves, in the units of X.
     train_inducing : bool
-        Whether training moves them too.
+        Whether training also moves the inducing inputs.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     mean : {"zero", "constant", "linear"}
         Mean function, fitted by least squares before the GP.
     standardize : bool
         Whether inputs and outputs are scaled to unit standard deviation, undone in predictions;
-        inputs that share a lengthscale are scaled by one in common and keep their proportions.
+        inputs that share a lengthscale are scaled by a common one and keep their proportions.
     optimizer : {"auto", "trust-region", "l-bfgs", "adam"} or None
         "trust-region" uses curvature and takes few evaluations; "auto" is that one, or L-BFGS
         where inputs are trained or there are more than 64 hyper-parameters.  None keeps the
         hyper-parameters as they are.
     learning_rate : float
-        Of Adam; with another optimizer it is refused.
+        Learning rate of Adam; refused with another optimizer.
     max_iter : int
-        Most iterations of training.
+        Maximum number of iterations of training.
     tol : float
         Gain of the objective, in nats per hyper-parameter, below which training stops: predicted
         from the curvature (½ gᵀF⁻¹g), or that of the last five iterations of L-BFGS.  A run that
-        ends before that says so in a warning.
+        ends earlier says so in a warning.
     train_blocks : int, optional
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.
     block_rows : int, optional
-        Rows a task works on; default from the number of rows.
+        Rows that a task works on; the default depends on the number of rows.
     dtype : {"float64", "float32"}
         Precision of kernel tiles in training; sums, solves and predictions are in float64.
     device : {"auto", "cpu", "gpu"}
-        Where tasks compute.
+        Device that tasks compute on.
     store : str, optional
-        Folder or URL for rows that must be written to disk before a fit; default a temporary one.
+        Folder or URL for rows that must be written before a fit; default a temporary folder.
     random_state : int
         Seed of samples and choices.
     progress : bool or "auto"
-        Bars on stderr; "auto" shows them on a terminal.
+        Whether to show progress bars on stderr; "auto" shows them on a terminal.
 
     Attributes
     ----------

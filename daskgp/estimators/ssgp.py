@@ -22,8 +22,8 @@ class SparseSpectrumGP(GaussianProcess):
 
     The method of Lázaro-Gredilla et al. (2010), [SSGP].  The frequencies are drawn from the
     kernel's spectral density, so the model tends to the GP as their number grows.  A value and
-    gradient costs 12 n m² operations, a prediction with its variance 4 m² a row, and nothing kept
-    grows with n.  Away from the data the variance is too small: see the page of the method.
+    gradient costs 12 n m² operations, a prediction with its variance 4 m² per row, and nothing that
+    is kept grows with n.  Away from the data the variance is too small: see the method's page.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SparseSpectrumGP(GaussianProcess):
     n_spectral : int
         Number m of spectral points; the model has 2 m features.
     train_spectral : bool
-        Whether training moves them too.
+        Whether training also moves the spectral points.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     train_blocks : int, optional
@@ -51,7 +51,7 @@ progress
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     frequencies_ : ndarray (m, d), in radians per unit of X
     objective_ : float, the log evidence of all standardised rows
-    history_ : list of dict, one an iteration
+    history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -75,8 +75,8 @@ progress
     @property
     def frequencies_(self) -> np.ndarray:
         """Angular frequencies (m, d) of the features, in radians per unit of X."""
-        found: np.ndarray = frequencies(self.solved_.theta) / self.solved_.scaling.x_scale
-        return found
+        angular: np.ndarray = frequencies(self.solved_.theta) / self.solved_.scaling.x_scale
+        return angular
 
     def _model(self) -> SparseSpectrum:
         return SparseSpectrum()
@@ -93,7 +93,7 @@ progress
         return whole("n_spectral", self.n_spectral, 1)
 
     def _refuse_few_rows(self, n: int) -> None:
-        """One row is enough, whatever the number of spectral points."""
+        """Raise InputError for no rows alone: one is enough for any number of spectral points."""
         if n == 0:
             super()._refuse_few_rows(n)
 
@@ -107,4 +107,4 @@ progress
         return sample_spectrum(kernel, self._n_inputs(), sample.shape[1], rng)
 
     def _warn_of_inputs(self, *args: Any) -> None:
-        """Nothing: spectral points are no places among the data."""
+        """Warn of nothing: spectral points are not places among the data."""

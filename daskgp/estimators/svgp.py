@@ -17,14 +17,15 @@ class SVGP(VariationalGP):
 
     Hensman et al. (2013, 2015), the coupled form of [DGP]: a step costs time of order
     batch_rows m² + m³ whatever the number of rows, which stay on disk.  With a Gaussian likelihood
-    its optimum is that of ``SGPR``, which has no noise of mini-batches but passes over all rows.
+    its optimum is that of ``SGPR``, which has no mini-batch noise but passes over all rows.
 
     Parameters
     ----------
     n_inducing : int
         Number m of inducing inputs.
     inducing : {"greedy", "kmeans", "random", "stream"} or array-like (m, d)
-        How they are chosen from a sample of rows, or from batches, or themselves in the units of X.
+        How inducing inputs are chosen, from a sample of rows or from batches ("stream"), or the
+        inputs themselves, in the units of X.
     natural : float, optional
         Rate of natural gradients for q; None leaves q to Adam.
     hyperparameters : {"bound", "subset"}
@@ -42,7 +43,7 @@ gradients, block_rows, dtype, device, store, random_state, progress
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
         over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
         the units of y
-    history_ : list of dict, one a step; ``objective`` is the estimate of its batch
+    history_ : list of dict, one per step; ``objective`` is the estimate of its batch
     n_features_in_, feature_names_in_, n_rows_
 
     Examples
@@ -64,7 +65,7 @@ gradients, block_rows, dtype, device, store, random_state, progress
         "learning_rate": (
             Needs(
                 "natural",
-                lambda found: found.natural is None or found.train_points or found._learns,
+                lambda gp: gp.natural is None or gp.train_points or gp._learns,
                 "choose train_points=True or natural=None",
             ),
         ),

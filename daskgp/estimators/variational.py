@@ -53,20 +53,20 @@ from daskgp.typing import LikelihoodName, OptimizerName
 logger = logging.getLogger("daskgp")
 
 PROBE_SUBSET = 256
-"""Rows whose evidence a short run maximises: what it finds does not matter."""
+"""Rows whose evidence a short run maximises: its result does not matter."""
 MEAN_PACE = 10.0
-"""What the mean's weights move by beside other parameters: their coordinates are of size one."""
+"""Learning rate of the mean's weights relative to others: their coordinates are of size one."""
 VALIDATION_ROWS = 10_000
-"""Most rows that are held out."""
+"""Maximum number of held-out rows."""
 Chosen = Literal["greedy", "kmeans", "random", "stream"]
 STREAM = "stream"
-"""Inducing inputs that come from batches, [DGP] Algorithm 1."""
+"""Setting for inducing inputs that come from batches, [DGP] Algorithm 1."""
 WATCHED = ("kernel", "likelihood")
 """Parameters that the history names."""
 
 
 def _without_classes(estimator: VariationalGP) -> str | None:
-    """Why an estimator has no ``predict_proba``."""
+    """Return why an estimator has no ``predict_proba``; None if it has one."""
     name = estimator._likelihood_name
     if name.startswith("bernoulli"):
         return None
@@ -104,7 +104,7 @@ class VariationalGP(GaussianProcess):
             TRAINED,
             Needs(
                 "hyperparameters",
-                lambda found: found._hyperparameters == "subset",
+                lambda gp: gp._hyperparameters == "subset",
                 "choose hyperparameters='subset'",
             ),
         ),
@@ -114,7 +114,7 @@ class VariationalGP(GaussianProcess):
         "average": (
             Needs(
                 "max_iter",
-                lambda found: found.max_iter > AVERAGE_FROM,
+                lambda gp: gp.max_iter > AVERAGE_FROM,
                 f"choose max_iter greater than {AVERAGE_FROM}",
             ),
         ),
@@ -145,12 +145,12 @@ class VariationalGP(GaussianProcess):
 
     @property
     def _mean_pace(self) -> float:
-        """What the mean's weights move by beside other parameters."""
+        """Learning rate of the mean's weights relative to other parameters."""
         return MEAN_PACE
 
     @property
     def _moves_mean(self) -> bool:
-        """Whether the functions of the mean alone move."""
+        """True if training moves the functions of the mean alone."""
         return False
 
     @property
@@ -159,30 +159,30 @@ class VariationalGP(GaussianProcess):
 
     @property
     def _learns(self) -> bool:
-        """Whether hyper-parameters follow the bound while ``fit`` goes on."""
+        """True if hyper-parameters follow the bound while ``fit`` goes on."""
         return self.optimizer is not None and not self._from_subset()
 
     def _from_subset(self) -> bool:
-        """Whether hyper-parameters are those of the evidence of some rows, and kept."""
+        """Return True if hyper-parameters are those of the evidence of some rows, and kept."""
         return self.optimizer is not None and self._hyperparameters == "subset"
 
     def _shared(self) -> bool:
         return True
 
     def _n_mean(self, n: int) -> int:
-        """Functions of the mean beyond those of the covariance."""
+        """Return the number of functions of the mean beyond those of the covariance."""
         return 0
 
     # -- settings --------------------------------------------------------------------------------
 
     def _likelihood(self, noise_variance: float | None = None) -> Likelihood:
-        found = likelihoods.by_name(self.likelihood)
-        if noise_variance is None or found.discrete:
-            return found
-        powers = [POWERS.get(name, 0.0) for name in found.parameter_names]
+        likelihood = likelihoods.by_name(self.likelihood)
+        if noise_variance is None or likelihood.discrete:
+            return likelihood
+        powers = [POWERS.get(name, 0.0) for name in likelihood.parameter_names]
         scales = np.array([power * np.log(noise_variance) for power in powers])
-        start = np.where(np.array(powers) > 0, scales, found.log_parameters)
-        return found.with_log_parameters(start)
+        start = np.where(np.array(powers) > 0, scales, likelihood.log_parameters)
+        return likelihood.with_log_parameters(start)
 
     def _model(self) -> Any:
         return Decoupled(
@@ -199,10 +199,10 @@ class VariationalGP(GaussianProcess):
     @property
     def _chosen(self) -> ChosenInputs | None:
         how, number = self._inducing
-        given = getattr(self, how)
-        if isinstance(given, str):
-            choice(how, given, ("greedy", "kmeans", "random", STREAM))
-            if given == STREAM:
+        setting = getattr(self, how)
+        if isinstance(setting, str):
+            choice(how, setting, ("greedy", "kmeans", "random", STREAM))
+            if setting == STREAM:
                 return None
         return ChosenInputs(self, how, number, self.inputs_label)
 
@@ -233,13 +233,13 @@ class VariationalGP(GaussianProcess):
         if not self._codes_targets():
             return super()._scaling(sums, rows)
         tied = self._tied(rows)
-        found = scaling.solve(sums, rows.n_features, "zero", self.standardize, tied)
+        scale = scaling.solve(sums, rows.n_features, "zero", self.standardize, tied)
         p = rows.n_targets
-        return dataclasses.replace(found, intercept=np.zeros(p), y_scale=np.ones(p))
+        return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
 
     def _check(self) -> None:
         """Raise SettingError for settings out of range or that contradict one another."""
-        found = self._likelihood()
+        likelihood = self._likelihood()
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
         if self._hyperparameters == "subset" and self.likelihood != "gaussian":
@@ -270,7 +270,7 @@ class VariationalGP(GaussianProcess):
                 "optimizer='l-bfgs' needs all rows at every step: choose 'adam', or None to keep "
                 "the hyper-parameters as they are"
             )
-        if found.discrete and self.mean == "linear":
+        if likelihood.discrete and self.mean == "linear":
             raise SettingError(
                 f"mean='linear' is least squares of measured targets: with likelihood="
                 f"{shown(self.likelihood)} choose 'constant' or 'zero'"
@@ -291,8 +291,8 @@ class VariationalGP(GaussianProcess):
     def _refuse(self, rows: data.Rows, executor: Executor) -> None:
         self._check()
         if self._from_subset():
-            few, d, p = min(self.n_subset, len(rows)), rows.n_features, rows.n_targets
-            subset.refuse_large(few, d, p, self._kernel().tiles, MEMORY_LIMIT)
+            n, d, p = min(self.n_subset, len(rows)), rows.n_features, rows.n_targets
+            subset.refuse_large(n, d, p, self._kernel().tiles, MEMORY_LIMIT)
         super()._refuse(rows, executor)
 
     def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
@@ -300,15 +300,15 @@ class VariationalGP(GaussianProcess):
         n, batch = len(rows), self._batch(len(rows))
         lanes = -(-batch // LANE_ROWS)
         step = super()._plan_blocks(rows, [partition.Span(0, -(-batch // lanes))] * lanes)
-        found = dataclasses.replace(step, block_rows=max((s.rows for s in spans), default=0))
+        plan = dataclasses.replace(step, block_rows=max((s.rows for s in spans), default=0))
         pools = 2 * min(POOL_BYTES * lanes, planning.rows_bytes(rows))
-        client = found.bytes_client
+        client = plan.bytes_client
         if self._from_subset():
-            few, d, p = min(self.n_subset, n), rows.n_features, rows.n_targets
-            client = max(client, subset.solve_bytes(few, d, p, self._kernel().tiles))
+            number, d, p = min(self.n_subset, n), rows.n_features, rows.n_targets
+            client = max(client, subset.solve_bytes(number, d, p, self._kernel().tiles))
         return dataclasses.replace(
-            found,
-            bytes_per_worker=found.bytes_per_worker + pools,
+            plan,
+            bytes_per_worker=plan.bytes_per_worker + pools,
             bytes_client=client,
         )
 
@@ -320,7 +320,7 @@ class VariationalGP(GaussianProcess):
         return refusal.Knob("batch_rows", batch, f"batches of {batch} rows", planned)
 
     def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        """One run of a few steps once the bases are full, which take the same for any rows."""
+        """Return one run of a few steps with full bases, which cost the same for any rows."""
         batch, most = self._batch(len(rows)), self._n_inputs() + self._n_mean(len(rows))
         grown = 1 + -(-most // batch)
         copy = self._quick(
@@ -333,23 +333,23 @@ class VariationalGP(GaussianProcess):
         return [timing.Probe(copy, number)]
 
     _learned: Mapping[str, np.ndarray] | None = field(default=None, init=False)
-    """Beside the run, what another call of ``partial_fit`` goes on from."""
+    """State beside the run that another call of ``partial_fit`` goes on from."""
     _streamed: bool = field(default=False, init=False)
-    """Whether ``partial_fit`` has begun the model."""
+    """True if ``partial_fit`` has begun the model."""
     _said_left_out: bool = field(default=False, init=False)
-    """Whether a column that the model leaves out was seen to vary, and said to."""
+    """True if a warning has told that a column that the model leaves out now varies."""
 
     # -- what is learned -------------------------------------------------------------------------
 
     @property
     def likelihood_(self) -> Likelihood:
-        """The likelihood with its learned parameters, in standardised units."""
+        """Likelihood with its learned parameters, in standardised units."""
         check_is_fitted(self, "solved_")
         return likelihoods.by_name(self._likelihood_name, self.solved_.state.likelihood)
 
     @property
     def _likelihood_name(self) -> str:
-        """That of the fit, whatever the setting was changed to since; before one the setting."""
+        """Likelihood of the fit, even if the setting has changed since; else the setting."""
         fitted = getattr(self, "solved_", None)
         return str(self.likelihood if fitted is None else fitted.model.likelihood)
 
@@ -365,7 +365,7 @@ class VariationalGP(GaussianProcess):
         return_cov: bool = False,
         include_noise: bool = False,
     ) -> Any:
-        """Posterior mean, and on request its standard deviation or covariance.
+        """Return the posterior mean, and on request its standard deviation or covariance.
 
         Parameters
         ----------
@@ -378,13 +378,13 @@ class VariationalGP(GaussianProcess):
         Returns
         -------
         mean : (n,) or (n, p)
-        std or cov : where asked for
+        std or cov : if asked for
         """
         return super().predict(X, return_std, return_cov, include_noise)
 
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of 0 and 1 at X, (n, 2), for a Bernoulli likelihood; lazy for dask X.
+        """Return probabilities (n, 2) of 0 and 1 at X for a Bernoulli likelihood; lazy for dask X.
 
         On the grid of an xarray object they are along a last dimension, ``class``.
         """
@@ -398,7 +398,7 @@ class VariationalGP(GaussianProcess):
         return stack([1.0 - one, one], axis=1)
 
     def score(self, X: Any, y: Any) -> float:
-        """R² of the mean of y at X; for a Bernoulli likelihood the share of right classes."""
+        """Return R² of the mean of y at X, or the share of right classes if it is Bernoulli."""
         if not likelihoods.by_name(self._likelihood_name).discrete:
             return super().score(X, y)
         likelihood = self.likelihood_
@@ -432,10 +432,10 @@ class VariationalGP(GaussianProcess):
         kept = keeper.read() if keeper else None
         seed = self._seed() if kept is None else int(kept["seed"])
         fit = ascending.begin(self, stage, theta, sums, seed)
-        held, validation = ascending.held_out(self, fit)
+        others, validation = ascending.held_out(self, fit)
         fit = fit._replace(rows=fit.rows - len(validation.X))
         if kept is None and self._from_subset():
-            fit = ascending.with_hyperparameters(self, fit, sums, held, len(validation.X))
+            fit = ascending.with_hyperparameters(self, fit, sums, others, len(validation.X))
         run = (
             Run.begin(ascending.first_parameters(self, fit))
             if kept is None
@@ -446,7 +446,7 @@ class VariationalGP(GaussianProcess):
             logger.info("continuing after %d steps", run.step)
         here = ascending.where_gradients(self, stage.executor)
         where = None if kept is None else kept["where"]
-        with closing(self._stream(fit, held, where, here.here)) as stream:
+        with closing(self._stream(fit, others, where, here.here)) as stream:
             problem = ascending.learning(self, fit, here, stream.take, stream.where, validation)
             if kept is not None:
                 problem.restore(kept)
@@ -470,7 +470,7 @@ class VariationalGP(GaussianProcess):
         return ascending.ascent(self, fit, sums, learn)
 
     def _refuse_fewer(self, steps: int) -> None:
-        """SettingError where a checkpoint is farther on than the fit is to go."""
+        """Raise SettingError if a checkpoint is further on than the fit is to go."""
         if steps > self.max_iter:
             raise SettingError(
                 f"max_iter={self.max_iter}: the checkpoint is {steps} steps on; choose at least "
@@ -484,24 +484,24 @@ class VariationalGP(GaussianProcess):
         return Snapshots(checkpoint.url, identity, checkpoint.claim)
 
     def _stream(
-        self, fit: Fit, held: AllBut | None, where: np.ndarray | None, fetch: bool
+        self, fit: Fit, others: AllBut | None, where: np.ndarray | None, fetch: bool
     ) -> Stream:
-        """Batches of the rows that are trained on, from the beginning or ``where`` it was."""
+        """Return batches of the rows to train on, from the beginning or from ``where``."""
         stage = fit.stage
         quiet = dataclasses.replace(stage.executor, show=False)
         rows = stage.rows, stage.spans, stage.scaling
         batch = self._batch(int(fit.rows))
-        return Stream(*rows, quiet, stage.dtype, batch, fit.seed, held, where, fetch=fetch)
+        return Stream(*rows, quiet, stage.dtype, batch, fit.seed, others, where, fetch=fetch)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Go on learning from more rows, in one pass over them.
+        """Continue learning from more rows, in one pass over them.
 
         The first call sets units, hyper-parameters to start from and inducing inputs as ``fit``
         would from these rows; bases grow from rows of later calls until they are full.  The bound
         is that of the rows seen so far.  Hyper-parameters follow it unless ``optimizer`` is None,
         or ``fit`` has taken them from a subset.  Settings of how ``fit`` ends, such as ``max_iter``
-        and ``validation``, do not matter here.  A model read from a store has lost what Adam
-        remembers, so its first steps are as long as those of a new one.
+        and ``validation``, do not matter here.  A model read from a store has lost the moments of
+        Adam, so its first steps are as long as those of a new model.
 
         Parameters
         ----------
@@ -533,7 +533,7 @@ class VariationalGP(GaussianProcess):
     def _given(
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> tuple[rounds.Rounds, scaling.Sums]:
-        """More rows in the units of the first ones, and their sums."""
+        """Return more rows in the units of the first ones, and their sums."""
         sums = sampling.describe(rows, spans, executor)
         if hasattr(self, "solved_"):
             _check_more(self.solved_, rows, sums)
@@ -548,7 +548,7 @@ class VariationalGP(GaussianProcess):
         return rounds.Rounds(rows, units, scale, executor, self.dtype, self.device), sums
 
     def _warn_of_left_out(self, sums: scaling.Sums, rows: data.Rows) -> None:
-        """Say once of columns without a scale that they vary in rows of later calls."""
+        """Warn once of columns without a scale that vary in rows of later calls."""
         scale, d = self.solved_.scaling, rows.n_features
         moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
         names = [repr(rows.feature_names[j]) for j in np.flatnonzero(moved & ~scale.uses)]
@@ -561,7 +561,7 @@ class VariationalGP(GaussianProcess):
             self._said_left_out = True
 
     def _opened(self, stage: rounds.Rounds, sums: scaling.Sums) -> tuple[Fit, Run]:
-        """The fit and run that the first rows of a stream begin."""
+        """Return the fit and run that the first rows of a stream begin."""
         fit = ascending.begin(
             self, stage, hyperparameters.start(self, stage, sums).theta, sums, self._seed()
         )
@@ -569,7 +569,7 @@ class VariationalGP(GaussianProcess):
         return fit, Run.begin(ascending.first_parameters(self, fit))
 
     def _follow(self, fit: Fit, run: Run, before: float) -> None:
-        """One pass over the rows of a call, which follow so many others."""
+        """Make one pass over the rows of a call, which follow ``before`` others."""
         pieces, begun, executor = ascending.batches(self, fit), run.step, fit.stage.executor
         seen = np.cumsum([before, *(sum(p.size for p in batch) for batch in pieces)])
 
@@ -581,7 +581,7 @@ class VariationalGP(GaussianProcess):
         none = no_rows(fit.stage.rows)
         problem = ascending.learning(self, fit, executor, lambda: pieces.pop(0), _nowhere, none)
         problem.bases = problem.bases._replace(covariance=self._n_inputs(), most=None)
-        # a model that fit has begun keeps to its setting
+        # a model that ``fit`` has begun keeps to its setting
         learn = self._learns or (self._streamed and self.optimizer is not None)
         if learn:
             problem.let_go()
@@ -600,14 +600,14 @@ class VariationalGP(GaussianProcess):
 
 
 def _wrong_classes(y: Any, mean: Any) -> Any:
-    """Share of classes 0 and 1 that are not the likelier one."""
+    """Return the share of classes 0 and 1 that are not the likelier one."""
     return metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
 
 
-def _remark_on_limits(kernel: Kernel, at: np.ndarray) -> None:
-    """Warn of a kernel most of whose hyper-parameters are at their limits: it may have diverged."""
-    if 2 * at.sum() > len(at):
-        names = [name for name, limit in zip(kernel.parameter_names, at, strict=True) if limit]
+def _remark_on_limits(kernel: Kernel, limited: np.ndarray) -> None:
+    """Warn if most of a kernel's hyper-parameters are at their limits: it may have diverged."""
+    if 2 * limited.sum() > len(limited):
+        names = [name for name, limit in zip(kernel.parameter_names, limited, strict=True) if limit]
         logger.warning(
             "training ended with %s at their limits: lower learning_rate, or look for columns "
             "without information",
@@ -616,7 +616,7 @@ def _remark_on_limits(kernel: Kernel, at: np.ndarray) -> None:
 
 
 def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
-    """How many values the likelihood cannot give."""
+    """Return how many values the likelihood cannot produce."""
     y = y if isinstance(y, da.Array) else np.asarray(y)
     reading.check_kind("y", y)
     return (~likelihood.supports(y)).sum()
@@ -632,8 +632,8 @@ def _check_targets(
         y = y[scaling.complete_rows(X, y)]
         return [y[(~likelihood.supports(y)).any(axis=1)]]
 
-    found = map_all(wrong, spans, executor, "targets")
-    likelihood.check(np.concatenate(found), rows.target_names)
+    outside = map_all(wrong, spans, executor, "targets")
+    likelihood.check(np.concatenate(outside), rows.target_names)
 
 
 def _check_more(solved: Solved, rows: data.Rows, sums: scaling.Sums) -> None:

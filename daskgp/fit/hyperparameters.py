@@ -46,7 +46,7 @@ MARGIN = 1.1
 GROWTH = 4
 """Maximum growth of the number of blocks per stage: each then starts near its optimum."""
 LEAP = 1.25
-"""Factor to all blocks below which a stage takes all of them."""
+"""Ratio of all blocks to those of a stage below which the stage takes all of them."""
 
 
 class Run(NamedTuple):

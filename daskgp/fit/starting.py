@@ -109,9 +109,9 @@ class Evidence:
 
 
 def search(
-    given: Sequence[Kernel],
+    choices: Sequence[Kernel],
     noise_variance: float,
-    few: Block,
+    block: Block,
     distances: Distances,
     bounds: Bounds,
     tol: float,
@@ -120,11 +120,11 @@ def search(
 
     Parameters
     ----------
-    given : sequence of Kernel
+    choices : sequence of Kernel
         Kernels to choose from; lengthscales that they leave open are searched for.
     noise_variance : float
         Noise variance to start from, besides QUIET.
-    few : Block
+    block : Block
         Rows whose exact evidence decides.
     distances : Distances
         Median distances that lengthscales start at; those per column are multiplied by sqrt(d).
@@ -133,15 +133,15 @@ def search(
     tol : float
         As for training.
     """
-    thin = Block(*(part[:: -(-len(few.X) // SCREEN)] for part in few))
-    screen, whole = Evidence(thin, bounds, tol), Evidence(few, bounds, tol)
-    starts = _apart(_candidates(given[0], noise_variance, distances), screen.value)
+    thin = Block(*(part[:: -(-len(block.X) // SCREEN)] for part in block))
+    screen, whole = Evidence(thin, bounds, tol), Evidence(block, bounds, tol)
+    starts = _apart(_candidates(choices[0], noise_variance, distances), screen.value)
     tried = [(screen.best(theta), theta) for theta in starts]
     first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
     begun = _at(first[1], first[0].vector)
-    curvature = first[0].curvature.scaled(len(few.X) / len(thin.X))._replace(exact=False)
+    curvature = first[0].curvature.scaled(len(block.X) / len(thin.X))._replace(exact=False)
     arrived = []
-    for kernel in given:
+    for kernel in choices:
         theta = replace(begun, kernel=_like(kernel, begun.kernel))
         optimum = whole.best(theta, curvature)
         arrived.append(_at(theta, optimum.vector))

@@ -39,12 +39,12 @@ def refuse_large(number: int, features: int, targets: int, tiles: int, memory: i
         )
 
 
-def evidence(few: Block, theta: Theta) -> train.Evaluate:
+def evidence(block: Block, theta: Theta) -> train.Evaluate:
     """Return the exact log evidence of scaled rows, and its gradient, as a function of a vector."""
-    model, rows = Exact(), Rows(few.X, few.y)
+    model, rows = Exact(), Rows(block.X, block.y)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        with solve_threads(len(few.X)):
+        with solve_threads(len(block.X)):
             objective = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
         gradient = objective.gradient.to_vector(with_inputs=False)
         train.refuse_nan(objective.value, gradient)
@@ -61,7 +61,7 @@ def with_noise(coordinates: np.ndarray) -> np.ndarray:
     return extended
 
 
-def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
+def trained_on(theta: Theta, block: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
     """Return the theta of largest evidence of scaled rows within bounds (k, 2).
 
     Only the kernel and the noise variance are trained.
@@ -77,7 +77,7 @@ def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgr
     )
     start = theta.to_vector(with_inputs=False)
     best = train.maximise(
-        evidence(few, theta), start, bounds, few.y.size, settings, lambda _: {}
+        evidence(block, theta), start, bounds, block.y.size, settings, lambda _: {}
     ).vector
     trained = theta.from_vector(best)
     if trained.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
@@ -85,7 +85,7 @@ def trained_on(theta: Theta, few: Block, bounds: np.ndarray, progress: ShowProgr
             "the evidence of %d rows sees no noise (variance %.1e of standardised targets), which "
             "makes predictions too sure where there is some: choose a larger n_subset, or "
             "hyperparameters='bound'",
-            len(few.X),
+            len(block.X),
             trained.noise_variance,
         )
     return trained

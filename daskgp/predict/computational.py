@@ -21,9 +21,9 @@ SETTLED, STEPS = 1e-3, 500
 def variance(rounds: Passes, supports: Supports, solved: Solved, places: np.ndarray) -> np.ndarray:
     """Return the computational part (m,) of the variance at scaled places.
 
-    The exact GP with the same hyper-parameters lacks it.  With A = K + s I and the actions'
-    estimate S u of A^-1 k, it is r' A^-1 r for r = k - A S u, approached from below by conjugate
-    gradients.
+    It is the excess over the variance of the exact GP with the same hyper-parameters.  With
+    A = K + s I and the actions' estimate S u of A^-1 k, it is r' A^-1 r for r = k - A S u,
+    approached from below by conjugate gradients.
     """
     theta, state = solved.theta, solved.state
     k, product, S = rounds.kernel_at(theta, places), rounds.covariance(theta), supports.weights()

@@ -149,7 +149,7 @@ class Local:
 
     @property
     def model(self) -> Conditioned:
-        """The method, whose predictions are conditioned on rows."""
+        """Method whose predictions are conditioned on rows."""
         return cast(Conditioned, self.fit.model)
 
     def moments(
@@ -173,8 +173,8 @@ class Local:
             for start in range(0, len(group), step):
                 rows = places[group[start : start + step]]
                 inputs = backend.to_device(scaled[rows], self.fit.device)
-                predicted = self.fit.model.predict(self.fit.theta, self.fit.state, inputs, near, want)
-                total.put(rows, move(predicted, "cpu"))
+                tile = self.fit.model.predict(self.fit.theta, self.fit.state, inputs, near, want)
+                total.put(rows, move(tile, "cpu"))
         if total.far:
             _say_far(self.fit.token)
         return total.moments()

@@ -23,14 +23,14 @@ from daskgp.runtime import device_memory
 from daskgp.typing import Device
 
 DENSE_ROWS = 20_000
-"""Most rows for which a joint covariance (n, n) is made."""
+"""Maximum number of rows n of a joint covariance (n, n)."""
 ROUNDING = 1e-6
-"""Variances below zero by less than this share of the prior's are rounding and clipped."""
+"""Share of the prior variance below zero up to which a variance is rounding, and clipped."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The model store that a fitted method lies in, and the checksum of what is there."""
+    """Model store that a fitted method lies in, and the checksum of its content."""
 
     url: str
     checksum: str
@@ -38,7 +38,7 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A fitted method: all that prediction needs, one node in any graph."""
+    """A fitted method with all that prediction needs; one node in any graph."""
 
     model: Method
     theta: Theta
@@ -78,23 +78,23 @@ class Solved:
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
-        """``what`` ("mean", "std", "variance") as a DataArray on a grid."""
+        """Return the ``what`` ("mean", "std", "variance") in ``data`` as a DataArray on a grid."""
         targets = self.target_names
-        said = moments.describe(what, targets, self.target_units, include_noise)
-        return grid.wrap(data, targets, self.vector_target, what, said)
+        description = moments.describe(what, targets, self.target_units, include_noise)
+        return grid.wrap(data, targets, self.vector_target, what, description)
 
     @property
     def n_features(self) -> int:
-        """Columns that X must have."""
+        """Number of columns that X must have."""
         return len(self.feature_names)
 
     @property
     def n_targets(self) -> int:
-        """Columns of the mean."""
+        """Number of columns of the mean."""
         return len(self.target_names)
 
     def refuse_spread(self, include_noise: bool) -> None:
-        """Raise SettingError where the method has no such spread."""
+        """Raise SettingError if the method has no variance of f, or of y with noise."""
         missing = self.model.why_no_variance()
         if missing:
             raise SettingError(missing)
@@ -105,7 +105,7 @@ class Solved:
             )
 
     def refuse_joint(self, include_noise: bool) -> None:
-        """Raise SettingError where the method has no joint covariance of f, or of y with noise."""
+        """Raise SettingError if the method has no joint covariance of f, or of y with noise."""
         missing = self.model.why_no_joint()
         if missing:
             raise SettingError(missing)
@@ -120,12 +120,12 @@ class Solved:
 
     @cached_property
     def likelihood(self) -> Likelihood | None:
-        """What y is given f, where that is not f and Gaussian noise."""
+        """Likelihood of y given f; None if y is f and Gaussian noise."""
         name = self.model.likelihood_name
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
 
     def usable(self, X: np.ndarray) -> np.ndarray:
-        """Mask (n,) of the rows of X (n, d) that can be predicted."""
+        """Return the mask (n,) of the rows of X (n, d) that can be predicted."""
         return usable_rows(self.scaling.inputs(np.asarray(X, np.float64)))
 
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
@@ -133,9 +133,9 @@ class Solved:
         return None if self.kept is None else self.kept.order(X, self.usable(X))
 
     def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
-        """Posterior at X (n, d) in the user's units; rows with a missing value give NaN.
+        """Return the posterior at X (n, d) in the user's units; NaN for rows with missing values.
 
-        Mean and variance are made tile by tile, so memory beyond the result is that of a tile.
+        Mean and variance are computed tile by tile, so memory beyond the result is that of a tile.
         """
         X = unmasked(X)
         if want == "covariance":
@@ -164,21 +164,21 @@ class Solved:
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         usable = usable_rows(scaled)
         scaled[~usable] = 0.0
-        found = self._scaled_moments(X, scaled, usable, want)
-        if found.variance is not None:
-            variance = self._checked(found.variance, scaled)
-            adds = include_noise and not found.noisy and not observed
+        predicted = self._scaled_moments(X, scaled, usable, want)
+        if predicted.variance is not None:
+            variance = self._checked(predicted.variance, scaled)
+            adds = include_noise and not predicted.noisy and not observed
             variance += self.theta.noise_variance if adds else 0.0
-            found = found._replace(variance=variance)
+            predicted = predicted._replace(variance=variance)
         if observed:
             assert self.likelihood is not None
-            mean, variance = self.likelihood.response(found.mean, found.variance)
-            found = found._replace(mean=mean, variance=variance)
-        found = self.scaling.moments(found, scaled)
-        for values in (found.mean, found.variance):
+            mean, variance = self.likelihood.response(predicted.mean, predicted.variance)
+            predicted = predicted._replace(mean=mean, variance=variance)
+        predicted = self.scaling.moments(predicted, scaled)
+        for values in (predicted.mean, predicted.variance):
             if values is not None:
                 values[~usable] = np.nan
-        return found
+        return predicted
 
     def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
@@ -188,12 +188,12 @@ class Solved:
                 "joint covariance needs none"
             )
         everywhere = np.ones(len(X), bool)
-        found = self._scaled_moments(X, scaled, everywhere, "covariance")
-        covariance = np.asarray(found.covariance, np.float64)
-        at = np.diag_indices(len(X))
-        covariance[at] = self._checked(covariance[at], scaled)
-        covariance[at] += self.theta.noise_variance if include_noise else 0.0
-        return self.scaling.moments(found._replace(covariance=covariance), scaled)
+        predicted = self._scaled_moments(X, scaled, everywhere, "covariance")
+        covariance = np.asarray(predicted.covariance, np.float64)
+        diagonal = np.diag_indices(len(X))
+        covariance[diagonal] = self._checked(covariance[diagonal], scaled)
+        covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
+        return self.scaling.moments(predicted._replace(covariance=covariance), scaled)
 
     def _scaled_moments(
         self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want
@@ -217,17 +217,17 @@ class Solved:
         theta, state = self.theta, self.state
         if device != "cpu":
             key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
-            there = cached(key, lambda: _There.of(theta, state, device), device)
-            theta, state = there.theta, there.state
+            on_device = cached(key, lambda: _There.of(theta, state, device), device)
+            theta, state = on_device.theta, on_device.state
         return Fitted(self.model, theta, state, self.scaling, self.token, device)
 
     def _room(self) -> str:
-        """What makes predictions need less of a GPU's memory."""
+        """Return advice on how predictions need less of a GPU's memory."""
         less = TrainingRows.fewer if self.kept is None else self.kept.fewer
         return f"fit again with {less}, {device_memory.ANOTHER}"
 
     def prior(self, X: np.ndarray) -> float:
-        """The largest variance of f before any data, in the model's units, at rows X (n, d)."""
+        """Return the largest prior variance of f at rows X (n, d), in the model's units."""
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         return float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
 
@@ -236,9 +236,9 @@ class Solved:
         return self.sound(variance, prior)
 
     def sound(self, variance: np.ndarray, prior: float) -> np.ndarray:
-        """Variances in the model's units, what rounding makes negative clipped.
+        """Return variances in the model's units; those that rounding makes negative are clipped.
 
-        NumericalError for anything beyond it, by the prior's largest variance.
+        Raise NumericalError for any beyond rounding, relative to the largest prior variance.
         """
         variance = np.asarray(variance, np.float64)
         tolerance = ROUNDING * prior
@@ -253,7 +253,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class _There:
-    """What predictions need, on a device."""
+    """Hyper-parameters and state that predictions need, on a device."""
 
     theta: Theta
     state: Any
@@ -261,13 +261,13 @@ class _There:
 
     @classmethod
     def of(cls, theta: Theta, state: Any, device: str) -> _There:
-        found = move(theta, device), move(state, device)
+        moved = move(theta, device), move(state, device)
         inputs = 0 if theta.inputs is None else theta.inputs.nbytes
-        return cls(*found, inputs + sum(getattr(array, "nbytes", 0) for array in state))
+        return cls(*moved, inputs + sum(getattr(array, "nbytes", 0) for array in state))
 
 
 def _identity(kernel: Kernel) -> Any:
-    """Return the description of a kernel, or text that tells one that has none."""
+    """Return the description of a kernel, or text that identifies one without."""
     try:
         return describe(kernel)
     except SettingError:
@@ -294,7 +294,7 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
 
 
 def in_users_units(solved: Solved) -> np.ndarray:
-    """The inducing or support inputs (m, d) of a fit, in the units of X."""
+    """Return the inducing or support inputs (m, d) of a fit, in the units of X."""
     Z = solved.theta.inputs
     assert Z is not None
     return solved.scaling.places(Z)

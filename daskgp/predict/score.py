@@ -24,10 +24,10 @@ logger = logging.getLogger("daskgp")
 
 
 def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
-    """What ``metrics.summary`` names, of predictions of new observations (noise included).
+    """Return the scores of ``metrics.summary`` for predictions of new observations, with noise.
 
-    Scores of Gaussian densities are left out where y is not f and Gaussian noise; ``nlpd`` is that
-    of the likelihood then.
+    Scores of Gaussian densities are left out unless y is f and Gaussian noise; ``nlpd`` is then
+    that of the likelihood.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean), np.nan, y)
     if solved.likelihood is None:
-        found = metrics.summary(known, mean, variance)
+        results = metrics.summary(known, mean, variance)
     else:
-        found = _of_likelihood(solved, X, known, mean)
+        results = _of_likelihood(solved, X, known, mean)
     other = 0 if solved.likelihood is None else (~solved.likelihood.supports(y)).sum()
-    wanted = {**found, "observed": (~da.isnan(y)).sum(), "other": other}
+    wanted = {**results, "observed": (~da.isnan(y)).sum(), "other": other}
     optimized = dask.optimize(wanted)[0]
-    found = executor.compute(delayed(dict)(optimized))
-    observed, n, other = (int(found.pop(name)) for name in ("observed", "n", "other"))
+    results = executor.compute(delayed(dict)(optimized))
+    observed, n, other = (int(results.pop(name)) for name in ("observed", "n", "other"))
     if solved.likelihood is not None:
         solved.likelihood.refuse(other)
     if n == 0:
@@ -75,24 +75,24 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
         )
     if n < observed:
         logger.warning("%d values are left out: their rows miss a feature", observed - n)
-    return {**{name: float(value) for name, value in found.items()}, "n": n}
+    return {**{name: float(value) for name, value in results.items()}, "n": n}
 
 
 def compared(
     solved: Solved, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any], executor: Executor
 ) -> float:
-    """``error(y, mean)`` of the mean at X, of whatever kind; lazy ones are computed in a round."""
+    """Return ``error(y, mean)`` of the mean at X, of any kind; one round computes a lazy error."""
     if grids.is_xarray(mean):
         mean, y = grids.scored_arrays(mean, y, solved.vector_target)
     if not isinstance(mean, da.Array):
         return float(error(reading.unmasked(y) if np.ma.isMaskedArray(y) else y, mean))
     _check_visible(solved, X, y, executor)
-    found = dask.optimize(error(da.asarray(y), mean))[0]
-    return float(executor.compute(delayed(float)(found)))
+    result = dask.optimize(error(da.asarray(y), mean))[0]
+    return float(executor.compute(delayed(float)(result)))
 
 
 def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
-    """InputError unless all workers see the stores of test rows and of those kept by a model."""
+    """Raise InputError unless all workers see the stores of test rows and of a model's rows."""
     remedy = f"put it in {visibility.HERE}"
     for array in (X, y):
         visibility.check(executor, data.behind(array), "the test data", remedy)
@@ -100,14 +100,14 @@ def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
 
 
 def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:
-    """Scores of the mean of y (n,) or (n, p), and of its distribution given that of f."""
+    """Return scores of the mean of y (n,) or (n, p), and of its distribution given that of f."""
     likelihood, unit = solved.likelihood, solved.scaling.y_scale
     latent, variance = lazy.lazy(solved, X, "variance", include_noise=False)
     scale = unit[0] if y.ndim == 1 else unit
-    # a measured y is scaled where the likelihood is fitted, and a density is one of those units
+    # a measured y is scaled for the fit of the likelihood, and the density is in those units
     density = metrics.nlpd(y / scale, latent / scale, variance / scale**2, likelihood)
     known = (~da.isnan(y)).sum(axis=0)
-    found = {
+    results = {
         "rmse": metrics.rmse(y, mean),
         "mae": metrics.mae(y, mean),
         "nlpd": density + (known * np.log(unit)).sum() / known.sum(),
@@ -115,5 +115,5 @@ def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> 
     }
     if isinstance(likelihood, Bernoulli):
         right = da.where(da.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
-        found["accuracy"] = da.nanmean(right)
-    return found
+        results["accuracy"] = da.nanmean(right)
+    return results

@@ -1,7 +1,7 @@
-"""Fitted methods in model stores: what is read of them, and how a graph names them.
+"""Fitted methods in model stores: how they are read, and how a graph refers to them.
 
-A graph carries the address of a store in place of the state that lies there.  Each process that
-runs its tasks reads the store once.
+A graph carries the address of a store in place of the state in it.  Each process that runs its
+tasks reads the store once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from daskgp.runtime.executor import Executor
 from daskgp.typing import Device
 
 NEAR = "near_"
-"""What the names of arrays begin with that belong to training rows."""
+"""Prefix of the names of arrays that belong to training rows."""
 HELD_BYTES = 512 << 20
-"""Most bytes of fitted methods that a process holds beside the one it used last."""
+"""Maximum bytes of fitted methods that a process keeps; the one it used last always stays."""
 
 _GUARD = threading.Lock()
 _held: OrderedDict[tuple[Origin, str], Solved] = OrderedDict()
@@ -52,7 +52,7 @@ class Sent:
         return type(self), (self.origin, self.device)
 
     def open(self) -> Solved:
-        """Return the method, read once per process; StoreError where the store is another now."""
+        """Return the method, read once per process; StoreError if the store was replaced."""
         if self._solved is None:
             self._solved = _opened(self.origin, self.device)
         return self._solved
@@ -62,7 +62,7 @@ Node: TypeAlias = Solved | Sent
 
 
 def sendable(solved: Solved) -> Node:
-    """Return what a graph carries: the address of a method whose store is as it was, else all."""
+    """Return what a graph carries: the address of a method whose store is unchanged, else all."""
     origin = solved.origin
     if origin is None or not _of_package(solved.theta.kernel):  # workers may not know the class
         return solved
@@ -72,7 +72,7 @@ def sendable(solved: Solved) -> Node:
 
 
 def opened(node: Node) -> Solved:
-    """Return the method that a task was given; StoreError where its rows are others now."""
+    """Return the method that a task received; StoreError if its rows were replaced."""
     solved = node.open() if isinstance(node, Sent) else node
     _refuse_other_rows(solved)
     return solved
@@ -88,17 +88,17 @@ def check_visible(executor: Executor, solved: Solved, remedy: str) -> None:
 
 
 def origin_of(url: str, checksum: str) -> Origin | None:
-    """Return where a model lies; None for a place that no other process sees."""
+    """Return the origin of a model; None for a URL that no other process sees."""
     place = remote.location(url)
     return None if remote.is_of_process(place) else Origin(place, checksum)
 
 
-def restored(found: models.Stored, device: Device, url: str) -> Solved:
+def restored(content: models.Stored, device: Device, url: str) -> Solved:
     """Return the fitted method that a model store describes.
 
-    StoreError, or what the parts raise, where they do not fit together.
+    Raise StoreError, or what the parts raise, if they do not fit together.
     """
-    attributes, arrays = found.attributes, found.arrays
+    attributes, arrays = content.attributes, content.arrays
     model_type = by_name(attributes.get("method", attributes["model"]))
     theta = Theta(
         kernels.from_dict(attributes["kernel"]),
@@ -122,18 +122,18 @@ def restored(found: models.Stored, device: Device, url: str) -> Solved:
         device,
         kept,
         _names(attributes.get("target_units", [])),
-        origin_of(url, found.checksum),
+        origin_of(url, content.checksum),
     )
 
 
 def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the arrays whose names begin so, by the rest of their names."""
-    found = arrays.items()
-    return {name.removeprefix(prefix): a for name, a in found if name.startswith(prefix)}
+    """Return the arrays whose names begin with ``prefix``, by the rest of their names."""
+    items = arrays.items()
+    return {name.removeprefix(prefix): a for name, a in items if name.startswith(prefix)}
 
 
 def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
-    """Return training rows that a model store keeps, as its arrays describe them."""
+    """Return the training rows that a model store keeps, as its arrays describe them."""
     if "edges" in arrays:
         return Supports(open_rows(url), arrays["edges"])
     if "starts" in arrays:
@@ -141,10 +141,10 @@ def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
     return open_nearby(url, arrays)
 
 
-def _names(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise StoreError(f"names of columns are no list of text: {found!r:.60}")
-    return tuple(found)
+def _names(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise StoreError(f"names of columns are no list of text: {names!r:.60}")
+    return tuple(names)
 
 
 def _of_package(kernel: Kernel) -> bool:
@@ -153,21 +153,21 @@ def _of_package(kernel: Kernel) -> bool:
 
 
 def _opened(origin: Origin, device: Device) -> Solved:
-    """Return a method that this process holds or reads now; other threads wait meanwhile."""
+    """Return a method that this process keeps, or reads now; other threads wait meanwhile."""
     key = origin, device
     with _GUARD:
-        found = _held.pop(key, None) or _read(origin, device)
-        _held[key] = found
+        solved = _held.pop(key, None) or _read(origin, device)
+        _held[key] = solved
         while len(_held) > 1 and sum(map(_size, _held.values())) > HELD_BYTES:
             _held.popitem(last=False)
-    return found
+    return solved
 
 
 def _read(origin: Origin, device: Device) -> Solved:
     try:
-        found = models.read(origin.url)
-        if found.checksum == origin.checksum:
-            return restored(found, device, origin.url)
+        content = models.read(origin.url)
+        if content.checksum == origin.checksum:
+            return restored(content, device, origin.url)
     except StoreError as error:
         raise StoreError(
             f"a worker cannot read the model that it predicts with ({error}): put it in "
@@ -177,7 +177,7 @@ def _read(origin: Origin, device: Device) -> Solved:
 
 
 def _refuse_other_rows(solved: Solved) -> None:
-    """Raise StoreError where the training rows of a store are others than when it was opened."""
+    """Raise StoreError if the training rows of a store were replaced since it was opened."""
     if solved.origin is None or solved.kept is None or solved.kept.rows.identity is None:
         return
     if prepared.identity_behind(solved.kept.rows.X) != solved.kept.rows.identity:

@@ -1,4 +1,4 @@
-"""Points that actions are made of, with their weights, which predictions read back."""
+"""Points of actions with their weights, which predictions read back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 
 CHUNK_BYTES = 32 << 20
-"""Most bytes of a chunk of weights."""
+"""Maximum bytes of a chunk of weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Supports(TrainingRows):
     Parameters
     ----------
     rows : Rows
-        X, and weights (a, 1) of the action that a point belongs to or (a, t) of all of them; NaN
-        for rows with missing values, which are in none.
+        X, and weights (a, 1) of the action that a point belongs to, or (a, t) of all actions; NaN
+        for rows with missing values, which belong to none.
     edges : ndarray (t + 1,)
         First point of each action, and the number of points; empty where every point has a weight
         in every action.
@@ -55,7 +55,7 @@ class Supports(TrainingRows):
 
     @cached_property
     def owner(self) -> np.ndarray | None:
-        """The action of each point (a,); None where they belong to all."""
+        """Action of each point (a,); None if points belong to all actions."""
         if not len(self.edges):
             return None
         return np.repeat(np.arange(self.count), np.diff(self.edges))
@@ -70,11 +70,11 @@ class Supports(TrainingRows):
         return groups.checksum({"edges": self.edges, "panels": np.array(sums)}, {})
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a model store keeps beside the points."""
+        """Return the arrays that a model store keeps beside the points."""
         return {"edges": self.edges}
 
     def describe(self, state: Any) -> dict[str, str]:
-        """Return how many points there are."""
+        """Return the number of points, as text."""
         return {"points": f"{int(state.points):,}"}
 
     def near(self, fit: Fitted) -> Consulted:
@@ -87,12 +87,12 @@ class Supports(TrainingRows):
         prepared.copy(url, self.rows, min(PANEL_ROWS, most), most_rows=most)
 
     def whole(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (a, d) in the user's units and their weights, as ``rows`` has them."""
+        """Return the points (a, d) in the user's units and their weights, as ``rows`` has them."""
         X, weights = self.rows.read(0, len(self.rows))
         return np.asarray(X), np.asarray(weights)
 
     def weights(self) -> Weights:
-        """All weights, 0 for rows with missing values."""
+        """Return all weights, 0 for rows with missing values."""
         values = np.nan_to_num(self.whole()[1])
         return Weights(values if self.owner is None else values[:, 0], self.owner, self.count)
 
@@ -102,7 +102,7 @@ def _crc(values: np.ndarray) -> int:
 
 
 def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
-    """Points of some rows with the weights (a, 1) or (a, t) of actions."""
+    """Return the points at some rows, with the weights (a, 1) or (a, t) of actions."""
     names = tuple(f"action{j}" for j in range(weights.shape[1]))
     with_weights = replace(rows, y=weights, target_names=names, identity=None, passing=False)
     return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
@@ -111,22 +111,22 @@ def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
 def keep(
     rows: Rows, weights: np.ndarray, edges: np.ndarray | None, executor: Executor, url: str
 ) -> Supports:
-    """Points with their weights where predictions find them: at a URL, or in memory if rows are."""
+    """Keep points with their weights for predictions: at a URL, or in memory if the rows are."""
     if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
         return of(replace(rows, X=rows.X.copy()), weights, edges)
-    found = of(rows, weights, edges)
+    points = of(rows, weights, edges)
     data.remove(url)
-    found.write(url)
-    there = replace(found, rows=members.open_rows(url))
+    points.write(url)
+    stored = replace(points, rows=members.open_rows(url))
     visibility.check(
-        executor, there.rows.X, "the points of actions", f"give store= {visibility.HERE}"
+        executor, stored.rows.X, "the points of actions", f"give store= {visibility.HERE}"
     )
-    return there
+    return stored
 
 
 @dataclass(frozen=True, eq=False)
 class Consulted:
-    """Panels of points as a prediction reads them, again and again."""
+    """Panels of points, which a prediction reads again and again."""
 
     supports: Supports
     scaling: Scaling
@@ -134,7 +134,7 @@ class Consulted:
     device: str
 
     def __iter__(self) -> Iterator[Panel]:
-        found, owners = 0, deque[np.ndarray | None]()
+        count, owners = 0, deque[np.ndarray | None]()
 
         def read(span: Span) -> tuple[np.ndarray, np.ndarray]:
             X, weights = self.supports.rows.read(*span)
@@ -148,10 +148,10 @@ class Consulted:
 
         spans = parts(0, len(self.supports.rows), PANEL_ROWS)
         for inputs, values in device_memory.ahead(read, spans, self.device):
-            found += len(inputs)
+            count += len(inputs)
             yield Panel(
                 to_device(inputs, self.device),
                 Weights(to_device(values, self.device), owners.popleft(), self.supports.count),
             )
-        if found != self.points:
+        if count != self.points:
             raise StoreError("points that the model reads back are gone: fit again")

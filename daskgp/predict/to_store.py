@@ -1,4 +1,4 @@
-"""Prediction into a store, chunk by chunk: repeatable, and as much work as there are new rows."""
+"""Prediction into a store, chunk by chunk: repeatable, with work only for new rows."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from daskgp.runtime.process import single_blas_thread
 logger = logging.getLogger("daskgp")
 
 PART_ROWS = 4_096
-"""Rows of a chunk that a local method predicts in one task, for which it factors many blocks."""
+"""Rows of a chunk per task of a local method, which factors many blocks for them."""
 
 
 class Written(NamedTuple):
-    """Rows that a run predicted and rows it found done."""
+    """Number of rows that a run predicted, and of rows that were done already."""
 
     rows: int
     skipped: int
 
 
 class _ChangedError(StoreError):
-    """Predictions are of other rows than the input has; going on does not mend that."""
+    """Predictions are of other rows than the input has, which resuming does not mend."""
 
 
 class Job(NamedTuple):
-    """What to predict into a store.
+    """A prediction into a store.
 
-    ``model`` is the URL of the model's store, to be noted.  ``verify`` reads all of the input that
-    is done already, not only what was written since.
+    ``model`` is the URL of the model's store, to be noted in the output.  ``verify`` reads all of
+    the input that is done already, not only what was written since.
     """
 
     solved: Solved
@@ -63,20 +63,20 @@ def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = Fa
     """
     check_source(job.solved, job.source)
     if clear_lock:
-        prediction_store.refuse_taken(job.output, job.resume)  # before a lock is cleared in vain
+        prediction_store.refuse_taken(job.output, job.resume)  # before clearing a lock in vain
     with locks.hold(job.output, wait, clear_lock, job.resume) as claim:
         return write_held(job, executor, claim)
 
 
 def is_done(job: Job) -> bool:
-    """Whether an output needs no task: all rows of the input are there, as they were predicted.
+    """Return True if an output needs no task: it has all rows of the input, which are unchanged.
 
-    False where ``job.verify`` asks for a comparison.
+    False if ``job.verify`` asks for a comparison.
 
     Raises
     ------
     InputError, StoreError
-        As `write_held` does of what is there.
+        As `write_held` does for an existing output.
     """
     X = check_source(job.solved, job.source)
     inputs = prediction_store.inputs_of(job.source, X)
@@ -95,8 +95,8 @@ def write_held(
 
     A task reads one chunk of X, writes the same chunk of ``mean`` and ``variance`` (noise
     included) and sets its flag in ``done`` last, so a run that is killed can be repeated.  A run
-    that fails before its first chunk leaves no store.  ``began`` is called when the output has
-    been found to fit.
+    that fails before its first chunk leaves no store.  ``began`` is called once the output is known
+    to fit.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def write_held(
 
 @contextmanager
 def _chunks_are_named(X: da.Array) -> Iterator[None]:
-    """Tasks that ran out of memory say how wide the chunks are."""
+    """Name the size of the chunks in the error of tasks that ran out of memory."""
     try:
         yield
     except DeviceMemoryError:
@@ -162,7 +162,7 @@ def _chunks_are_named(X: da.Array) -> Iterator[None]:
 
 
 def check_source(solved: Solved, source: str) -> da.Array:
-    """The inputs of a dataset store; InputError unless they can be predicted."""
+    """Return the inputs of a dataset store; raise InputError unless they can be predicted."""
     solved.refuse_spread(include_noise=True)
     X = data.open_inputs(source)
     check_columns(solved, X, data.column_names(X))
@@ -181,10 +181,10 @@ def _check_done(
     executor: Executor,
     verify: bool,
 ) -> int:
-    """Compare what was written since it was predicted; StoreError if rows have changed.
+    """Compare the input written since it was predicted; raise StoreError if rows have changed.
 
-    Returns how many of the first chunks deserve new marks: none where all marks are as they were.
-    A last chunk that has more rows now is not among them, it is predicted again.
+    Return how many of the first chunks deserve new marks: 0 if all marks are unchanged.  A last
+    chunk that has more rows now is not among them; it is predicted again.
     """
     step = int(X.chunksize[0])
     count = -(-target.rows // step) if target.rows == inputs.rows else target.rows // step
@@ -211,7 +211,7 @@ def _check_done(
 
 
 def _unchanged(inputs: prediction_store.Inputs, target: prediction_store.Target) -> np.ndarray:
-    """Which of the chunks that both have were not written since they were predicted."""
+    """Return the mask of the common chunks that were not written since they were predicted."""
     then = target.marks()
     now = inputs.marks[: len(then)]
     return (now == then[: len(now)]) & (now != data.UNKNOWN_MARK)
@@ -238,7 +238,7 @@ def _write_missing(
 ) -> int:
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     tag = uuid.uuid4().hex[:8]
-    # a task reads its own rows, so that raw rows never are the output of one
+    # a task reads its own rows, so that raw rows are never the output of a task
     predict = delayed(partial(_predict_part, data.behind(X)), pure=False, traverse=False)
     put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
     nodes, node = [], solved_node(solved)
@@ -275,15 +275,15 @@ class _Part(NamedTuple):
 
 
 def _predict_part(source: Any, node: Node, rows: slice, part: int, parts: int) -> _Part:
-    """One of so many parts of a chunk; a local method finds rows near one another in a part."""
+    """Predict part ``part`` of ``parts`` of a chunk; for a local method a part has nearby rows."""
     solved = opened(node)
     X = reading.read(source, rows)
     with single_blas_thread():
         order = solved.grouped(X)
         members = np.array_split(np.arange(len(X)) if order is None else order, parts)[part]
-        found = solved.moments(X[members], "variance", include_noise=True)
-    assert found.variance is not None
-    return _Part(members, found.mean, found.variance, _checksum(X))
+        moments = solved.moments(X[members], "variance", include_noise=True)
+    assert moments.variance is not None
+    return _Part(members, moments.mean, moments.variance, _checksum(X))
 
 
 def _write_parts(

@@ -1,4 +1,4 @@
-"""Training rows that predictions read back: one contract, and what a process holds of them."""
+"""Training rows that predictions read back: their interface, and the cache of a process."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from daskgp.runtime import device_memory
 _GUARD = threading.Lock()
 _making: dict[tuple[str, Key], threading.Lock] = {}
 CACHE_SHARE, DEVICE_SHARE = 0.1, 0.25
-"""Share of a process's memory, and of a GPU's, for factored rows; ``daskgp.cache-bytes`` of
-Dask's configuration sets another number of bytes."""
+"""Share of a process's memory, and of a GPU's, for factored rows; ``daskgp.cache-bytes`` in
+Dask's configuration sets a number of bytes instead."""
 CACHE_BYTES = 96 * 2**20
-"""Most bytes of factored rows of local methods, and of the blocks they come from, on the host."""
+"""Maximum bytes of local methods' factored rows, and of the blocks they come from, on the host."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted method on one device; ``token`` tells it from others."""
+    """A fitted method on one device; ``token`` identifies it."""
 
     model: Method
     theta: Theta
@@ -51,9 +51,9 @@ class TrainingRows(ABC):
 
     rows: Rows
     fewer: ClassVar[str] = "fewer inputs of the method"
-    """What makes predictions need less of a GPU's memory."""
+    """Change of the fit with which predictions need less of a GPU's memory."""
     together: ClassVar[bool] = False
-    """Whether rows that are asked together are better predicted together, however many."""
+    """True if the rows of one call are better predicted together, however many they are."""
 
     @property
     @abstractmethod
@@ -62,11 +62,11 @@ class TrainingRows(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what a model store keeps beside the rows."""
+        """Return the arrays that a model store keeps beside the rows."""
 
     @abstractmethod
     def describe(self, state: Any) -> dict[str, str]:
-        """Return names and texts for people, beside the state of a fit."""
+        """Return names and texts that describe the rows to people; ``state`` is that of a fit."""
 
     @abstractmethod
     def write(self, url: str) -> None:
@@ -77,15 +77,15 @@ class TrainingRows(ABC):
         return prepared.lies_at(self.rows, url)
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray | None:
-        """Return the order (n,) of rows X (n, d) in which they are best predicted, if any is."""
+        """Return the order (n,) in which rows X (n, d) are best predicted; None for any."""
         return None
 
     def place(self) -> np.ndarray | None:
-        """Return a place (1, d) that is near training rows, where that matters."""
+        """Return a place (1, d) near training rows; None if that does not matter."""
         return None
 
     def check(self, fit: Fitted) -> bool:
-        """Raise StoreError for rows that do not fit a method; True where no prediction can tell."""
+        """Raise StoreError for rows that do not fit a method; True to skip a trial prediction."""
         return False
 
     def moments(
@@ -110,37 +110,37 @@ class TrainingRows(ABC):
 
 def in_tiles(fit: Fitted, near: Any, scaled: np.ndarray, want: Want, most: int) -> Moments:
     """Return the posterior at scaled rows (n, d), ``most`` of them at a time."""
-    found = []
+    tiles = []
     for start in range(0, max(len(scaled), 1), most):
         inputs = backend.to_device(scaled[start : start + most], fit.device)
-        found.append(move(fit.model.predict(fit.theta, fit.state, inputs, near, want), "cpu"))
-    if len(found) == 1:
-        return found[0]
+        tiles.append(move(fit.model.predict(fit.theta, fit.state, inputs, near, want), "cpu"))
+    if len(tiles) == 1:
+        return tiles[0]
     mean, variance = (
         None if parts[0] is None else np.concatenate(parts)
-        for parts in zip(*((part.mean, part.variance) for part in found), strict=True)
+        for parts in zip(*((part.mean, part.variance) for part in tiles), strict=True)
     )
-    first: Moments = found[0]
+    first: Moments = tiles[0]
     return first._replace(mean=mean, variance=variance)
 
 
 def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: float = np.inf) -> Any:
-    """What ``make`` gives, or what it gave before in this process if that is still held.
+    """Return what ``make`` returns, or what it returned before in this process if still cached.
 
-    What is held with the same ``most`` is ``most`` bytes, or the share of memory that there is for
-    it if that is less.
+    All that is cached with the same ``most`` takes ``most`` bytes, or its share of memory if that
+    is less.
     """
     with _GUARD:
         lock = _making.setdefault(key, threading.Lock())
     with lock:  # other threads wait for what one of them makes
-        held = _held(device, most)
+        entries = _held(device, most)
         try:
-            return held[key]
+            return entries[key]
         except KeyError:
-            found = make()
-            if found.nbytes <= held.n:
-                held[key] = found
-            return found
+            made = make()
+            if made.nbytes <= entries.n:
+                entries[key] = made
+            return made
         finally:
             with _GUARD:
                 _making.pop(key, None)
@@ -148,7 +148,7 @@ def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: flo
 
 @cache
 def _held(device: str, most: float = np.inf) -> Any:
-    """What this process holds of a device, of which the least recently used is dropped first."""
+    """Return the cache of this process for a device; the least recently used is dropped first."""
     return zict.LRU(_budget(device, most), {}, weight=lambda key, value: value.nbytes)
 
 
@@ -159,9 +159,9 @@ def _drop() -> None:
 
 
 def _budget(device: str, most: float = np.inf) -> float:
-    given = dask.config.get("daskgp.cache-bytes", None)
-    if given is not None:
-        return float(dask.utils.parse_bytes(given))
+    configured = dask.config.get("daskgp.cache-bytes", None)
+    if configured is not None:
+        return float(dask.utils.parse_bytes(configured))
     memory = backend.device_memory() if device == "gpu" else None
     if memory is not None:
         return DEVICE_SHARE * memory.total

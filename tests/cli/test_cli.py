@@ -31,8 +31,8 @@ from daskgp.cli import main
 from daskgp.cli.run import Terminated
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
-from daskgp.models.additive import Additive
 from daskgp.kernels import RBF, Matern12
+from daskgp.models.additive import Additive
 
 SCORES = ["rmse", "mae", "nlpd", "crps", "coverage_95", "interval_score_95", "n", "seconds"]
 
@@ -393,19 +393,18 @@ def test_a_killed_conversion_is_no_dataset(tmp_path):
 def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler, monkeypatch):
     killed, whole = tmp_path / "failed.zarr", tmp_path / "whole.zarr"
     options = (*FIT, "--scheduler", scheduler)
-    value_and_gradient = Rounds.value_and_gradient
-    left = []
+    evaluated, left = Additive.evaluate, []
 
     def fail(error, after):
         left[:] = range(after)
 
-        def evaluate(self, theta):
+        def evaluate(self, theta, rows):
             if not left:
                 raise error
             left.pop()
-            return value_and_gradient(self, theta)
+            return evaluated(self, theta, rows)
 
-        monkeypatch.setattr(Rounds, "value_and_gradient", evaluate)
+        monkeypatch.setattr(Additive, "evaluate", evaluate)
 
     fail(RunError("workers died"), 0)
     assert refused("fit", data, killed, *options, code=1) == "Error: workers died"
