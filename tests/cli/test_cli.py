@@ -427,6 +427,7 @@ def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler
     assert resumed["objective"] == undisturbed["objective"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):
     model = tmp_path / "m.zarr"
     process = start("fit", data, model, *FIT, "--workers", "1")

@@ -947,6 +947,7 @@ def bucket(monkeypatch):
     fsspec.filesystem("s3").clear_instance_cache()
 
 
+@pytest.mark.slow
 def test_the_same_holds_on_s3(model, bucket):
     source, output = inputs(f"{bucket}/in.zarr", 250), f"{bucket}/out.zarr"
     with locks.hold(output), pytest.raises(RunError, match="is at work"):

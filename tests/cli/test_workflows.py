@@ -42,6 +42,7 @@ def test_demo_on_a_million_rows(tmp_path):
     assert abs(score["coverage_95"] - 0.95) < 0.01
 
 
+@pytest.mark.slow
 def test_fit_predict_scores_and_resumes(tmp_path):
     rng = np.random.default_rng(0)
     for name, rows in (("train", 600), ("test", 200)):

@@ -18,6 +18,7 @@ from commands import dataset, invoke, refused, rows, succeed
 from distributed import Client
 from effective import effective
 from logs import warnings_in
+from quick import quick
 from sklearn.base import clone
 
 import daskgp
@@ -662,7 +663,15 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind", ["sparse", "support", "projected", "adam", "mini-batches", "cg", "eigen", "given"]
+    "kind",
+    [
+        "support",
+        "mini-batches",
+        *(
+            pytest.param(k, marks=pytest.mark.slow)
+            for k in ("sparse", "projected", "adam", "cg", "eigen", "given")
+        ),
+    ],
 )
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(kind, table, T, tmp_path, calls):
     model = build(**{**QUICK, "max_iter": 2, **TRAINED[kind]})
@@ -696,6 +705,7 @@ def test_a_checkpoint_of_other_actions_is_refused(table, tmp_path):
 # -- wherever it runs ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["sparse", *(pytest.param(k, marks=pytest.mark.slow) for k in ("mini-batches", "cg"))]
 )
@@ -945,12 +955,15 @@ def shown(*arguments):
 
 @pytest.mark.parametrize(
     ("settings", "iterations", "points"),
-    [
-        (("order=lon,lat",), 3, N),
-        (("support=3", "order=none", "loss=projected"), 3, 60),
-        (("actions=cg", "refreshes=1", "action_tol=1e-8"), 3, N),
-        (("optimizer=adam", "batch_rows=30", "support=3"), 3, 60),
-    ],
+    quick(
+        1,
+        [
+            (("order=lon,lat",), 3, N),
+            (("support=3", "order=none", "loss=projected"), 3, 60),
+            (("actions=cg", "refreshes=1", "action_tol=1e-8"), 3, N),
+            (("optimizer=adam", "batch_rows=30", "support=3"), 3, 60),
+        ],
+    ),
     ids=["sparse", "support", "cg", "mini-batches"],
 )
 def test_the_command_fits_predicts_scores_and_describes(
@@ -978,7 +991,7 @@ def test_the_command_fits_predicts_scores_and_describes(
     assert succeed("plan", data, *options(*settings), "--json")["fits"] is True
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("how", quick(1, ["stopped", "killed"]))
 def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     chosen = (*options(), "--scheduler", scheduler)

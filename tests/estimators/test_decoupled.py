@@ -17,6 +17,7 @@ from commands import dataset, invoke, refused, rows, start, stop_when, succeed
 from distributed import Client, LocalCluster
 from effective import effective
 from logs import warnings_in
+from quick import quick
 from sklearn.base import clone
 
 import daskgp
@@ -468,6 +469,7 @@ def test_scores_of_rows_of_any_kind(kind, table, tmp_path):
 # -- wherever it runs ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["decoupled", "svgp"])
 def test_the_same_bits_for_any_workers(kind, lanes, table, T, tmp_path, scheduler):
     X, y = table
@@ -684,7 +686,9 @@ def test_labels_may_be_truth_values_and_whole_numbers(table, T):
 # -- streams of rows -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["decoupled", "stream", "direct", "svgp", "poisson", "bernoulli"])
+@pytest.mark.parametrize(
+    "kind", quick(2, ["decoupled", "stream", "direct", "svgp", "poisson", "bernoulli"])
+)
 def test_a_stream_of_small_batches_comes_near_a_fit(kind):
     X, y = rows(320, seed=5)
     y = targets(kind, y)
@@ -946,7 +950,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", quick(2, RUNS))
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     name, lanes, table, T, tmp_path, calls, monkeypatch
 ):
@@ -1118,16 +1122,19 @@ DECOUPLED = ("n_mean=40", "n_covariance=10", "n_added=12", "n_subset=60")
 
 @pytest.mark.parametrize(
     ("model", "settings", "kind"),
-    [
-        ("decoupled", DECOUPLED, "decoupled"),
-        ("svgp", ("n_inducing=10", "likelihood=student-t", "inducing=stream"), "student-t"),
-        (
-            "svgp",
-            ("n_inducing=10", "likelihood=bernoulli", "validation=0.2", "check_every=5"),
-            "bernoulli",
-        ),
-        ("decoupled", (*DECOUPLED, "likelihood=poisson", "natural=none"), "poisson"),
-    ],
+    quick(
+        1,
+        [
+            ("decoupled", DECOUPLED, "decoupled"),
+            ("svgp", ("n_inducing=10", "likelihood=student-t", "inducing=stream"), "student-t"),
+            (
+                "svgp",
+                ("n_inducing=10", "likelihood=bernoulli", "validation=0.2", "check_every=5"),
+                "bernoulli",
+            ),
+            ("decoupled", (*DECOUPLED, "likelihood=poisson", "natural=none"), "poisson"),
+        ],
+    ),
     ids=["gaussian", "student-t", "bernoulli", "poisson"],
 )
 def test_the_command_fits_predicts_scores_and_describes(

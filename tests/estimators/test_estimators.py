@@ -655,6 +655,7 @@ def test_targets_of_any_unit_are_fitted_alike():
     np.testing.assert_allclose(tiny.predict(X) * 1e20, one.predict(X), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_float32_fits_about_as_well_as_float64():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (2_000, 2))

@@ -18,6 +18,7 @@ from commands import dataset, invoke, refused, rows, start, stop_when, succeed
 from distributed import Client
 from effective import effective
 from logs import warnings_in
+from quick import quick
 from sklearn.base import clone
 
 import daskgp
@@ -107,7 +108,9 @@ def temporary(tmp_path, monkeypatch):
 
 
 @both
-@pytest.mark.parametrize("partition", ["random", "block", "chunks"])
+@pytest.mark.parametrize(
+    "partition", ["random", "block", pytest.param("chunks", marks=pytest.mark.slow)]
+)
 def test_the_kind_of_rows_and_their_chunks_do_not_matter(expert, partition, table, T, tmp_path):
     X, y = table
     settings = {**FIXED, "expert": expert, "partition": partition}
@@ -241,6 +244,7 @@ def test_a_shuffled_store_is_put_in_blocks_where_they_are_wanted(table, T, tmp_p
 # -- wherever it runs ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both
 def test_the_same_bits_for_any_workers(expert, table, T, tmp_path, scheduler):
     aggregation = "npae" if expert == "sparse" else "optimal"
@@ -498,7 +502,7 @@ def calls(monkeypatch):
 @pytest.mark.parametrize(
     ("expert", "training"),
     [
-        ("sparse", "fact"),
+        pytest.param("sparse", "fact", marks=pytest.mark.slow),
         *(pytest.param("sparse", t, marks=pytest.mark.slow) for t in TRAINING if t != "fact"),
         pytest.param("exact", "fact", marks=pytest.mark.slow),
         ("exact", "admm"),
@@ -531,16 +535,19 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
 
 @pytest.mark.parametrize(
     ("expert", "partition", "where"),
-    [
-        ("sparse", "random", "memory"),
-        ("sparse", "block", "zarr"),
-        ("exact", "random", "memory"),
-        ("exact", "random", "zarr"),
-        ("exact", "block", "zarr"),
-        ("exact", "chunks", "zarr"),
-        ("exact", "chunks", "lazy"),
-        ("exact", "random", "store"),
-    ],
+    quick(
+        3,
+        [
+            ("sparse", "random", "memory"),
+            ("sparse", "block", "zarr"),
+            ("exact", "random", "memory"),
+            ("exact", "random", "zarr"),
+            ("exact", "block", "zarr"),
+            ("exact", "chunks", "zarr"),
+            ("exact", "chunks", "lazy"),
+            ("exact", "random", "store"),
+        ],
+    ),
 )
 def test_a_saved_model_holds_all_it_needs(expert, partition, where, table, T, temporary, tmp_path):
     X, y = table
@@ -654,7 +661,10 @@ def shown(*arguments):
     "settings",
     [
         ("expert=exact",),
-        ("expert=exact", "partition=block", "order=lon,lat", "aggregation=npae"),
+        pytest.param(
+            ("expert=exact", "partition=block", "order=lon,lat", "aggregation=npae"),
+            marks=pytest.mark.slow,
+        ),
         ("aggregation=rbcm", "noise_in_experts=true", "training=fedavg", "central=none"),
     ],
     ids=["exact", "blocks", "sparse"],
@@ -688,7 +698,7 @@ def test_the_command_fits_predicts_scores_and_describes(settings, data, table, t
 
 @pytest.mark.parametrize(
     ("expert", "partition"),
-    [("sparse", "random"), ("exact", "random"), ("exact", "block"), ("exact", "chunks")],
+    quick(2, [("sparse", "random"), ("exact", "random"), ("exact", "block"), ("exact", "chunks")]),
 )
 def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
     expert, partition, data, T, tmp_path, scheduler, monkeypatch
@@ -1051,7 +1061,7 @@ def test_one_column_and_single_precision(expert):
 
 
 @both
-@pytest.mark.parametrize("partition", ["random", "block", "chunks"])
+@pytest.mark.parametrize("partition", quick(1, ["random", "block", "chunks"]))
 def test_arrays_are_left_as_they_are(expert, partition, table, T):
     settings = {**QUICK, "expert": expert, "partition": partition}
     X, y = (a.copy() for a in table)

@@ -16,6 +16,7 @@ import pytest
 import zarr
 from commands import dataset, invoke, refused, rows, succeed
 from effective import effective
+from quick import quick
 from sklearn.base import clone
 
 import daskgp
@@ -607,7 +608,16 @@ def test_a_store_in_the_order_of_other_features_is_refused(prepared):
 
 @pytest.mark.parametrize(
     ("make", "where"),
-    [(LMA, "memory"), (LMA, "temporary"), (LMA, "store"), (LMA, "prepared"), (PIC, "temporary")],
+    quick(
+        2,
+        [
+            (LMA, "memory"),
+            (LMA, "temporary"),
+            (LMA, "store"),
+            (LMA, "prepared"),
+            (PIC, "temporary"),
+        ],
+    ),
 )
 def test_a_saved_model_holds_all_it_needs(make, where, table, prepared, tmp_path):
     X, y = table
@@ -710,7 +720,7 @@ def data(table, tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data") / "t.zarr", *table, names=["lon", "lat"])
 
 
-@pytest.mark.parametrize("name", ["lma", "pic"])
+@pytest.mark.parametrize("name", ["lma", pytest.param("pic", marks=pytest.mark.slow)])
 def test_the_command_fits_predicts_scores_and_describes(name, data, table, tmp_path, scheduler):
     X, y = table
     at, model = ("--scheduler", scheduler), tmp_path / "m.zarr"

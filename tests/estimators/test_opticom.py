@@ -122,6 +122,7 @@ def test_predictions_are_lazy():
         np.testing.assert_allclose(found.compute(), wanted, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_training_on_some_blocks_and_in_float32():
     X, y = rows()
     settings = {"level": 4, "max_iter": 10, "block_rows": 30}

@@ -42,7 +42,12 @@ def on_disk(folder):
     return [group.create_array(n, data=a, chunks=chunks[n]) for n, a in (("X", X), ("y", y))]
 
 
-@pytest.fixture(params=KEEPING)
+QUICK = ("lma", "cagp")
+
+
+@pytest.fixture(
+    params=[n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in KEEPING]
+)
 def model(request, tmp_path):
     """A model whose training rows lie in a temporary store."""
     return clone(KEEPING[request.param]).fit(*on_disk(tmp_path))

@@ -252,7 +252,11 @@ MANY = (2, 1, 3) * 14
 
 @pytest.mark.parametrize(
     ("form", "sizes", "gaps"),
-    [("sparse", RAGGED, (3, 12)), ("support", (35,), (3, 12)), ("support", MANY, ())],
+    [
+        ("sparse", RAGGED, (3, 12)),
+        pytest.param("support", (35,), (3, 12), marks=pytest.mark.slow),
+        pytest.param("support", MANY, (), marks=pytest.mark.slow),
+    ],
 )
 def test_a_mini_batch_is_unbiased(form, sizes, gaps, monkeypatch):
     monkeypatch.setattr(task, "DRAW_ROWS", 4)  # of the ragged blocks, the ends are shorter

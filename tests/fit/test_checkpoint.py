@@ -8,6 +8,7 @@ import pytest
 import zarr
 from commands import files, foreign
 from effective import effective
+from quick import quick
 
 from daskgp import CGGP, SGPR, SVGP, ExactGP
 from daskgp.data.stores import lock_owner, locks
@@ -60,7 +61,12 @@ def outcome(fitted):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"optimizer": "adam"}, {"train_inducing": True}, {"train_blocks": 2}]
+    "settings",
+    [
+        {"train_blocks": 2},
+        {"optimizer": "adam"},
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ({}, {"train_inducing": True})),
+    ],
 )
 @pytest.mark.parametrize("stop", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, evaluations, settings, stop):
@@ -107,18 +113,21 @@ moved[250] += 0.5  # in the middle, which the text of a long array leaves out
 
 @pytest.mark.parametrize(
     ("first", "second", "data"),
-    [
-        ({}, {"n_inducing": 14}, None),
-        ({}, {"kernel": "rbf(ard=true)"}, None),
-        ({}, {"random_state": 1}, None),
-        ({}, {"noise_variance": 0.2}, None),
-        ({}, {"block_rows": 39}, None),
-        ({"inducing": X[:5]}, {"inducing": X[1:6]}, None),
-        ({"inducing": long}, {"inducing": moved}, None),
-        ({}, {}, (X, Y + 1.0)),
-        ({}, {}, (X[:-1], Y[:-1])),
-        ({}, {}, (X * [1.0, 1.0 + 1e-9], Y)),
-    ],
+    quick(
+        5,
+        [
+            ({}, {"n_inducing": 14}, None),
+            ({}, {"kernel": "rbf(ard=true)"}, None),
+            ({}, {"random_state": 1}, None),
+            ({}, {"noise_variance": 0.2}, None),
+            ({}, {"block_rows": 39}, None),
+            ({"inducing": X[:5]}, {"inducing": X[1:6]}, None),
+            ({"inducing": long}, {"inducing": moved}, None),
+            ({}, {}, (X, Y + 1.0)),
+            ({}, {}, (X[:-1], Y[:-1])),
+            ({}, {}, (X * [1.0, 1.0 + 1e-9], Y)),
+        ],
+    ),
 )
 def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path, first, second, data):
     rows = (long, np.sin(long[:, 0])) if "inducing" in first else (X, Y)

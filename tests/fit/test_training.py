@@ -230,7 +230,7 @@ def test_blocks_are_those_near_by_the_hyperparameters_found():
     assert not np.array_equal(arranged, of_few)
 
 
-@pytest.mark.parametrize("optimizer", ["l-bfgs", "adam"])
+@pytest.mark.parametrize("optimizer", [pytest.param("l-bfgs", marks=pytest.mark.slow), "adam"])
 def test_other_optimizers_train_on_a_number_of_blocks(optimizer):
     X, y = simulated(kernels.Matern32(0.8), 400)
     settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "max_iter": 2}

@@ -371,6 +371,7 @@ def test_random_state_draws_the_points():
     assert not np.array_equal(fit(1).frequencies_, fit(2).frequencies_)
 
 
+@pytest.mark.slow
 def test_training_on_some_blocks_and_in_float32():
     X, y = rows()
     settings = {"n_spectral": 15, "max_iter": 10, "block_rows": 30}

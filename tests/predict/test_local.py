@@ -47,6 +47,7 @@ def alone():
         yield cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "nearest")) for n in MADE]
 )

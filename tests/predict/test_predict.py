@@ -168,6 +168,7 @@ def test_names_depend_on_model_and_input_alone(vector):
     assert noisy.name != vector.predict(X, return_std=True)[1].name
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_bits(vector, default_client):
     X = da.from_array(rows(60), chunks=(25, 3))
     lazy = vector.predict(X, return_std=True)
