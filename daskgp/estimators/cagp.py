@@ -468,10 +468,10 @@ progress
         seed = self._seed()
         points, edges = self._points(stage, theta, sums, seed)
         t = self._n_inputs_of(len(stage.rows))
-        acts = self._passes(stage.quiet, points, int(sums.rows), t)
+        acts, quiet = (self._passes(one, points, int(sums.rows), t) for one in (stage, stage.quiet))
         run = hyperparameters.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
-        theta, weights, self.history_ = learn(acts, points, theta, run, edges, seed)
+        theta, weights, self.history_ = learn(acts, quiet, points, theta, run, edges, seed)
         complete = acts.complete()
         batch = None if self.batch_rows is None else (self.batch_rows, seed)
         state, objective = acts.solve(theta, weights, int(complete.sum()), batch)
@@ -538,6 +538,7 @@ progress
     def _learn_sparse(
         self,
         acts: Passes,
+        quiet: Passes,
         points: data.Rows,
         theta: Theta,
         run: hyperparameters.Run,
@@ -557,7 +558,7 @@ progress
             batch = None
             if self.batch_rows is not None:  # a resumed run must draw the same rows
                 batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
-            bound = acts.evaluate(theta.from_vector(vector[:k]), weights, batch)
+            bound = quiet.evaluate(theta.from_vector(vector[:k]), weights, batch)
             assert bound.weights is not None
             along = np.bincount(owner, weights.values * bound.weights, count)
             by_weights = (bound.weights - weights.values * along[owner]) / norms[owner]
@@ -600,6 +601,7 @@ progress
     def _learn_dense(
         self,
         acts: Passes,
+        quiet: Passes,
         points: data.Rows,
         theta: Theta,
         run: hyperparameters.Run,
@@ -615,7 +617,7 @@ progress
             fixed = acts.hold(choose(acts, theta))
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-                bound = acts.evaluate(theta.from_vector(vector), fixed)  # noqa: B023
+                bound = quiet.evaluate(theta.from_vector(vector), fixed)  # noqa: B023
                 return bound.value, np.append(bound.kernel, bound.noise)
 
             start = run.start if i == 0 else theta.to_vector(False)

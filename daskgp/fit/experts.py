@@ -55,7 +55,8 @@ class Objectives:
 
         Unlike ``map``, it may factor several small experts side by side.
         """
-        each = self.model.expert_objectives(self.theta.from_vector(vector), self.rounds)
+        theta = self.theta.from_vector(vector)
+        each = self.model.expert_objectives(theta, self.rounds, self.with_inputs)
         return [_told(objective, self.with_inputs) for objective in each]
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import dask
 import numpy as np
@@ -21,6 +21,7 @@ from daskgp.fit import rounds, starting, subset
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
 from daskgp.models import scaling
+from daskgp.models.additive import Additive
 from daskgp.models.sparse import selection
 from daskgp.models.values import Theta
 from daskgp.train import newton
@@ -92,8 +93,9 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     chosen = candidates[0]
     if len(candidates) > 1:
         units = partition.sample(stage.units, FIRST, np.random.default_rng(0))
-        part, model = dataclasses.replace(stage, units=units), estimator._model()
-        chosen = max(candidates, key=lambda one: model.solve(one.theta, part)[1])
+        part = dataclasses.replace(stage, units=units)
+        model = cast(Additive, estimator._model())  # methods with inducing inputs are
+        chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
     return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -71,11 +71,13 @@ class Steps:
         if not len(rows.X):
             return float("nan")
         state = move(self.model.posterior(prepared), "cpu")
-        shares = [
-            Share((rows,), (slice(i, min(i + VALIDATION_ROWS, len(rows.X))),))
+        parts = [
+            Block(rows.X[i : i + VALIDATION_ROWS], rows.y[i : i + VALIDATION_ROWS])
             for i in range(0, len(rows.X), VALIDATION_ROWS)
         ]
+        shares = [Share((part,), (slice(0, len(part.X)),)) for part in parts]
         over = self._pass("validate", partial(_density, self.model), operator.add)
+        over = replace(over, described="{rows} rows that are held out")
         total = self._batch(shares).sum(over, prepared, state)
         return float(total) / rows.y.size
 

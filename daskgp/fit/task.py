@@ -19,6 +19,7 @@ import numpy as np
 from daskgp.data import Rows
 from daskgp.data.blocks.draws import Central, Some
 from daskgp.data.partition import Draw, Span, Unit, parts, whole_chunks
+from daskgp.errors import DeviceMemoryError
 from daskgp.models import scaling
 from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta, add_lists, move
@@ -131,6 +132,8 @@ class Points(NamedTuple):
 
     source: Source
     spans: tuple[Span, ...]
+    panels: bool
+    """Whether the spans are cut for their own sake, and a few points may be held together."""
 
 
 class Columns(Protocol):
@@ -151,7 +154,8 @@ class TaskPoints:
 
     def pieces(self, columns: Columns) -> Iterator[Piece]:
         """Yield the points panel by panel; many points are on the device one panel at a time."""
-        if sum(span.rows for span in self.points.spans) > HELD_POINTS:
+        few = sum(span.rows for span in self.points.spans) <= HELD_POINTS
+        if not (self.points.panels and few):
             yield from self._read(columns, streamed=True)
             return
         if self._columns is not columns:
@@ -298,6 +302,13 @@ class TaskRounds:
         self, over: Pass, shared: Sequence[Any], kept: Kept | None, keep: bool
     ) -> tuple[Any, Kept]:
         def work(most: int) -> tuple[Any, Kept]:
+            try:
+                return attempt(most)
+            except DeviceMemoryError:
+                self._read_once.clear()
+                raise
+
+        def attempt(most: int) -> tuple[Any, Kept]:
             on_device = [self._there(value) for value in shared]
             total, residuals = None, []
             for pieces in self._given(over, most, kept):
@@ -328,7 +339,15 @@ class TaskRounds:
 
     def _whole(self, over: Pass) -> Iterator[Piece]:
         """Yield whole units on the device, with the blocks near them, which are read only once."""
+        if len(self.units) > 1 or self.units[0].near:
+            yield from self._windows(over)
+            return
+        known = over.located, None
+        if known not in self._read_once:  # an expert is evaluated again and again
+            self._read_once[known] = list(self._windows(over))
+        yield from self._read_once[known]
 
+    def _windows(self, over: Pass) -> Iterator[Piece]:
         @functools.cache
         def read(span: Span, unit: Unit | None) -> tuple[Block, np.ndarray | None]:
             block, places = self._read(over, span, unit)
@@ -345,7 +364,7 @@ class TaskRounds:
             (unit, span, slice(*rows))
             for unit in self.units
             for span in self.source.spans(unit, self.device)
-            for rows in parts(0, span.rows, most) or [Span(0, 0)]
+            for rows in parts(0, _drawn_of(span, unit), most) or [Span(0, 0)]
         ]
         if len(cuts) > 1:
             yield from self._ahead(over, cuts)
@@ -363,7 +382,8 @@ class TaskRounds:
             unit, span, rows = cut
             block, places = read(span, unit)
             # rows with missing values are gone: the last part takes what is left
-            chosen = slice(rows.start, None if rows.stop == span.rows else rows.stop)
+            last = rows.stop == _drawn_of(span, unit)
+            chosen = slice(rows.start, None if last else rows.stop)
             waiting.append((unit, None if places is None else places[chosen]))
             return Block(block.X[chosen], block.y[chosen])
 
@@ -394,6 +414,11 @@ class TaskRounds:
         return device_memory.shrinking(work, most, self.device, kind, over.remedy or FEWER)
 
 
+def _drawn_of(span: Span, unit: Unit) -> int:
+    """Return how many rows of a span of a unit are worked on at most."""
+    return span.rows if unit.draw is None else unit.draw.most(span.rows)
+
+
 def _listed(over: Pass) -> Pass:
     """Return a pass that lists values together with their places."""
     return replace(over, function=functools.partial(_placed, over.function), combine=add_lists)
@@ -420,7 +445,7 @@ def panels(source: Source, units: Sequence[Unit], panel_rows: int | None) -> Poi
     if panel_rows is not None:
         start, stop = min(s.start for s in spans), max(s.stop for s in spans)
         spans = parts(start, stop, panel_rows)
-    return Points(source, tuple(spans))
+    return Points(source, tuple(spans), panel_rows is not None)
 
 
 def batch(spans: Sequence[Span], number: int, seed: int) -> tuple[Unit, ...]:

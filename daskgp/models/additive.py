@@ -68,6 +68,12 @@ class Additive(Method, Protocol):
         with rows.solving(_order(theta)):
             return self.posterior(prepared, total), self.objective(prepared, total).value
 
+    def value(self, theta: Theta, rows: Rounds) -> float:
+        """Return the objective of all rows: one pass."""
+        prepared, total = self.summed(theta, rows)
+        with rows.solving(_order(theta)):
+            return self.objective(prepared, total).value
+
     def summed(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
         """Return what blocks need and the summary of all blocks."""
         with rows.solving(_order(theta)):

@@ -203,7 +203,7 @@ def test_functions_wait_only_where_there_is_room_for_them(form, loss, tile, monk
     assert entries() == again
     monkeypatch.setattr(rounds, "KEEP_SHARE", share_for(acts, 10))
     assert once < entries() < again  # those of the first tasks
-    over = acts._pass("points", passes._at_points)
+    over = acts._pass("points", passes._at_points, True)
     monkeypatch.setattr(rounds, "KEEP_SHARE", 1.0)
     assert acts.points._tasks_that_keep(over) == acts.points.n_units
     with dask.config.set(scheduler="processes"):

@@ -136,7 +136,9 @@ class Passes:
     def _begin(self, theta: Theta, weights: Any) -> _Begun:
         """Factor the sums over points, and keep the functions at the points if they fit."""
         shared = self.points.points(PANEL_ROWS), theta, weights
-        total, kept = self.points.forward(self._pass("points", _at_points), *shared)
+        total, kept = self.points.forward(
+            self._pass("points", _at_points, self.points is self.rows), *shared
+        )
         with self.points.solving(len(total.joint)):
             factored = self.model.factor(theta.noise_variance, total)
         return _Begun(factored, shared, kept)
@@ -149,7 +151,7 @@ class Passes:
         if self.model.needs_rows:
             if batch is not None:
                 over = over.batch(*batch)
-            at_rows = self._pass("rows", _at_rows)
+            at_rows = self._pass("rows", _at_rows, True)
             shared = (*begun.shared, factored)
             if over is self.points:
                 sums = over.sum(at_rows, *shared, kept=kept)
@@ -160,7 +162,7 @@ class Passes:
         with self.points.solving(len(factored.factor)):
             return self.model.objective(factored, sums), over, kept
 
-    def _pass(self, what: str, function: Callable[..., Any]) -> Pass:
+    def _pass(self, what: str, function: Callable[..., Any], generous: bool) -> Pass:
         """Return a pass that sums, and keeps the functions at the rows."""
         return Pass(
             f"{self.model.name}-{what}",
@@ -170,7 +172,7 @@ class Passes:
             located=True,
             keeping=partial(function, self.model),
             kept_bytes=partial(_kept_bytes, self.actions),
-            generous=True,
+            generous=generous,
         )
 
     def _pulling(self, own: bool, counts: bool) -> Pass:

@@ -23,9 +23,11 @@ class Ensemble(Method, Protocol):
     def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
         """Return the objective of one expert's rows with its full gradient."""
 
-    def expert_objectives(self, theta: Theta, rows: Rounds) -> list[Objective]:
-        """Return the objective of each expert's rows with its full gradient."""
-        return rows.map(partial(_of_expert, self), theta)
+    def expert_objectives(
+        self, theta: Theta, rows: Rounds, with_inputs: bool = True
+    ) -> list[Objective]:
+        """Return the objective of each expert's rows with its gradient, by inputs too if asked."""
+        return rows.map(partial(_of_expert, self, with_inputs), theta)
 
     def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
         """Return the sum of the experts' objectives with its gradient."""
@@ -34,5 +36,8 @@ class Ensemble(Method, Protocol):
         return Objective(sum(one.value for one in each), gradient, None)
 
 
-def _of_expert(model: Ensemble, rows: Any, theta: Theta) -> Objective:
-    return model.expert_objective(theta, rows)
+def _of_expert(model: Ensemble, with_inputs: bool, rows: Any, theta: Theta) -> Objective:
+    objective = model.expert_objective(theta, rows)
+    if with_inputs:
+        return objective
+    return objective._replace(gradient=objective.gradient._replace(inputs=None))

@@ -130,7 +130,9 @@ class ExactExperts(Ensemble):
         """Return the log evidence of one expert's rows with its gradient."""
         return self.expert_objectives(theta, rows)[0]
 
-    def expert_objectives(self, theta: Theta, rows: Rounds) -> list[Objective]:
+    def expert_objectives(
+        self, theta: Theta, rows: Rounds, with_inputs: bool = True
+    ) -> list[Objective]:
         """Return the log evidence of each expert's rows with its gradient."""
         return rows.gather(Exact().objectives(), theta)
 
