@@ -12,7 +12,8 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 LOWEST := .venv-lowest
 # Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.
-QUICK := tests/maths tests/models tests/data tests/estimators/test_estimators.py
+QUICK := tests/maths tests/models tests/data/test_io.py tests/data/test_convert.py \
+  tests/data/test_plain_lines.py tests/data/test_labelled_stores.py tests/estimators/test_estimators.py
 PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: install demo test test-slow test-lowest test-pythons lint format bench docs clean

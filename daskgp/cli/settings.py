@@ -135,6 +135,8 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
         return value
     if isinstance(value, list) and {np.ndarray, NAMES} & set(options):
         return _array(name, value) if np.ndarray in options else [str(part) for part in value]
+    if isinstance(value, str) and float in options:  # numbers that TOML does not take: .1
+        value = _number(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if int in options and number and float(value).is_integer():
         return int(value)
@@ -143,6 +145,14 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     if str in options and isinstance(text, str):
         return _names(text) if NAMES in options else text
     raise SettingError(f"setting {name}={shown(text)}: {_wanted(options)} is needed")
+
+
+def _number(text: str) -> float | str:
+    """Return a number as Python reads it; the text itself if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 NAMES = Sequence[str]

@@ -189,7 +189,25 @@ class Search:
                 break
             s[over] = np.clip(s, low, high)[over]
             free &= ~over
-        return s
+        return s if _gain(g, B, s) > 0 else self._uphill(x, g, B, radius)
+
+    def _uphill(self, x: np.ndarray, g: np.ndarray, B: np.ndarray, radius: float) -> np.ndarray:
+        """Return a step along the gradient for which the model gains; zero at the optimum.
+
+        Bounds that cut one step after another short can leave a step that loses.
+        """
+        low, high = self.bounds.T - x
+        blocked = ((low >= 0) & (g < 0)) | ((high <= 0) & (g > 0))
+        uphill = np.where(varies(self.bounds) & ~blocked, g, 0.0)
+        uphill /= (self.coordinates**2).sum(axis=0)
+        length = self._length(uphill)
+        if not length:
+            return np.zeros_like(x)
+        for halvings in range(60):
+            s = np.clip(0.5**halvings * radius / length * uphill, low, high)
+            if _gain(g, B, s) > 0:
+                return s
+        return np.zeros_like(x)
 
     def _free_step(
         self, g: np.ndarray, B: np.ndarray, free: np.ndarray, radius: float

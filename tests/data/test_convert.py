@@ -220,7 +220,8 @@ def test_bad_names_of_a_grid(tmp_path, grid):
     assert set(listed.split(", ")) == {"temp", "wind", "height", "name", "other"}
     message = refused(source, out, "temp", ["lat", "other"])
     assert "feature 'other' is not in" in message
-    assert "temp, wind, height, name, time, lat, lon" in message
+    listed = message.partition("which has ")[2].split(", ")
+    assert set(listed) == {"temp", "wind", "height", "name", "time", "lat", "lon"}
     assert "column 'name'" in refused(source, out, "temp", ["name"])
     assert "targets must share one grid" in refused(source, out, ["temp", "height"])
 
@@ -295,7 +296,7 @@ def test_a_ragged_line_deep_in_a_csv(tmp_path):
     lines = ["a,y"] + ["1.0,2.0"] * 50 + ["1.0,2.0,3.0"] + ["1.0,2.0"] * 5
     (tmp_path / "t.csv").write_text("\n".join(lines))
     message = refused(tmp_path / "t.csv", tmp_path / "o.zarr", "y", block_rows=10)
-    assert "cannot read" in message
+    assert "cannot read" in message or "more fields than its header has names" in message
     assert "line 52" in message
 
 

@@ -139,3 +139,19 @@ def test_a_curvature_that_rounding_makes_zero_gives_a_finite_step():
     s = run._step(np.zeros(2), np.ones(2), np.diag([-1e20, 1.0]), 1.0)
     assert np.isfinite(s).all()
     assert np.linalg.norm(s) <= 1.0 + 1e-9
+
+
+def test_a_step_is_promised_to_gain_whatever_bounds_cut_it_short():
+    rng = np.random.default_rng(0)
+    for _ in range(3_000):
+        k = int(rng.integers(2, 5))
+        A = rng.standard_normal((k, k))
+        curvature = A + A.T if rng.random() < 0.5 else A @ A.T
+        turned = np.eye(k) + 0.5 * np.tril(rng.standard_normal((k, k)), -1)
+        near = rng.uniform(0, 1, (k, 2)) * (rng.random((k, 2)) < 0.6)
+        bounds = np.where(near > 0, near, 10.0) * [-1.0, 1.0]
+        search = newton.Search(lambda x: (0.0, x), bounds, turned, 0.1)
+        gradient, x = rng.standard_normal(k), np.zeros(k)
+        assert search._potential(x, gradient, curvature) > 0
+        step = search._step(x, gradient, curvature, 1.0)
+        assert ((step >= bounds[:, 0]) & (step <= bounds[:, 1])).all()
