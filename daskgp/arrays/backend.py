@@ -81,11 +81,6 @@ def _module_of(array: Any) -> Any:
     )
 
 
-def is_numpy(xp: Any) -> bool:
-    """Return True for NumPy, on whose arrays SciPy's BLAS may work in place."""
-    return xp is np
-
-
 def resolve_device(device: str) -> str:
     """Return the device to compute on, "cpu" or "gpu".
 
@@ -363,7 +358,7 @@ class Copy:
 
 def special(xp: Any) -> ModuleType:
     """Return the module of special functions (erf, ndtr, ...) for the module's arrays."""
-    if is_numpy(xp):
+    if xp is np:
         return scipy.special
     if xp.__name__ == "cupy":
         return importlib.import_module("cupyx.scipy.special")

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from daskgp.arrays import backend
-from daskgp.arrays.backend import is_numpy, namespace, number
+from daskgp.arrays.backend import namespace, number
 from daskgp.errors import InputError, NumericalError
 from daskgp.typing import Array
 
@@ -67,7 +67,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
             f"the {m} x {m} matrix to factor has a diagonal of mean {mean}: "
             "look for NaN or infinity in the inputs and hyper-parameters"
         )
-    factor = _host_factor if is_numpy(xp) else _device_factor
+    factor = _host_factor if xp is np else _device_factor
     scratch = _scratch(A, overwrite)
     tried = jitter
     while True:
@@ -92,7 +92,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
 def _scratch(A: Array, overwrite: bool) -> Array:
     """Return the array in which the factor is built: A itself if it may be, else a copy."""
     xp = namespace(A)
-    if not is_numpy(xp):
+    if xp is not np:
         return A
     dtype = np.float32 if A.dtype == np.float32 else np.float64
     usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
@@ -169,7 +169,7 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
     m = _square(L, "L")
     if B.shape[0] != m:
         raise InputError(f"B has {B.shape[0]} rows, the factor has {m}: they must agree")
-    if not is_numpy(xp):
+    if xp is not np:
         return _device_solve(L, B, trans=int(transpose))
     dtype = common_type(L, B)
     X = np.array(B, dtype=dtype, order="C")
@@ -209,7 +209,7 @@ def whiten_rows(
     m = _square(L, "L")
     if K.ndim != 2 or K.shape[1] != m:
         raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
-    if not is_numpy(xp):
+    if xp is not np:
         return _device_solve(L, K.T, overwrite=overwrite).T
     dtype = common_type(L, K)
     L = L.astype(dtype, copy=False)
@@ -227,7 +227,7 @@ def unwhiten_rows(
     m = _square(L, "L")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
-    if not is_numpy(xp):
+    if xp is not np:
         return _device_solve(L, A.T, 1, overwrite).T
     dtype = common_type(L, A)
     L = L.astype(dtype, copy=False)
@@ -239,7 +239,7 @@ def unwhiten_rows(
 
 def diagonal_inverses(L: Array) -> list[Array]:
     """Return transposed inverses of L's diagonal blocks, for ``whiten_rows``; none off the host."""
-    if not is_numpy(namespace(L)):
+    if namespace(L) is not np:
         return []
     trtri = _lapack("trtri", L)
     inverses = []
@@ -300,7 +300,7 @@ def product(A: Array, B: Array, out: Array) -> Array:
     CuPy's products need ``out`` contiguous; otherwise the product is copied there.
     """
     xp = namespace(A, B, out)
-    if is_numpy(xp) or out.flags.c_contiguous:
+    if xp is np or out.flags.c_contiguous:
         xp.matmul(A, B, out=out)
     else:
         out[...] = xp.matmul(A, B)
@@ -311,7 +311,7 @@ def times_lower(A: Array, L: Array) -> Array:
     """Return A L (n, m) for L (m, m) lower triangular, without the products with its zeros."""
     xp = namespace(L, A)
     m = _square(L, "L")
-    if not is_numpy(xp):
+    if xp is not np:
         return A @ L
     result = np.empty((len(A), m), np.result_type(A, L))
     for j in range(0, m, _WIDE):
@@ -323,7 +323,7 @@ def times_lower_t(A: Array, L: Array) -> Array:
     """Return A L' (n, m) for L (m, m) lower triangular, without the products with its zeros."""
     xp = namespace(L, A)
     m = _square(L, "L")
-    if not is_numpy(xp):
+    if xp is not np:
         return A @ L.T
     result = np.empty((len(A), m), np.result_type(A, L))
     for j in range(0, m, _WIDE):
@@ -335,7 +335,7 @@ def times_lower_t(A: Array, L: Array) -> Array:
 def lower_times_lower(A: Array, B: Array) -> Array:
     """Return A B (m, m) for lower triangular A and B."""
     xp, m = namespace(A, B), _square(A, "A")
-    if not is_numpy(xp):
+    if xp is not np:
         return xp.tril(A @ B)
     result = np.zeros((m, m), np.result_type(A, B))
     for i in range(0, m, _WIDE):
@@ -349,7 +349,7 @@ def lower_times_lower(A: Array, B: Array) -> Array:
 def lower_of_columns(A: Array, B: Array) -> Array:
     """Return the lower triangle of A' B (m, m) for A and B (n, m), with zeros above it."""
     xp, m = namespace(A, B), A.shape[1]
-    if not is_numpy(xp):
+    if xp is not np:
         return xp.tril(A.T @ B)
     result = np.zeros((m, m), np.result_type(A, B))
     for i in range(0, m, _WIDE):
@@ -363,7 +363,7 @@ def lower_of_columns(A: Array, B: Array) -> Array:
 def lower_t_times(L: Array, A: Array) -> Array:
     """Return L' A (m, n) for L (m, m) lower triangular."""
     xp, m = namespace(L, A), _square(L, "L")
-    if not is_numpy(xp):
+    if xp is not np:
         return L.T @ A
     result = np.empty((m, A.shape[1]), np.result_type(L, A))
     for i in range(0, m, _WIDE):
@@ -374,7 +374,7 @@ def lower_t_times(L: Array, A: Array) -> Array:
 def inverse_lower(L: Array) -> Array:
     """Return L^-1 (m, m), lower triangular, in C order."""
     xp, m = namespace(L), _square(L, "L")
-    if not is_numpy(xp):
+    if xp is not np:
         return _device_solve(L, xp.eye(m, dtype=L.dtype))
     if not m:
         return np.array(L)
@@ -416,7 +416,7 @@ def symmetrize(S: Array) -> Array:
     """Copy the lower triangle of S (m, m) to the upper one in place and return S."""
     xp = namespace(S)
     _square(S, "S")
-    if is_numpy(xp):
+    if xp is np:
         _mirror(S)
     else:
         S[...] = xp.tril(S) + xp.tril(S, -1).T
@@ -439,7 +439,7 @@ def inverse_from_factor(L: Array) -> Array:
     """Return (L L')^-1, both triangles, from the lower triangular factor L (m, m)."""
     xp = namespace(L)
     m = _square(L, "L")
-    if not is_numpy(xp):
+    if xp is not np:
         half = _device_solve(L, xp.eye(m, dtype=L.dtype))
         return half.T @ half
     if not m:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from daskgp.kernels.base import REGISTRY, Kernel, KernelGradient, Pullback
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
-from daskgp.kernels.matern import Matern12, Matern32, Matern52
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.registry import from_dict, parse, register
-from daskgp.kernels.stationary import RBF, RationalQuadratic
+from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 __all__ = [
     "RBF",

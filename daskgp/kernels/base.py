@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace
-from daskgp.errors import InputError, SettingError
-from daskgp.kernels.checks import Inputs, check_inputs
-from daskgp.kernels.weights import WeightedGradient, Weights
+from daskgp.errors import SettingError
+from daskgp.kernels.weights import WeightedGradient, Weights, checked_weights
 from daskgp.typing import Array
 
 if TYPE_CHECKING:
@@ -280,21 +278,3 @@ class Kernel(ABC):
         from daskgp.kernels.compose import Product
 
         return Product.of(other, self)
-
-    def _check_count(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
-        values = np.asarray(values, dtype=np.float64)
-        names = self.parameter_names
-        if values.shape != (len(names),):
-            raise InputError(
-                f"{len(names)} log-parameters are needed ({', '.join(names)}), "
-                f"not an array of shape {values.shape}"
-            )
-        return values
-
-
-def checked_weights(Z: Array, weights: Weights, X: Array) -> tuple[Inputs, Weights]:
-    """Return points, rows and weights of one dtype and of matching sizes; the rows are ``.Z``."""
-    inputs = check_inputs(Z, X)
-    namespace(inputs.X, weights.values)  # raises if they are on two devices
-    weights.check(len(inputs.X))
-    return inputs, weights.astype(inputs.dtype)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgp.arrays.backend import is_numpy, namespace, to_host
+from daskgp.arrays.backend import namespace, to_host
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
@@ -20,17 +21,14 @@ class Inputs(NamedTuple):
     X: Array
     Z: Array | None
     dtype: np.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape (n, m) of the tile."""
-        return len(self.X), len(self.X if self.Z is None else self.Z)
+    shape: tuple[int, int]
+    """Shape (n, m) of the tile."""
 
 
 def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
     """Return the inputs as two-dimensional float32 or float64 arrays on one device."""
     xp = namespace(X, Z)
-    if is_numpy(xp):
+    if xp is np:
         X = np.asarray(X)
         Z = None if Z is None else np.asarray(Z)
     for name, array in (("X", X), ("Z", Z)):
@@ -41,11 +39,22 @@ def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
             )
     if Z is not None and X.shape[1] != Z.shape[1]:
         raise InputError(f"X has {X.shape[1]} columns, Z has {Z.shape[1]}: they must agree")
-    arrays = [array for array in (X, Z) if array is not None]
-    single = all(array.dtype == np.float32 for array in arrays)
+    single = X.dtype == np.float32 and (Z is None or Z.dtype == np.float32)
     dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
     X = X.astype(dtype, copy=False)
-    return Inputs(xp, X, None if Z is None else Z.astype(dtype, copy=False), dtype)
+    Z = None if Z is None else Z.astype(dtype, copy=False)
+    return Inputs(xp, X, Z, dtype, (len(X), len(X if Z is None else Z)))
+
+
+def check_count(names: Sequence[str], values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return log-parameters as an array (k,); raise InputError unless there is one a name."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape != (len(names),):
+        raise InputError(
+            f"{len(names)} log-parameters are needed ({', '.join(names)}), "
+            f"not an array of shape {values.shape}"
+        )
+    return values
 
 
 def check_out(inputs: Inputs, out: Array | None) -> Array:
@@ -123,7 +132,7 @@ def column_sums(A: Array, B: Array) -> np.ndarray:
 
 def read_only(K: Array) -> Array:
     """Return K, write-protected if the array module can do so."""
-    if is_numpy(namespace(K)):
+    if namespace(K) is np:
         K = K.view()
         K.flags.writeable = False
     return K

@@ -20,6 +20,7 @@ from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullbac
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
+    check_count,
     check_inputs,
     check_out,
     check_work,
@@ -76,7 +77,7 @@ class Composite(Kernel):
         return np.concatenate([part.log_parameters for part in self.parts])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Self:
-        values = self._check_count(values)
+        values = check_count(self.parameter_names, values)
         return type(self)(tuple(p.with_log_parameters(values[s]) for p, s in self._slices()))
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
@@ -409,7 +410,7 @@ class Constant(Kernel):
         return np.log([self.variance])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Constant:
-        return Constant(float(np.exp(self._check_count(values)[0])))
+        return Constant(float(np.exp(check_count(self.parameter_names, values)[0])))
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
         return np.log([VARIANCE_BOUNDS])

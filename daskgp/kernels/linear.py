@@ -17,6 +17,7 @@ from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullbac
 from daskgp.kernels.checks import (
     all_tied,
     check_cotangent,
+    check_count,
     check_dims,
     check_inputs,
     check_out,
@@ -130,7 +131,7 @@ class Linear(Kernel):
         return np.log(np.atleast_1d(self.variance))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Linear:
-        values = self._check_count(values)
+        values = check_count(self.parameter_names, values)
         return Linear(exp_of_log(values, self.variance), active_dims=self.active_dims)
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:

@@ -7,13 +7,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
-from daskgp.kernels.checks import all_tied, check_dims, column_sums, dimensions, positive
+from daskgp.kernels.checks import (
+    all_tied,
+    check_count,
+    check_dims,
+    column_sums,
+    dimensions,
+    positive,
+)
 from daskgp.kernels.radial import Coincidence, Radial
 from daskgp.typing import Array
 
@@ -74,7 +80,7 @@ class Periodic(Radial):
         return np.log([self.variance, self.lengthscale, self.period])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Periodic:
-        v, scale, period = map(float, np.exp(self._check_count(values)))
+        v, scale, period = map(float, np.exp(check_count(self.parameter_names, values)))
         return Periodic(scale, period, v, active_dims=self.active_dims)
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
@@ -96,24 +102,22 @@ class Periodic(Radial):
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return all_tied(self.active_dims, d, "Periodic")
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
-        xp = namespace(q)
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)
         if self.variance != 1.0:
             q *= self.variance
 
-    def _units(self, X: Array) -> float:
+    def _units(self, xp: Any, X: Array) -> float:
         return self.period
 
-    def _features(self, X: Array) -> Array:
-        xp = namespace(X)
+    def _features(self, xp: Any, X: Array) -> Array:
         turns = X / self.period
         turns -= xp.rint(turns)  # small angles lose no digits
         turns *= 2 * math.pi
         return xp.concatenate([xp.cos(turns), xp.sin(turns)], axis=1) / self.lengthscale
 
-    def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
+    def _features_vjp(self, xp: Any, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
         # d cos = -sin, d sin = cos; the angle falls with log p as it grows with x
         a = X.shape[1]
         cos, sin, cos_bar, sin_bar = U[:, :a], U[:, a:], U_bar[:, :a], U_bar[:, a:]

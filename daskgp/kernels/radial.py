@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgp.arrays.backend import is_numpy, namespace, number
+from daskgp.arrays.backend import namespace, number
 from daskgp.arrays.linalg import product, symmetrize
-from daskgp.kernels.base import Kernel, KernelGradient, Pullback, checked_weights
+from daskgp.kernels.base import Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -31,7 +31,7 @@ from daskgp.kernels.checks import (
     select_columns,
 )
 from daskgp.kernels.fused import MOST_COLUMNS, Fused, fused
-from daskgp.kernels.weights import Patch, WeightedGradient, Weights
+from daskgp.kernels.weights import Patch, WeightedGradient, Weights, checked_weights
 from daskgp.typing import Array
 
 _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level cache of 1 MB
@@ -56,7 +56,7 @@ def strips(inputs: Inputs, triangle: bool = False) -> Iterator[Strip]:
     """Cut a tile into strips; ``triangle`` leaves out the columns after a strip's last row."""
     n, m = inputs.shape
     step = n
-    if is_numpy(inputs.xp):
+    if inputs.xp is np:
         step = max(8, _STRIP // max(1, m * inputs.dtype.itemsize))
     for start in range(0, n, max(1, step)):
         stop = min(start + step, n)
@@ -97,8 +97,8 @@ class Coincidence(NamedTuple):
 class SquaredDistances:
     """Squared distances a |u - w|^2 for features U (n, q) and W (m, q), filled in by strips."""
 
-    def __init__(self, U: Array, W: Array, scale: float):
-        self._xp = xp = namespace(U, W)
+    def __init__(self, xp: Any, U: Array, W: Array, scale: float):
+        self._xp = xp
         itemsize = U.dtype.itemsize
         limits = np.finfo(U.dtype)
         eps = float(limits.eps)
@@ -167,6 +167,8 @@ class Radial(Kernel):
 
     def _fused(self, inputs: Inputs, U: Array) -> Fused | None:
         """Return what computes tiles and sums in one pass, if the device compiles the formula."""
+        if inputs.xp is np:
+            return None
         return fused(inputs.xp, self._formula, self.variance, self._shape, U.shape[1])
 
     _scaled: ClassVar[bool] = False
@@ -180,28 +182,28 @@ class Radial(Kernel):
         raise NotImplementedError
 
     @abstractmethod
-    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         """Turn q = a r^2 into k in place; leave what ``_weigh`` needs in ``aside``."""
 
-    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
+    def _weigh(self, xp: Any, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
         """Put K_bar * (dk/dr^2 / _slope) in D, which may be K_bar itself, for one strip.
 
         Return the strip's share of the gradient with respect to the logarithm of the shape
         parameter, if the kernel has one.
         """
-        namespace(K).multiply(K_bar, aside, out=D)
+        xp.multiply(K_bar, aside, out=D)
         return 0.0
 
     @abstractmethod
-    def _units(self, X: Array) -> Any:
+    def _units(self, xp: Any, X: Array) -> Any:
         """Return the unit length in the columns of X: a float, or an array on X's device."""
 
     @abstractmethod
-    def _features(self, X: Array) -> Array:
+    def _features(self, xp: Any, X: Array) -> Array:
         """Return features (n, q) of centred active columns (n, a)."""
 
     @abstractmethod
-    def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
+    def _features_vjp(self, xp: Any, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
         """Return gradients with respect to X and the logarithms of the features' parameters."""
 
     def _gather(self, variance: float, features: np.ndarray, shape: float) -> np.ndarray:
@@ -211,12 +213,13 @@ class Radial(Kernel):
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
-        U, W = (self._features(A) for A in self._centred(inputs))
-        return self._fill(inputs, U, W, out, None)
+        U, W = self._both_features(inputs, *self._centred(inputs))
+        return self._fill(inputs, self._fused(inputs, U), U, W, out, None)
 
     def diag(self, X: Array) -> Array:
         inputs = check_inputs(X)
-        self._features(self._centred(inputs._replace(X=inputs.X[:0]))[0])  # checks columns
+        columns = select_columns(inputs.X[:0], self.active_dims, type(self).__name__)
+        self._features(inputs.xp, columns)  # checks their number
         return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
@@ -235,11 +238,11 @@ class Radial(Kernel):
     ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
         centred = self._centred(inputs)
-        U, W = (self._features(A) for A in centred)
+        U, W = self._both_features(inputs, *centred)
         device = self._fused(inputs, U)
         K, *rest = check_work(inputs, work, 1 if device else self.tiles)
         aside = rest[0] if rest else None
-        self._fill(inputs, U, W, K, aside)
+        self._fill(inputs, device, U, W, K, aside)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
             K_bar = check_cotangent(inputs, K_bar)
@@ -247,8 +250,8 @@ class Radial(Kernel):
                 by_variance, by_shape, U_bar, W_bar = device.pull(U, W, K_bar)
             else:
                 by_variance, by_shape, U_bar, W_bar = self._contract(inputs, K_bar, K, aside, U, W)
-            X_bar, by_features = self._features_vjp(centred[0], U, U_bar)
-            Z_bar, also = self._features_vjp(centred[1], W, W_bar)
+            X_bar, by_features = self._features_vjp(inputs.xp, centred[0], U, U_bar)
+            Z_bar, also = self._features_vjp(inputs.xp, centred[1], W, W_bar)
             d = inputs.X.shape[1]
             X_bar = scatter_columns(X_bar, self.active_dims, d)
             Z_bar = scatter_columns(Z_bar, self.active_dims, d)
@@ -261,7 +264,7 @@ class Radial(Kernel):
 
     def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
         inputs, weights = checked_weights(Z, weights, X)
-        U, W = (self._features(A) for A in self._centred(inputs))
+        U, W = self._both_features(inputs, *self._centred(inputs))
         F = weights.functions(inputs.shape[1], out)
         device = self._fused(inputs, U)
         if device and weights.fits(MOST_COLUMNS):
@@ -279,22 +282,23 @@ class Radial(Kernel):
     ) -> WeightedGradient:
         inputs, weights = checked_weights(Z, weights, X)
         centred = self._centred(inputs)
-        U, W = (self._features(A) for A in centred)
+        U, W = self._both_features(inputs, *centred)
         device = self._fused(inputs, U) if self._scaled and not by_inputs else None
         if device and weights.fits(MOST_COLUMNS):
             return self._learned(device, weights, U, W, F_bar)
-        xp, U1, W1 = inputs.xp, _with_ones(U), _with_ones(W)
+        xp = inputs.xp
+        U1, W1 = _with_ones(xp, U), _with_ones(xp, W)
         DW, DU, by_shape = xp.zeros(U1.shape, inputs.dtype), xp.zeros(W1.shape, inputs.dtype), 0.0
         by_weights = xp.zeros_like(weights.values)
         for patch, K, aside, D in self._patches(inputs, weights, U, W):
             f_bar = F_bar[patch.columns, patch.rows].astype(inputs.dtype, copy=False)
             weights.collect(patch, f_bar @ K.T, by_weights)
             xp.matmul(patch.weights.T, f_bar, out=D)  # K_bar, which _weigh overwrites
-            by_shape += self._weigh(D, K, K if aside is None else aside, D)
+            by_shape += self._weigh(xp, D, K, K if aside is None else aside, D)
             DW[patch.points] += D @ W1[patch.rows]
             DU[patch.rows] += D.T @ U1[patch.points]
-        by_points, by_features = self._features_vjp(centred[0], U, self._pulled(DW, U))
-        by_rows, also = self._features_vjp(centred[1], W, self._pulled(DU, W))
+        by_points, by_features = self._features_vjp(xp, centred[0], U, self._pulled(DW, U))
+        by_rows, also = self._features_vjp(xp, centred[1], W, self._pulled(DU, W))
         d = inputs.X.shape[1]
         by_points = scatter_columns(by_points, self.active_dims, d)
         by_rows = scatter_columns(by_rows, self.active_dims, d)
@@ -320,12 +324,13 @@ class Radial(Kernel):
         self, inputs: Inputs, weights: Weights, U: Array, W: Array
     ) -> Iterator[tuple[Patch, Array, Array | None, Array]]:
         """Yield patches of K(Z, X) with what the derivative needs and scratch, in reused memory."""
-        distances, memory = SquaredDistances(U, W, self._scale), Tiles(inputs, 3)
+        xp, memory = inputs.xp, Tiles(inputs, 3)
+        distances = SquaredDistances(xp, U, W, self._scale)
         for patch in weights.patches(inputs.shape[1]):
             strip = Strip(patch.points, patch.rows)
             q, aside, work = memory.of(strip)
             distances.fill(strip, q, work)
-            self._evaluate(q, aside, work, distances.coincidence(strip))
+            self._evaluate(xp, q, aside, work, distances.coincidence(strip))
             yield patch, q, aside if self._keeps_aside else None, work
 
     def _pulled(self, DW: Array, U: Array) -> Array:
@@ -346,29 +351,41 @@ class Radial(Kernel):
             return X, Z
         centre = Z.mean(axis=0)
         # this is rare, so the first rows are checked first
-        if not is_numpy(xp) or self._far(xp.concatenate([X[:1], Z[:1]]), centre).any():
+        if xp is not np or self._far(xp, xp.concatenate([X[:1], Z[:1]]), centre).any():
             rows = xp.concatenate([X, Z])
-            far, nearest = self._far(rows, centre), self._steps(rows, 0.0).argmin()
+            far, nearest = self._far(xp, rows, centre), self._steps(xp, rows, 0.0).argmin()
             n = len(X) or len(rows)
             lost = far[:n].all() | far[-len(Z) :].all()
             centre = xp.where(lost, xp.take(rows, nearest, axis=0), centre)
         return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
 
-    def _steps(self, X: Array, centre: Array | float) -> Array:
+    def _both_features(self, inputs: Inputs, X: Array, Z: Array) -> tuple[Array, Array]:
+        """Return the features of centred columns, computed once for K(X, X)."""
+        U = self._features(inputs.xp, X)
+        return U, U if inputs.Z is None else self._features(inputs.xp, Z)
+
+    def _steps(self, xp: Any, X: Array, centre: Array | float) -> Array:
         """Return how far the rows of X (n, a) are from the centre in their furthest column (n,)."""
-        return (namespace(X).abs(X - centre) / self._units(X)).max(axis=1)
+        return (xp.abs(X - centre) / self._units(xp, X)).max(axis=1)
 
-    def _far(self, X: Array, centre: Array) -> Array:
+    def _far(self, xp: Any, X: Array, centre: Array) -> Array:
         """Return which rows of X (n, a) lose digits by centring (n,)."""
-        return self._steps(X, centre) > _CENTRED[X.dtype.itemsize]
+        return self._steps(xp, X, centre) > _CENTRED[X.dtype.itemsize]
 
-    def _fill(self, inputs: Inputs, U: Array, W: Array, K: Array, aside: Array | None) -> Array:
+    def _fill(
+        self,
+        inputs: Inputs,
+        device: Fused | None,
+        U: Array,
+        W: Array,
+        K: Array,
+        aside: Array | None,
+    ) -> Array:
         """Fill the tile and, if given, ``aside`` with what the derivative needs, strip by strip."""
-        square = inputs.Z is None
-        device = self._fused(inputs, U)
         if device:
             return device.tile(U, W, K)
-        distances = SquaredDistances(U, W, self._scale)
+        xp, square = inputs.xp, inputs.Z is None
+        distances = SquaredDistances(xp, U, W, self._scale)
         values, keeps, works = (Scratch(inputs) for _ in range(3))
         for strip in strips(inputs, triangle=square):
             # part of a row is slow to work on in place, so triangles are copied in
@@ -376,13 +393,16 @@ class Radial(Kernel):
             keep = keeps.like(q) if square or aside is None else aside[strip]
             work = works.like(q)
             distances.fill(strip, q, work)
-            self._evaluate(q, keep, work, distances.coincidence(strip))
+            self._evaluate(xp, q, keep, work, distances.coincidence(strip))
             if square:
-                _put_both(K, strip, q)
+                K[strip] = q
             if square and aside is not None:
-                _put_both(aside, strip, keep)
+                aside[strip] = keep
         if square:
-            inputs.xp.fill_diagonal(K, self.variance)
+            symmetrize(K)
+            xp.fill_diagonal(K, self.variance)
+        if square and aside is not None:
+            symmetrize(aside)
         return K
 
     def _contract(
@@ -393,19 +413,20 @@ class Radial(Kernel):
         With D = K_bar * dk/dr^2:  U_bar = 2 (diag(D 1) U - D W), W_bar = 2 (diag(D' 1) W - D' U).
         """
         xp, (n, m) = inputs.xp, inputs.shape
-        U1, W1 = _with_ones(U), _with_ones(W)
+        U1, W1 = _with_ones(xp, U), _with_ones(xp, W)
         DW = xp.empty((n, U1.shape[1]), dtype=inputs.dtype)
         DU = xp.zeros((m, U1.shape[1]), dtype=inputs.dtype)
-        scratch, by_variance, by_shape = Scratch(inputs), 0.0, 0.0
+        scratch, by_shape = Scratch(inputs), 0.0
+        by_variance = xp.zeros((), np.float64)
         for strip in strips(inputs):
             k_bar, k = K_bar[strip], K[strip]
             side = k if aside is None else aside[strip]
             D = scratch.like(k)
-            by_variance += number(xp.vdot(k_bar, k))
-            by_shape += self._weigh(k_bar, k, side, D)
+            by_variance += xp.vdot(k_bar, k)
+            by_shape += self._weigh(xp, k_bar, k, side, D)
             xp.matmul(D, W1, out=DW[strip.rows])
             DU += D.T @ U1[strip.rows]
-        return by_variance, by_shape, self._pulled(DW, U), self._pulled(DU, W)
+        return number(by_variance), by_shape, self._pulled(DW, U), self._pulled(DU, W)
 
 
 class Tiles:
@@ -424,16 +445,7 @@ class Tiles:
         return [flat[:size].reshape(shape) for flat in self._flat]
 
 
-def _put_both(K: Array, strip: Strip, values: Array) -> None:
-    """Put rows of the lower triangle, up to the diagonal, in both triangles of K."""
-    rows = strip.rows
-    K[strip] = values
-    K[: rows.start, rows] = values[:, : rows.start].T
-    symmetrize(K[rows, rows])
-
-
-def _with_ones(U: Array) -> Array:
-    xp = namespace(U)
+def _with_ones(xp: Any, U: Array) -> Array:
     return xp.concatenate([U, xp.ones((len(U), 1), dtype=U.dtype)], axis=1)
 
 

@@ -13,12 +13,11 @@ from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import REGISTRY, Kernel
 from daskgp.kernels.compose import COMPOSITES, Constant
 from daskgp.kernels.linear import Linear
-from daskgp.kernels.matern import Matern12, Matern32, Matern52
 from daskgp.kernels.parse import WORDS
 from daskgp.kernels.parse import build as _build
 from daskgp.kernels.parse import parse as _parse
 from daskgp.kernels.periodic import Periodic
-from daskgp.kernels.stationary import RBF, RationalQuadratic
+from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 K = TypeVar("K", bound=type[Kernel])
 

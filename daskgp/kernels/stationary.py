@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
     all_tied,
+    check_count,
     check_dims,
     column_sums,
     dimensions,
@@ -89,7 +90,7 @@ class Stationary(Radial):
         return np.log(np.append(self.variance, scale))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Any:
-        values = self._check_count(values)
+        values = check_count(self.parameter_names, values)
         scale = exp_of_log(values[1:], self.lengthscale)
         return replaced(self, variance=float(np.exp(values[0])), lengthscale=scale)
 
@@ -152,11 +153,11 @@ class Stationary(Radial):
                 f"the inputs have {count} columns: give one each, or a single one"
             )
 
-    def _units(self, X: Array) -> Any:
+    def _units(self, xp: Any, X: Array) -> Any:
         """Return what to divide the columns of X by: a float, or an array on X's device."""
         self._check_lengthscales(X.shape[1])
         if isinstance(self.lengthscale, tuple):
-            return namespace(X).asarray(self.lengthscale, dtype=X.dtype)
+            return xp.asarray(self.lengthscale, dtype=X.dtype)
         return 1.0 if self.lengthscale is None else self.lengthscale
 
     _scaled: ClassVar[bool] = True
@@ -166,14 +167,14 @@ class Stationary(Radial):
         many = isinstance(self.lengthscale, tuple)
         return by_log if many else by_log.sum(keepdims=True)
 
-    def _features(self, X: Array) -> Array:
-        return X / self._units(X)
+    def _features(self, xp: Any, X: Array) -> Array:
+        return X / self._units(xp, X)
 
-    def _features_vjp(self, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
+    def _features_vjp(self, xp: Any, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
         by_log = -column_sums(U, U_bar)
         if not isinstance(self.lengthscale, tuple):
             by_log = by_log.sum(keepdims=True)
-        return U_bar / self._units(X), by_log
+        return U_bar / self._units(xp, X), by_log
 
 
 def _usable(values: Any) -> np.ndarray:
@@ -209,8 +210,7 @@ class RBF(Stationary):
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
-        xp = namespace(q)
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)
         times(q, self.variance)
@@ -255,7 +255,7 @@ class RationalQuadratic(Stationary):
         return np.append(super().log_parameters, np.log(self.alpha))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> RationalQuadratic:
-        values = self._check_count(values)
+        values = check_count(self.parameter_names, values)
         scale = exp_of_log(values[1:-1], self.lengthscale)
         variance, alpha = float(np.exp(values[0])), float(np.exp(values[-1]))
         return replaced(self, lengthscale=scale, variance=variance, alpha=alpha)
@@ -270,9 +270,8 @@ class RationalQuadratic(Stationary):
     def _shape(self) -> float:
         return self.alpha
 
-    def _evaluate(self, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         # aside = log b with b = 1 + r^2 / (2 alpha), k = v exp(-alpha log b)
-        xp = namespace(q)
         q *= 1.0 / self.alpha
         q += 1
         xp.log(q, out=aside)
@@ -280,9 +279,8 @@ class RationalQuadratic(Stationary):
         xp.exp(q, out=q)
         times(q, self.variance)
 
-    def _weigh(self, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
+    def _weigh(self, xp: Any, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
         # dk/dr^2 = -k / (2 b) and dk/dlog alpha = -alpha k (1/b - 1 + log b)
-        xp = namespace(K)
         inverse = xp.exp(xp.negative(aside))
         xp.multiply(K_bar, K, out=D)
         by_alpha = inverse + aside
@@ -293,3 +291,106 @@ class RationalQuadratic(Stationary):
 
     def _gather(self, variance: float, features: np.ndarray, shape: float) -> np.ndarray:
         return np.concatenate([[variance], features, [shape]])
+
+
+@dataclass(frozen=True)
+class Matern12(Stationary):
+    """Exponential kernel, k = v exp(-r); its derivative at r = 0 is taken as 0.
+
+    Examples
+    --------
+    >>> float(Matern12()(np.array([[0.0]]), np.array([[2.0]]))[0, 0])  # exp(-2)
+    0.135335283
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "matern12"
+    _smoothness: ClassVar[float] = 0.5
+    _formula: ClassVar[str | None] = "matern12"
+    _scale: ClassVar[float] = 1.0
+    _slope: ClassVar[float] = -0.5
+
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
+        coincident = q <= same.least
+        needed = xp is not np or bool(coincident.any())
+        xp.sqrt(q, out=aside)
+        if needed and not same.exact:  # the root turns a zero's rounding into 1e-8
+            aside[coincident] = 0
+        xp.negative(aside, out=q)
+        xp.exp(q, out=q)
+        times(q, self.variance)
+        if needed:  # so that k / r is 0
+            aside[coincident] = np.inf
+
+    def _weigh(self, xp: Any, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
+        # dk/dr^2 = -k / (2 r)
+        xp.multiply(K_bar, K, out=D)
+        D /= aside
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Matern32(Stationary):
+    """Matern kernel of order 3/2, k = v (1 + s) exp(-s) with s = sqrt(3) r.
+
+    Examples
+    --------
+    >>> float(Matern32()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])  # (1 + 3^.5) exp(-3^.5)
+    0.483357725
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "matern32"
+    _smoothness: ClassVar[float] = 1.5
+    _formula: ClassVar[str | None] = "matern32"
+    _scale: ClassVar[float] = 3.0
+    _slope: ClassVar[float] = -1.5
+
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
+        xp.sqrt(q, out=q)
+        xp.negative(q, out=aside)
+        xp.exp(aside, out=aside)
+        times(aside, self.variance)
+        q += 1
+        q *= aside
+
+
+@dataclass(frozen=True)
+class Matern52(Stationary):
+    """Matern kernel of order 5/2, k = v (1 + s + s^2 / 3) exp(-s) with s = sqrt(5) r.
+
+    Examples
+    --------
+    >>> float(Matern52()(np.array([[0.0]]), np.array([[1.0]]))[0, 0])
+    0.523994108
+    """
+
+    lengthscale: Lengthscale = None
+    variance: float = 1.0
+    ard: bool = field(default=False, kw_only=True)
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    name: ClassVar[str] = "matern52"
+    _smoothness: ClassVar[float] = 2.5
+    _formula: ClassVar[str | None] = "matern52"
+    _scale: ClassVar[float] = 5.0
+    _slope: ClassVar[float] = -5.0 / 6.0
+
+    def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
+        xp.sqrt(q, out=aside)
+        xp.negative(aside, out=work)
+        xp.exp(work, out=work)
+        times(work, self.variance)
+        aside += 1
+        aside *= work  # v (1 + s) exp(-s)
+        q *= work
+        q *= 1.0 / 3.0
+        q += aside

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskgp.arrays.backend import is_numpy, namespace
+from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
+from daskgp.kernels.checks import Inputs, check_inputs
 from daskgp.typing import Array
 
 SPARSE_PATCH, DENSE_PATCH, DEVICE_PATCH = (128, 512), (256, 128), (4_096, 4_096)
@@ -72,7 +73,7 @@ class Weights:
         """Yield patches of the tile of all points and n rows; the same points share weights."""
         xp = namespace(self.values)
         height, width = SPARSE_PATCH if self.owner is not None else DENSE_PATCH
-        if not is_numpy(xp):
+        if xp is not np:
             height, width = DEVICE_PATCH
         width = -(-n // max(1, -(-n // width)))  # nearly equal, so none is thin
         strips = [self._strip(slice(i, i + height)) for i in range(0, len(self), height)]
@@ -171,3 +172,11 @@ class WeightedGradient(NamedTuple):
     weights: Array
     points: Array | None
     rows: Array | None
+
+
+def checked_weights(Z: Array, weights: Weights, X: Array) -> tuple[Inputs, Weights]:
+    """Return points, rows and weights of one dtype and of matching sizes; the rows are ``.Z``."""
+    inputs = check_inputs(Z, X)
+    namespace(inputs.X, weights.values)  # raises if they are on two devices
+    weights.check(len(inputs.X))
+    return inputs, weights.astype(inputs.dtype)

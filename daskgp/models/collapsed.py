@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
+from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.models import inducing, values
 from daskgp.models.additive import Additive
@@ -159,7 +159,7 @@ def pull(
 
 
 def _tile_rows(xp: Any, rows: int) -> int:
-    return rows if is_numpy(xp) else DEVICE_TILES * rows
+    return rows if xp is np else DEVICE_TILES * rows
 
 
 def _tiles(n: int, rows: int) -> Iterator[slice]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.arrays import batched, linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
 from daskgp.models.method import Pass
@@ -71,7 +71,7 @@ class Exact(Additive):
 
     def objective(self, prepared: Theta, total: Rows) -> Objective:
         """Return the log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
-        if not is_numpy(namespace(total.X)):
+        if namespace(total.X) is not np:
             return self.objective_many(prepared, [total])[0]
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         n, p = y.shape
@@ -89,7 +89,7 @@ class Exact(Additive):
 
         On a device, sets of one size are factored side by side, and their values come back at once.
         """
-        if is_numpy(namespace(totals[0].X)):
+        if namespace(totals[0].X) is np:
             return [self.objective(prepared, total) for total in totals]
         return by_size(totals, lambda rows: len(rows.X), partial(_side_by_side, prepared))
 

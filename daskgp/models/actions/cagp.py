@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
+from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
@@ -307,7 +307,7 @@ def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
     """Return F = S' K(Z, X) (t, n) over the points of all panels."""
     F: Array | None = None
     for panel in panels:
-        if F is None and not is_numpy(namespace(X)):  # panels are added up in float64
+        if F is None and namespace(X) is not np:  # panels are added up in float64
             F = namespace(X).zeros((panel.weights.count, len(X)))
         F = kernel.weighted(panel.X, panel.weights, X, F)
     if F is None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host, wide
+from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.errors import InputError
 from daskgp.models import optimal_weights
@@ -189,7 +189,7 @@ class ExactExperts(Ensemble):
         together.
         """
         experts = [Block(wide(rows.X), wide(rows.y)) for rows in experts]
-        if is_numpy(namespace(experts[0].X)):
+        if namespace(experts[0].X) is np:
             return [self.summarise(theta, rows) for rows in experts]
         return by_size(experts, lambda own: len(own.X), partial(_side_by_side, theta))
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import is_numpy, namespace, number, wide
+from daskgp.arrays.backend import namespace, number, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
@@ -155,7 +155,7 @@ class LMA(Additive):
 
     def _parts(self, prepared: Prepared, windows: Sequence[Given]) -> Iterator[Part]:
         """Yield the summaries of some of the windows at a time."""
-        if is_numpy(namespace(windows[0][0].X)):
+        if namespace(windows[0][0].X) is np:
             for i, blocks in enumerate(windows):
                 stats, window = self.local_and_window(prepared, *blocks)
                 yield Part(stats, [(i, window)])
@@ -244,7 +244,7 @@ class LMA(Additive):
         On a device, windows of one shape go side by side, the tiles of their kernels one after
         another.
         """
-        if is_numpy(namespace(windows[0][0].X)):
+        if namespace(windows[0][0].X) is np:
             own = [None] * len(windows) if factored is None else factored
             each = (
                 self.local_vjp(prepared, block, cotangent, near, window)

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from daskgp.arrays.backend import is_numpy, namespace, number, to_host
+from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.linalg import product
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import RBF
-from daskgp.kernels.base import checked_weights
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -28,7 +27,7 @@ from daskgp.kernels.checks import (
     read_only,
 )
 from daskgp.kernels.radial import Scratch, Strip, Tiles, strips
-from daskgp.kernels.weights import Patch, Weights
+from daskgp.kernels.weights import Patch, Weights, checked_weights
 from daskgp.models.variational.inducing_functions import (
     Basis,
     Points,
@@ -319,7 +318,7 @@ class _Sums:
 
 def _triangle(xp: object, size: int) -> Iterator[Strip]:
     """Yield the square parts of the lower triangle of a square tile."""
-    step = SQUARE if is_numpy(xp) else DEVICE_SQUARE
+    step = SQUARE if xp is np else DEVICE_SQUARE
     starts = range(0, size, step)
     for i in starts:
         for j in starts[: i // step + 1]:
