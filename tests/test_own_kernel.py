@@ -1,5 +1,6 @@
 """Kernels that users write: found right or wrong, registered, stored and read by others."""
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -81,6 +82,20 @@ def test_a_process_that_did_not_import_the_module_says_so(page):
 def test_the_command_of_the_page_reads_the_model(page):
     command = code_blocks(PAGE, "sh")[0].split('"')[1]
     status, out, error = run(page, "-c", command, "info", "waves.zarr")
+    assert status == 0, error
+    assert "cosine matern32" in out
+
+
+def test_info_without_the_module_shows_the_rest_and_says_which_class_is_missing(page):
+    status, out, error = run(page, "-m", "daskgp", "info", "waves.zarr")
+    assert status == 0, error
+    text = re.sub(r"[\s│]+", " ", out)
+    for part in ("model sgpr", "rows 300", "features 1: x0", "kernel unknown: 'cosine'"):
+        assert part in text
+    (line,) = error.splitlines()
+    assert "no class of kernels is registered as 'cosine': import the module" in line
+    command = line.partition("python -c ")[2].replace("MODULE", "cosine")
+    status, out, error = run(page, "-c", command.split('"')[1], *command.split('"')[2].split())
     assert status == 0, error
     assert "cosine matern32" in out
 

@@ -14,7 +14,13 @@ from contextlib import nullcontext
 
 import click
 
-from daskgp.cli.options import cluster_options, device_option, estimator_options, lock_options
+from daskgp.cli.options import (
+    cluster_options,
+    device_option,
+    estimator_options,
+    lock_options,
+    refuse_no_model,
+)
 from daskgp.cli.run import Main, Workers, result, verbose_option
 from daskgp.typing import Device
 
@@ -132,6 +138,7 @@ def fit(
     memory_limit: str | None,
 ) -> None:
     """Fit a model to the dataset store DATA and write it to the new store MODEL."""
+    refuse_no_model(model, config)
     from daskgp.cli.settings import build_estimator
     from daskgp.data import open_dataset
     from daskgp.data.stores import checkpoints, locks, models
@@ -290,6 +297,7 @@ def plan(
     memory_limit: str | None,
 ) -> None:
     """Show what a fit to the dataset store DATA will need, without starting it."""
+    refuse_no_model(model, config)
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
     from daskgp.data import open_dataset, rows_of

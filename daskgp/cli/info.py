@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
+from daskgp.kernels.registry import unknown
 
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
     from daskgp.fit.plan import Plan
     from daskgp.predict.posterior import Solved
+
+logger = logging.getLogger("daskgp")
 
 NAMES_SHOWN, RUNS_SHOWN = 12, 5
 
@@ -151,9 +155,39 @@ def _model(url: str, group: Any) -> None:
         _add_lock(table, url)
         _show(table)
         return
+    said = group.attrs.get("model")
+    strange = unknown(said.get("kernel")) if isinstance(said, dict) else ()
+    if strange:
+        _show(_stored_table(models.read(url), url, strange))
+        return
     estimator = load(url)
     _show(_model_table(url, estimator))
     _show(_hyperparameter_table(estimator))
+
+
+def _stored_table(stored: models.Stored, url: str, strange: Sequence[str]) -> Table:
+    """Return what the store of a model says that cannot be loaded: its kernels are unknown."""
+    said, names = stored.attributes, ", ".join(map(repr, strange))
+    table = _table(f"model {url}")
+    table.add_row("model", str(said.get("model")))
+    table.add_row("rows", f"{said.get('n_rows'):,}")
+    for what in ("feature", "target"):
+        columns = said.get(f"{what}_names", [])
+        table.add_row(f"{what}s", f"{len(columns)}: {_listed(columns)}")
+    table.add_row("kernel", f"unknown: {names}")
+    table.add_row("objective", str(said.get("objective")))
+    table.add_row("iterations", f"{len(stored.notes.get('history', []))}")
+    table.add_row("dtype", str(said.get("dtype")))
+    table.add_row("complete", "yes")
+    table.add_row("checksum", stored.checksum)
+    logger.warning(
+        "model store %s: no class of kernels is registered as %s: import the module that does, as "
+        'in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
+        url,
+        names,
+        url,
+    )
+    return table
 
 
 def _model_table(url: str, estimator: GaussianProcess) -> Table:

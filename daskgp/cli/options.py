@@ -7,6 +7,23 @@ from typing import Any, TypeVar
 
 import click
 
+from daskgp.errors import SettingError
+
+MODELS = (
+    "sgpr",
+    "lma",
+    "pic",
+    "experts",
+    "opticom",
+    "cagp",
+    "cggp",
+    "decoupled",
+    "svgp",
+    "ssgp",
+    "exact",
+)
+"""Names of the methods, known without the imports of their estimators."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,12 +43,17 @@ def estimator_options(command: F) -> F:
         click.option(
             "--model",
             metavar="NAME",
-            help="Method: sgpr, lma, pic, experts, opticom, cagp, cggp, decoupled, svgp, ssgp or "
-            "exact.",
+            help=f"Method: {', '.join(MODELS[:-1])} or {MODELS[-1]}.",
         ),
     ):
         command = decorate(command)
     return command
+
+
+def refuse_no_model(model: str | None, config: str | None) -> None:
+    """Raise SettingError if nothing names a method, before seconds of imports."""
+    if model is None and config is None:
+        raise SettingError(f"no model is given: add --model with one of {', '.join(MODELS)}")
 
 
 def lock_options(command: F) -> F:

@@ -142,6 +142,21 @@ def from_dict(description: dict[str, Any]) -> Kernel:
     return _from_dict(description, DEEPEST)
 
 
+def unknown(description: Any) -> tuple[str, ...]:
+    """Return the names in a kernel's description that no registered class has."""
+    names: dict[str, None] = {}
+    left = [description]
+    while left:
+        one = left.pop()
+        if not isinstance(one, dict):
+            continue
+        name, parts = one.get("kernel"), one.get("parts")
+        if isinstance(name, str) and name not in REGISTRY | COMPOSITES:
+            names[name] = None
+        left += parts if isinstance(parts, list) else []
+    return tuple(names)
+
+
 def _from_dict(description: Any, levels: int) -> Kernel:
     if not levels:
         raise SettingError(f"sums and products of kernels are nested more than {DEEPEST} deep")

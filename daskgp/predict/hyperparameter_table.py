@@ -96,15 +96,22 @@ def _used(solved: Solved, unit: Unit) -> np.ndarray:
 def _name(solved: Solved, unit: Unit) -> str:
     uses = solved.scaling.uses
     columns = ", ".join(solved.feature_names[j] for j in unit.columns if uses[j])
-    target = solved.target_names[0] if len(solved.target_names) == 1 else "y"
-    parts = [(target, unit.of_target), (columns, unit.of_inputs)]
+    parts = [(_target(solved), unit.of_target), (columns, unit.of_inputs)]
     return " ".join(_power(name, power) for name, power in parts if power)
+
+
+def _target(solved: Solved) -> str:
+    """Return the unit that all targets share if it is known, else the name of a single one."""
+    known = set(solved.target_units)
+    if len(known) == 1 and all(known):
+        return known.pop()
+    return solved.target_names[0] if len(solved.target_names) == 1 else "y"
 
 
 def _power(name: str, power: int) -> str:
     if power == 1:
         return name
-    return f"({name})^{power}" if ", " in name else f"{name}^{power}"
+    return f"({name})^{power}" if set(name) & set(" */^") else f"{name}^{power}"
 
 
 def _text(cell: Any) -> str:

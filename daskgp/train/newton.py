@@ -103,20 +103,22 @@ class Search:
     ) -> Arrived:
         """Maximise from ``start``; ``note`` is called for every iteration.
 
-        Without a curvature the first is made from differences.
+        The last note is of the point that is returned.  Without a curvature the first is made
+        from differences.
         """
         x, least = np.clip(start, *self.bounds.T), self.tol * varies(self.bounds).sum()
         value, g = self.evaluate(x)
         B = curvature or self.differences(x, g)
         refused, cut = 0, False
-        for _ in range(max_iter):
+        for left in reversed(range(max_iter)):
             gain = self._potential(x, g, B.matrix)
             if gain < least and not self._trusted(x, B) and self._may_refresh:
                 B = self.differences(x, g)
                 gain = self._potential(x, g, B.matrix)
-            note(x, value, g, gain)
+            if left:
+                note(x, value, g, gain)
             if gain < least:
-                return Arrived(x, B, gain, self._trusted(x, B))
+                break
             s = self._step(x, g, B.matrix, self.radius)
             hoped = _gain(g, B.matrix, s)
             length = self._length(s)
@@ -128,10 +130,7 @@ class Search:
             if trial >= value or not fresh or self.sampled:
                 B = B._replace(matrix=_updated(B.matrix, s, g - gradient, self.coordinates))
             share = (trial - value) / hoped
-            if share < 0.25:
-                self.radius = 0.25 * length
-            elif share > 0.75 and length > 0.9 * self.radius:
-                self.radius *= 2.0
+            self._fit_radius(share, length)
             if share > 1e-4:
                 x, value, g, refused = np.clip(x + s, *self.bounds.T), trial, gradient, 0
                 continue
@@ -141,6 +140,8 @@ class Search:
         else:
             cut = True
         gain = self._potential(x, g, B.matrix)
+        if not left:
+            note(x, value, g, gain)
         return Arrived(x, B, gain, gain < least and self._trusted(x, B), cut)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
@@ -160,6 +161,13 @@ class Search:
             turned[:, j] = (g - shifted) / (step if inside else -step)
         B = turned @ self.coordinates  # by x on both sides
         return Curvature(x.copy(), 0.5 * (B + B.T), exact=True)
+
+    def _fit_radius(self, share: float, length: float) -> None:
+        """Adapt the radius to a step of that length that gained a share of what was hoped."""
+        if share < 0.25:
+            self.radius = 0.25 * length
+        elif share > 0.75 and length > 0.9 * self.radius:
+            self.radius *= 2.0
 
     def _trusted(self, x: np.ndarray, B: Curvature) -> bool:
         """Return whether the curvature is from differences near x, if that is asked for."""

@@ -31,6 +31,7 @@ from daskgp.cli import main
 from daskgp.cli.run import Terminated
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
+from daskgp.estimators import ESTIMATORS
 from daskgp.kernels import RBF, Matern12
 from daskgp.models.additive import Additive
 
@@ -311,12 +312,25 @@ def test_a_file_that_is_wrong_is_refused(content, says, tmp_path):
         (["fly"], "No such command 'fly'"),
         (["fit", "a.zarr"], "Missing argument 'MODEL'"),
         (["fit", "a", "b", "--mdoel", "sgpr"], "No such option"),
+        (["fit", "a", "b"], f"no model is given: add --model with one of {', '.join(ESTIMATORS)}"),
+        (["plan", "a"], "no model is given: add --model with one of sgpr, lma"),
         (["fit", "a", "b", "--model", "sgpr", "--workers", "0"], "--workers"),
         (["fit", "a", "b", "--model", "sgpr", "--scheduler", "x", "--workers", "2"], "leave them"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, says):
     assert says in refused(*arguments)
+
+
+def test_a_missing_model_is_refused_before_the_imports_of_a_fit():
+    code = (
+        "import sys\nfrom daskgp.cli import main\n"
+        "try:\n    main(['fit', 'a', 'b'])\n"
+        "except SystemExit as end:\n    print(end.code, 'daskgp.estimators' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "2 False\n"
+    assert "no model is given" in one_line(done.stderr)
 
 
 def test_verbose_logs_the_traceback(tmp_path):

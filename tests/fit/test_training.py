@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.optimize import minimize
 
 import daskgp
@@ -90,7 +91,7 @@ def test_given_lengthscales_are_where_training_starts(monkeypatch):
     X, y = simulated(kernels.Matern32(0.8), 200)
     monkeypatch.setattr(starting, "search", None)  # it would fail
     kernel = kernels.Matern32(2.0, 0.5)
-    model = daskgp.ExactGP(kernel, max_iter=1, noise_variance=0.3).fit(X, y)
+    model = daskgp.ExactGP(kernel, max_iter=2, noise_variance=0.3).fit(X, y)
     first = model.history_[0]
     assert (first["lengthscale"], first["variance"]) == pytest.approx((2.0, 0.5))
     assert first["noise_variance"] == pytest.approx(0.3)
@@ -317,6 +318,18 @@ def test_units_of_kernels(kernel, units):
     model = daskgp.ExactGP(kernel, optimizer=None, standardize=False).fit(X, y)
     assert [found.unit for found in model.hyperparameters_] == units
     assert all(np.isnan(found.standard_error) for found in model.hyperparameters_)
+
+
+@pytest.mark.parametrize(
+    ("units", "said"), [("m", "m^2"), ("m s-1", "(m s-1)^2"), ("", "height^2"), (None, "height^2")]
+)
+def test_the_unit_of_a_variance_is_that_of_the_target_if_it_is_known(units, said):
+    X, y = simulated(kernels.RBF(0.8), 60, 0.1)
+    attributes = {} if units is None else {"units": units}
+    rows = xr.DataArray(X, dims=("row", "feature"), coords={"feature": ["lon", "lat"]})
+    height = xr.DataArray(y, dims="row", name="height", attrs=attributes)
+    model = daskgp.ExactGP(kernels.RBF(1.0), optimizer=None).fit(rows, height)
+    assert [found.unit for found in model.hyperparameters_] == [said, "lon, lat", said]
 
 
 def test_a_ridge_is_an_axis_of_the_coordinates():

@@ -110,6 +110,18 @@ def test_the_predicted_gain_is_what_is_left():
     assert gain == pytest.approx(-value, rel=1e-4)
 
 
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_the_last_note_is_of_the_point_that_is_returned(most):
+    notes, start = [], np.array([-1.2, 1.0])
+    run = newton.Search(rosenbrock, free(2), np.eye(2), 1e-8)
+    found = run.run(start, None, most, lambda *note: notes.append(note))
+    x, value, _, gain = notes[-1]
+    np.testing.assert_array_equal(x, found.vector)
+    assert (value, gain) == (rosenbrock(x)[0], found.gain)
+    assert len(notes) <= most
+    assert found.cut == (most < 100)
+
+
 def test_a_run_that_is_cut_off_says_so():
     found = newton.Search(rosenbrock, free(2), np.eye(2), 1e-8).run(
         np.array([-1.2, 1.0]), None, 3, unnoted

@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import math
+import re
 import warnings
 import zipfile
 import zlib
@@ -38,6 +39,7 @@ beyond the last of the header."""
 EXACTLY: dict[str, Any] = {"float_precision": "round_trip"} if EARLIER else {}
 
 REMEDY = "leave it out by naming the features to use"
+TIMES = f"turn its times into numbers, such as seconds since an epoch, or {REMEDY}"
 
 # Errors of the readers for files that are damaged or not of the format that their name says.
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -121,9 +123,9 @@ def _check_grid(grid: xr.Dataset, name: str, source: str) -> None:
     _check_numeric(name, kind.kind in "fiubM", kind, source)
 
 
-def _check_numeric(name: str, numeric: bool, kind: Any, source: str) -> None:
+def _check_numeric(name: str, numeric: bool, kind: Any, source: str, remedy: str = REMEDY) -> None:
     if not numeric:
-        raise InputError(f"column {name!r} of {source} has type {kind}, not numbers: {REMEDY}")
+        raise InputError(f"column {name!r} of {source} has type {kind}, not numbers: {remedy}")
 
 
 def _reader(source: str) -> Callable[[str, Names], AbstractContextManager[Table]]:
@@ -181,11 +183,20 @@ def _parsed(column: Any, source: str) -> np.ndarray:
     bad = values.isna() & column.notna()
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
+        held = str(column.iloc[row])
         raise InputError(
             f"column {column.name!r} of {source} is not numeric, row {column.index[row] + 1} "
-            f"holds {str(column.iloc[row])!r}: {REMEDY}"
+            f"holds {held!r}: {TIMES if _is_time(held) else REMEDY}"
         )
     return np.asarray(values, np.float64)
+
+
+def _is_time(text: str) -> bool:
+    """Return whether text is a date or a time of day."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas warns of a format that it has to guess
+        parsed = pd.to_datetime(text, errors="coerce")
+    return bool(re.search(r"\d[-/:]\d", text)) and not pd.isna(parsed)
 
 
 @contextmanager
@@ -202,7 +213,8 @@ def _parquet(source: str, targets: Names) -> Iterator[Table]:
     def blocks(names: Sequence[str], rows: int) -> Iterator[np.ndarray]:
         for name in names:
             kind = data.schema.field(name).type
-            _check_numeric(name, any(test(kind) for test in tests), kind, source)
+            remedy = TIMES if pa.types.is_temporal(kind) else REMEDY
+            _check_numeric(name, any(test(kind) for test in tests), kind, source, remedy)
         batches = data.to_batches(
             columns=list(names), batch_size=rows, batch_readahead=1, fragment_readahead=1
         )
