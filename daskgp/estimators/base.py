@@ -98,6 +98,8 @@ class GaussianProcess(FittedGP):
     searches_start: ClassVar[bool] = True
     """True if training starts from the best of several starts."""
     inputs_label: ClassVar[str] = "inducing inputs"
+    finer: ClassVar[str] = ""
+    """What to do where the inputs do not resolve the data; empty where blocks or experts would."""
 
     def _model(self) -> Contract:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
@@ -291,6 +293,11 @@ class GaussianProcess(FittedGP):
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``."""
         check_settings(self)
+        if checkpoint is not None and self.random_state is None:
+            raise SettingError(
+                "random_state=None draws other rows each time, so that no fit could go on from the "
+                "checkpoint: set random_state to a whole number"
+            )
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
@@ -301,6 +308,8 @@ class GaussianProcess(FittedGP):
         sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows)
         self._refuse(sizes, executor)
         self._refuse_full_disk(sizes, keep)
+        if self.store is not None and not self._written_bytes(sizes):
+            logger.info("store=%s is not used: tasks read the rows where they are", self.store)
         limit = executor.memory_per_task()
         try:
             with scratch_rows(self.store) as spill:

@@ -89,6 +89,7 @@ random_state, progress
 
     model_name: ClassVar[str] = "opticom"
     inputs_label: ClassVar[str] = "grid points"
+    finer: ClassVar[str] = "raise level"
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "ridge": (among("weights", "projection", "paper"),),

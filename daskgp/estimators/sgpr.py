@@ -69,8 +69,8 @@ class SGPR(GaussianProcess):
         Device that tasks compute on.
     store : str, optional
         Folder or URL for rows that must be written before a fit; default a temporary folder.
-    random_state : int
-        Seed of samples and choices.
+    random_state : int or None
+        Seed of samples and choices; None draws a new one each time, so no checkpoint goes with it.
     progress : bool or "auto"
         Whether to show progress bars on stderr; "auto" shows them on a terminal.
 
@@ -95,6 +95,7 @@ class SGPR(GaussianProcess):
 
     model_name: ClassVar[str] = "sgpr"
     ard_reach: ClassVar[float] = 100.0
+    finer: ClassVar[str] = "raise n_inducing"
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "n_inducing": (chosen("inducing", *WAYS),),

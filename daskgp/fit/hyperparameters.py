@@ -98,7 +98,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
-    return chosen
+    return chosen._replace(searched=begun.searched)
 
 
 def _with_inputs(
@@ -163,6 +163,19 @@ def _most_blocks(estimator: GaussianProcess, total: int, auto: int) -> int:
     return total if chosen is None else min(whole("train_blocks", chosen, 1), total)
 
 
+def _warn_of_few_blocks(estimator: GaussianProcess, total: int) -> None:
+    """Warn of a number of blocks to train on that leaves none out."""
+    chosen = estimator.train_blocks
+    if chosen is not None and chosen != "auto" and chosen >= total:
+        logger.warning(
+            "train_blocks=%d has no effect on rows in %d block%s: choose fewer, or a smaller "
+            "block_rows",
+            chosen,
+            total,
+            "s" if total > 1 else "",
+        )
+
+
 class Learned(NamedTuple):
     """Hyper-parameters, the history of their training and standard errors of their logarithms.
 
@@ -186,6 +199,7 @@ def train_theta(
     unknown = np.full(len(theta.to_vector(False)), np.nan)
     if estimator.optimizer is None:
         return Learned(theta, [], unknown)
+    _warn_of_few_blocks(estimator, len(stage.units))
     if begun.rivals and estimator.knows_enough_blocks:
         begun = _best_of_rivals(estimator, stage, begun, sums)
         theta = begun.theta
@@ -194,7 +208,11 @@ def train_theta(
     errors = unknown
     if trained.curvature is not None and trained.curvature.exact:
         errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
-    return Learned(theta.from_vector(trained.vector), trained.history, errors)
+    found = theta.from_vector(trained.vector)
+    if begun.searched and estimator.finer and found.inputs is not None:
+        inputs = f"{len(found.inputs)} {estimator.inputs_label}"
+        begun.searched.warn_of_coarse(found, inputs, f"{estimator.finer}, or take LMA")
+    return Learned(found, trained.history, errors)
 
 
 def plan_run(

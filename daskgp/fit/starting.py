@@ -30,6 +30,8 @@ SHRINK = (1.0, 0.25, 0.0625)
 QUIET = 0.01
 """Noise variance that is tried besides the one set, for targets of variance 1."""
 ITERATIONS = 30
+COARSE = 0.2
+"""Nats per value of the evidence of the subset above which a loss is put down to few inputs."""
 RIVAL = 15.0
 """Difference in the evidence of the subset, in nats, below which more rows decide on a kernel."""
 SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
@@ -41,13 +43,15 @@ Bounds = Callable[[Theta], np.ndarray]
 class Start(NamedTuple):
     """Hyper-parameters to start from, and the curvature of the evidence of that many ``rows``.
 
-    ``rivals`` are those of other kernels whose evidence is hardly less.
+    ``rivals`` are those of other kernels whose evidence is hardly less; ``searched`` is the best of
+    all by the exact evidence, if there was a search, also where the start is another one.
     """
 
     theta: Theta
     curvature: newton.Curvature | None = None
     rows: int = 0
     rivals: tuple[Theta, ...] = ()
+    searched: Searched | None = None
 
 
 def smooth_and_rough() -> list[Kernel]:
@@ -108,6 +112,30 @@ class Evidence:
         return search.run(theta.to_vector(False), curvature, ITERATIONS, _unnoted)
 
 
+class Searched(NamedTuple):
+    """The hyper-parameters with the largest exact evidence of a subset of rows."""
+
+    evidence: Evidence
+    theta: Theta
+
+    def warn_of_coarse(self, trained: Theta, inputs: str, remedy: str) -> None:
+        """Warn if the exact evidence contradicts hyper-parameters trained with few inputs."""
+        size = self.evidence.few.y.size
+        lost = (self.evidence.value(self.theta) - self.evidence.value(trained)) / size
+        if lost > COARSE:
+            logger.warning(
+                "%s do not resolve the data: the exact evidence of %d rows is %.2g nats a value "
+                "lower at the hyper-parameters found (noise variance %.2g) than at its best "
+                "(%.2g): %s",
+                inputs,
+                len(self.evidence.few.X),
+                lost,
+                trained.noise_variance,
+                self.theta.noise_variance,
+                remedy,
+            )
+
+
 def search(
     choices: Sequence[Kernel],
     noise_variance: float,
@@ -121,7 +149,7 @@ def search(
     Parameters
     ----------
     choices : sequence of Kernel
-        Kernels to choose from; lengthscales that they leave open are searched for.
+        Kernels to choose from; lengthscales that they leave open are searched for, others stay.
     noise_variance : float
         Noise variance to start from, besides QUIET.
     block : Block
@@ -134,7 +162,14 @@ def search(
         As for training.
     """
     thin = Block(*(part[:: -(-len(block.X) // SCREEN)] for part in block))
-    screen, whole = Evidence(thin, bounds, tol), Evidence(block, bounds, tol)
+    kept = given(choices[0], distances)
+
+    def within(theta: Theta) -> np.ndarray:
+        limits = bounds(theta)
+        limits[:-1][kept] = theta.kernel.log_parameters[kept, None]
+        return limits
+
+    screen, whole = Evidence(thin, within, tol), Evidence(block, within, tol)
     starts = _apart(_candidates(choices[0], noise_variance, distances), screen.value)
     tried = [(screen.best(theta), theta) for theta in starts]
     first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
@@ -148,7 +183,21 @@ def search(
     values = [whole.value(theta) for theta in arrived]
     best = int(np.argmax(values))
     near = [i for i, value in enumerate(values) if i != best and value > values[best] - RIVAL]
-    return at(whole, arrived[best])._replace(rivals=tuple(arrived[i] for i in near))
+    rivals = tuple(arrived[i] for i in near)
+    searched = Searched(whole, arrived[best])
+    return at(replace(whole, bounds=bounds), arrived[best])._replace(
+        rivals=rivals, searched=searched
+    )
+
+
+def given(kernel: Kernel, distances: Distances) -> np.ndarray:
+    """Return a mask (k,) of the lengthscales and periods that a kernel does not leave open."""
+    near, far = (
+        kernel.resolve(factor * distances.per_column, factor * distances.euclidean)
+        for factor in (1.0, 2.0)
+    )
+    lengths = ["lengthscale" in name or "period" in name for name in near.parameter_names]
+    return np.array(lengths, dtype=bool) & (near.log_parameters == far.log_parameters)
 
 
 def at(evidence: Evidence, theta: Theta) -> Start:

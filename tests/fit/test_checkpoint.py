@@ -192,6 +192,14 @@ def test_a_checkpoint_without_a_whole_row_is_begun_anew(tmp_path, evaluations):
     assert outcome(model(max_iter=1).fit(X, Y, checkpoint=url)) == outcome(whole)
 
 
+def test_a_checkpoint_beside_random_samples_is_refused_before_any_work(tmp_path, evaluations):
+    for make in (model, svgp):
+        with pytest.raises(SettingError, match=r"random_state=None.*set random_state to a whole"):
+            make(random_state=None).fit(X, Y, checkpoint=str(tmp_path / "c.zarr"))
+        assert not list(tmp_path.iterdir())
+    assert evaluations["made"] == 0
+
+
 @pytest.mark.parametrize("checkpoint", ["", " ", 3, False])
 def test_a_checkpoint_that_is_no_path_is_refused(checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -1,9 +1,12 @@
 """Every setting of every estimator changes something or is refused by name, in one short line."""
 
 import inspect
+import logging
 
+import dask.array as da
 import numpy as np
 import pytest
+from logs import warnings_in
 from sklearn.base import clone
 
 import daskgp
@@ -231,6 +234,28 @@ def one_line(error):
 
 LONG = set(ESTIMATORS) - {"exact", "cggp"}
 """Estimators with so many settings that all of them beside all choices take minutes."""
+
+
+def test_a_number_of_blocks_that_leaves_none_out_is_warned_of(caplog):
+    X = np.linspace(0, 1, 60)[:, None]
+    for blocks, said in ((3, 0), (4, 1), (400, 1)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "daskgp"):
+            settings = {"n_inducing": 5, "block_rows": 15, "max_iter": 1, "progress": False}
+            daskgp.SGPR("rbf(1.0)", train_blocks=blocks, **settings).fit(X, X[:, 0])
+        line = f"train_blocks={blocks} has no effect on rows in 4 blocks: choose fewer, or a "
+        assert sum(line in warning for warning in warnings_in(caplog)) == said
+
+
+def test_a_store_that_is_not_needed_is_said_in_one_line(caplog, tmp_path):
+    X = np.linspace(0, 1, 60)[:, None]
+    lazy = da.from_array(X, chunks=(30, 1))
+    for inputs, said in ((X, 1), (lazy, 0)):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "daskgp"):
+            model = daskgp.SGPR(n_inducing=5, optimizer=None, store=str(tmp_path), progress=False)
+            model.fit(inputs, inputs[:, 0])
+        assert caplog.text.count(f"store={tmp_path} is not used: tasks read the rows where") == said
 
 
 @pytest.mark.parametrize(

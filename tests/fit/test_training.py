@@ -6,7 +6,9 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
+from logs import warnings_in
 from scipy.optimize import minimize
+from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels, train
@@ -97,6 +99,17 @@ def test_given_lengthscales_are_where_training_starts(monkeypatch):
     assert first["noise_variance"] == pytest.approx(0.3)
 
 
+def test_a_lengthscale_that_is_given_beside_an_open_one_is_where_training_starts():
+    X, y = simulated(kernels.Matern32((0.3, 3.0)), 200)
+    kernel = kernels.Matern32(2.0, active_dims=(0,)) * kernels.Matern32(active_dims=(1,))
+    settings = {"standardize": False, "mean": "zero", "max_iter": 2}
+    model = daskgp.ExactGP(kernel + kernels.Periodic(0.7, 5.0), **settings).fit(X, y)
+    first = model.history_[0]
+    names = ("0.0.lengthscale", "1.lengthscale", "1.period")
+    assert [first[name] for name in names] == pytest.approx([2.0, 0.7, 5.0])
+    assert model.history_[-1]["0.0.lengthscale"] < 1.5  # training moves it
+
+
 def test_training_that_is_cut_off_says_so_once(caplog):
     X, y = simulated(kernels.Matern32(0.8), 200)
     with caplog.at_level(logging.WARNING, "daskgp"):
@@ -120,6 +133,35 @@ def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
     monkeypatch.setattr(hyperparameters, "_spread", lambda *_: next(spreads))
     model = daskgp.LMA(n_support=5, block_rows=5, markov_order=1).fit(X, y)
     assert model.history_[-1]["expected_loss"] == 0.0
+
+
+RESOLVED = "do not resolve the data"
+
+
+@pytest.mark.parametrize(
+    "estimator", [daskgp.SGPR(n_inducing=16), daskgp.OptiComGP(level=3)], ids=["sgpr", "opticom"]
+)
+def test_inducing_inputs_that_are_too_few_are_warned_of(estimator, caplog):
+    X, y = simulated(kernels.Matern32(0.4), 500, 0.02)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        model = clone(estimator).set_params(kernel=kernels.Matern32()).fit(X, y)
+    (said,) = [line for line in warnings_in(caplog) if RESOLVED in line]
+    remedy = "raise n_inducing" if isinstance(model, daskgp.SGPR) else "raise level"
+    assert said.startswith(f"{len(model.solved_.theta.inputs)} {model.inputs_label} {RESOLVED}")
+    assert said.endswith(f": {remedy}, or take LMA")
+    noise = [float(number) for number in re.findall(r"([\d.]+)\)", said)]
+    assert noise[0] == pytest.approx(model.noise_variance_, rel=0.01)
+    assert noise[1] < 0.5 * noise[0]
+
+
+@pytest.mark.parametrize(
+    ("lengthscale", "noise", "m"), [(2.0, 0.02, 40), (0.02, 1.0, 16), (0.4, 0.02, 300)]
+)
+def test_inducing_inputs_that_are_enough_are_not_warned_of(lengthscale, noise, m, caplog):
+    X, y = simulated(kernels.Matern52(lengthscale), 300, noise)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        daskgp.SGPR(kernels.Matern52(), n_inducing=m).fit(X, y)
+    assert not [line for line in warnings_in(caplog) if RESOLVED in line]
 
 
 def test_training_that_finds_no_better_point_says_so(caplog):
