@@ -32,10 +32,11 @@ from daskgp.fit.starting import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.kernels.weights import Weights
 from daskgp.models import scaling
-from daskgp.models.actions.cagp import TILE_ROWS, LossName
 from daskgp.models.actions.cagp import CaGP as ComputationAware
+from daskgp.models.actions.cagp import LossName
 from daskgp.models.actions.choice import Dense, normalised
-from daskgp.models.actions.passes import PANEL_ROWS, Passes
+from daskgp.models.actions.passes import PANEL_ROWS, Paired
+from daskgp.models.actions.sums import TILE_ROWS, ActionTheta
 from daskgp.models.values import Block, Theta
 from daskgp.predict import computational, supports
 from daskgp.predict import lazy as prediction
@@ -238,11 +239,11 @@ progress
         units, scale = partition.alone(self._spans(kept.rows)), solved.scaling
         inputs_alone = scale.of_inputs(kept.rows.n_targets)
         stage = rounds.Rounds(kept.rows, units, inputs_alone, executor, device=solved.device)
-        acts = self._passes(stage, kept.rows, self.n_rows_, kept.count)
+        pairs = self._paired(stage, kept.rows, self.n_rows_, kept.count)
         variance = np.full(len(scaled), np.nan)
         step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
         for rows in np.split(usable, range(step, len(usable), step)):
-            variance[rows] = computational.variance(acts, kept, solved, scaled[rows])
+            variance[rows] = computational.variance(pairs, kept, solved, scaled[rows])
         spread: np.ndarray = np.sqrt(variance)[:, None] * scale.y_scale
         return spread[:, 0] if solved.vector_target else spread
 
@@ -468,35 +469,36 @@ progress
         seed = self._seed()
         points, edges = self._points(stage, theta, sums, seed)
         t = self._n_inputs_of(len(stage.rows))
-        acts, quiet = (self._passes(one, points, int(sums.rows), t) for one in (stage, stage.quiet))
+        pairs, quiet = (
+            self._paired(one, points, int(sums.rows), t) for one in (stage, stage.quiet)
+        )
         run = hyperparameters.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
-        theta, weights, self.history_ = learn(acts, quiet, points, theta, run, edges, seed)
-        complete = acts.complete()
+        theta, weights, self.history_ = learn(pairs, quiet, points, theta, run, edges, seed)
         batch = None if self.batch_rows is None else (self.batch_rows, seed)
-        state, objective = acts.solve(theta, weights, int(complete.sum()), batch)
-        self.objective_ = objective.value
-        if objective.dropped:
+        acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
+        state, self.objective_ = self._model().solve(acting, pairs.drawn(batch))
+        dropped = weights.count - len(state.columns)
+        if dropped:
             logger.warning(
                 "%d of %d actions are zero or combinations of others and were dropped",
-                objective.dropped,
+                dropped,
                 weights.count,
             )
         values = weights.values[:, None] if weights.owner is not None else weights.values
-        values = np.where(complete[:, None], values, np.nan)
+        values = np.where(pairs.complete[:, None], values, np.nan)
         kept = supports.keep(points, values, edges, stage.executor, keep)
         self._remember(stage, theta, state, kept)
 
-    def _passes(self, stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Passes:
-        """Return the passes over rows and over the points that actions are on."""
+    def _paired(self, stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Paired:
+        """Return the rows, paired with the points that actions are on."""
         over = stage
         if points is not stage.rows:
             # as many tasks for large blocks of rows as for small ones
             size = max(1, min(stage.spans[0].rows, TILE_ROWS))
             units = partition.alone(partition.parts(0, len(points), size))
             over = dataclasses.replace(stage, rows=points, units=units)
-        p = stage.rows.n_targets
-        return Passes(ComputationAware(self.loss), stage, over, count, p, t)
+        return Paired(stage, over, count, stage.rows.n_targets, t)
 
     def _points(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
@@ -537,8 +539,8 @@ progress
 
     def _learn_sparse(
         self,
-        acts: Passes,
-        quiet: Passes,
+        pairs: Paired,
+        quiet: Paired,
         points: data.Rows,
         theta: Theta,
         run: hyperparameters.Run,
@@ -549,7 +551,7 @@ progress
         assert edges is not None
         owner, k = np.repeat(np.arange(len(edges) - 1), np.diff(edges)), len(run.start)
         count = len(edges) - 1
-        start = self._started(acts.complete(), points, seed)
+        start = self._started(pairs.complete, points, seed)
         if self.optimizer is None:
             return theta, normalised(start, owner, count)[0], []
 
@@ -558,11 +560,10 @@ progress
             batch = None
             if self.batch_rows is not None:  # a resumed run must draw the same rows
                 batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
-            bound = quiet.evaluate(theta.from_vector(vector[:k]), weights, batch)
-            assert bound.weights is not None
-            along = np.bincount(owner, weights.values * bound.weights, count)
-            by_weights = (bound.weights - weights.values * along[owner]) / norms[owner]
-            return bound.value, np.concatenate([bound.kernel, [bound.noise], PACE * by_weights])
+            value, bar = self._evaluated(theta.from_vector(vector[:k]), weights, quiet.drawn(batch))
+            along = np.bincount(owner, weights.values * bar.weights, count)
+            by_weights = (bar.weights - weights.values * along[owner]) / norms[owner]
+            return value, np.concatenate([bar.kernel, [bar.noise], PACE * by_weights])
 
         free = np.tile([-np.inf, np.inf], (len(start), 1))
         whole_run = run._replace(
@@ -570,18 +571,24 @@ progress
             bounds=np.concatenate([run.bounds, free]),
             describe=lambda vector: run.describe(vector[:k]),
         )
-        best, history, *_ = self._maximise(evaluate, whole_run, acts)
+        best, history, *_ = self._maximise(evaluate, whole_run, pairs)
         weights, _ = normalised(PACE * best[k:], owner, count)
         return theta.from_vector(best[:k]), weights, history
 
+    def _evaluated(self, theta: Theta, weights: Any, pairs: Paired) -> tuple[float, Any]:
+        """Return the objective and its gradient for some actions."""
+        acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
+        objective = self._model().evaluate(acting, pairs)
+        return objective.value, objective.gradient
+
     def _maximise(
-        self, evaluate: Evaluate, run: hyperparameters.Run, acts: Passes
+        self, evaluate: Evaluate, run: hyperparameters.Run, pairs: Paired
     ) -> train.Trained:
         return hyperparameters.maximise(
             self,
             evaluate,
             run,
-            acts.count * acts.n_targets,
+            pairs.count * pairs.n_targets,
             self._tol(),
             patience=PATIENCE,
             decay=DECAY,
@@ -600,8 +607,8 @@ progress
 
     def _learn_dense(
         self,
-        acts: Passes,
-        quiet: Passes,
+        pairs: Paired,
+        quiet: Paired,
         points: data.Rows,
         theta: Theta,
         run: hyperparameters.Run,
@@ -611,21 +618,21 @@ progress
         """Learn hyper-parameters for fixed actions, then choose these anew, [CAGP] section 4."""
         history: list[dict[str, Any]] = []
         kind = "given" if self._given is not None else str(self.actions)
-        t = self._n_inputs_of(acts.count)
+        t = self._n_inputs_of(pairs.count)
         choose = Dense(kind, t, self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
-            fixed = acts.hold(choose(acts, theta))
+            fixed = pairs.hold(choose(pairs, theta))
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-                bound = quiet.evaluate(theta.from_vector(vector), fixed)  # noqa: B023
-                return bound.value, np.append(bound.kernel, bound.noise)
+                value, bar = self._evaluated(theta.from_vector(vector), fixed, quiet)  # noqa: B023
+                return value, np.append(bar.kernel, bar.noise)
 
             start = run.start if i == 0 else theta.to_vector(False)
             tape = run.tape and run.tape.stage(i)
             part = run._replace(start=start, tape=tape)
-            best, more, *_ = self._maximise(evaluate, part, acts)
+            best, more, *_ = self._maximise(evaluate, part, pairs)
             theta, history = theta.from_vector(best), hyperparameters.continued(history, more)
-        return theta, choose(acts, theta), history
+        return theta, choose(pairs, theta), history
 
 
 def _ordered(keep: str) -> str:

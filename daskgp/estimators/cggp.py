@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg
 
 from daskgp import data
 from daskgp.checks import positive
@@ -21,10 +20,8 @@ from daskgp.fit.scratch import kept_rows
 from daskgp.fit.starting import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.models import scaling
-from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
-from daskgp.models.actions.passes import Passes
-from daskgp.models.values import Theta
+from daskgp.models.actions.passes import Paired
 from daskgp.predict import supports
 from daskgp.runtime.executor import Executor
 from daskgp.typing import OptimizerName
@@ -120,36 +117,9 @@ class CGGP(GaussianProcess):
     ) -> None:
         theta = begun.theta
         rows, quiet = stage.rows, stage.quiet
-        acts = Passes(ComputationAware(), quiet, quiet, int(sums.rows), rows.n_targets, 0)
-        y, complete = acts.targets(), acts.complete()
-        v = self._solve_system(acts, theta, y)
-        kept = supports.keep(
-            rows, np.where(complete[:, None], v, np.nan), None, stage.executor, keep
-        )
-        self.objective_, self.history_ = None, []
-        state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
-        self._remember(stage, theta, state, kept)
-
-    def _solve_system(self, acts: Passes, theta: Theta, y: np.ndarray) -> np.ndarray:
-        """Return the representer weights (n, p), solved target by target."""
-        product, (n, p), solution = acts.covariance(theta), y.shape, np.zeros(y.shape)
-        operator = LinearOperator(
-            (n, n), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=y.dtype
-        )
-        self.n_iter_, self.residual_ = 0, 0.0
-        for j in range(p):
-            steps: list[None] = []
-            solution[:, j], _ = cg(
-                operator,
-                y[:, j],
-                rtol=self.solver_tol,
-                maxiter=self.max_iter,
-                callback=lambda _: steps.append(None),  # noqa: B023
-            )
-            size = np.linalg.norm(y[:, j]) or 1.0
-            left = float(np.linalg.norm(y[:, j] - operator @ solution[:, j]) / size)
-            self.n_iter_ = max(self.n_iter_, len(steps))
-            self.residual_ = max(self.residual_, left)
+        pairs = Paired(quiet, quiet, int(sums.rows), rows.n_targets, 0)
+        solution = self._model().weights(theta, pairs, self.solver_tol, self.max_iter)
+        self.n_iter_, self.residual_ = solution.steps, solution.residual
         if self.residual_ > 2 * self.solver_tol:
             logger.warning(
                 "conjugate gradients stopped after %d steps at a relative residual of %.2g: raise "
@@ -157,4 +127,10 @@ class CGGP(GaussianProcess):
                 self.n_iter_,
                 self.residual_,
             )
-        return solution
+        v, complete = solution.weights, pairs.complete
+        kept = supports.keep(
+            rows, np.where(complete[:, None], v, np.nan), None, stage.executor, keep
+        )
+        self.objective_, self.history_ = None, []
+        state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
+        self._remember(stage, theta, state, kept)

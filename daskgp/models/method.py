@@ -10,7 +10,10 @@ over them; in a test they are a list of blocks (``testing.rows_of``)::
 
 A method with ``keeps_rows`` reads training rows back to predict: ``near`` is what
 ``model.condition(theta, state, blocks)`` returned for the blocks around X.  Most methods are sums
-of local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``.
+of local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``; ``theta`` may be
+an extension of ``Theta`` with whatever else a method learns.  Two are only ``Declared``: the
+decoupled GP is trained by steps, whose sums also serve natural gradients, and CGGP has no
+objective.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.models.actions import krylov
-from daskgp.models.actions.passes import Passes
+from daskgp.models.actions.passes import Paired
 from daskgp.predict.posterior import Solved
 from daskgp.predict.supports import Supports
 
@@ -18,7 +18,7 @@ SETTLED, STEPS = 1e-3, 500
 """Share of the variance by which its computational part may fall short, and maximum steps."""
 
 
-def variance(rounds: Passes, supports: Supports, solved: Solved, places: np.ndarray) -> np.ndarray:
+def variance(pairs: Paired, supports: Supports, solved: Solved, places: np.ndarray) -> np.ndarray:
     """Return the computational part (m,) of the variance at scaled places.
 
     It is the excess over the variance of the exact GP with the same hyper-parameters.  With
@@ -26,7 +26,7 @@ def variance(rounds: Passes, supports: Supports, solved: Solved, places: np.ndar
     approached from below by conjugate gradients.
     """
     theta, state = solved.theta, solved.state
-    k, product, S = rounds.kernel_at(theta, places), rounds.covariance(theta), supports.weights()
+    k, product, S = pairs.kernel_at(theta, places), pairs.covariance(theta), supports.weights()
     F = S.times(k.T)[:, state.columns].T
     explained = linalg.solve_lower(state.factor, F)
     u = np.zeros((len(places), S.count))

@@ -19,8 +19,8 @@ from daskgp.data.partition import Span, parts
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 from daskgp.kernels.weights import Weights
-from daskgp.models.actions.cagp import Panel
 from daskgp.models.actions.passes import PANEL_ROWS
+from daskgp.models.actions.sums import Panel
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.predict import members
 from daskgp.predict.training_rows import Fitted, TrainingRows

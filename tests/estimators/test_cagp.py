@@ -26,7 +26,7 @@ from daskgp import CaGP, ExactGP, kernels, testing, train
 from daskgp.data import reading
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.estimators import cagp
-from daskgp.models.actions.passes import Passes
+from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.predict import supports
 from tests import oracle
 
@@ -623,13 +623,13 @@ def test_the_last_point_of_mini_batches_is_taken(table):
 
 @pytest.mark.parametrize("support", [8, 4])
 def test_a_step_draws_a_mini_batch_that_follows_from_where_it_is(support, table, monkeypatch):
-    drawn, evaluate = [], Passes.evaluate
+    drawn, evaluate = [], ComputationAware.evaluate
 
-    def watched(self, theta, weights, batch=None):
-        drawn.append((theta.noise_variance, batch))
-        return evaluate(self, theta, weights, batch)
+    def watched(self, theta, rows):
+        drawn.append((theta.noise_variance, rows.batch))
+        return evaluate(self, theta, rows)
 
-    monkeypatch.setattr(Passes, "evaluate", watched)
+    monkeypatch.setattr(ComputationAware, "evaluate", watched)
     made = build(**{**QUICK, "optimizer": "adam", "batch_rows": 20, "support": support})
     clone(made).fit(*table)
     first, drawn[:] = drawn[:], []
@@ -650,7 +650,7 @@ class Stopped(Exception):
 def calls(monkeypatch):
     """Counts evaluations; ``stop`` of them may be made."""
     counter = {"made": 0, "stop": None}
-    evaluate = Passes.evaluate
+    evaluate = ComputationAware.evaluate
 
     def counted(self, *arguments):
         if counter["made"] == counter["stop"]:
@@ -658,7 +658,7 @@ def calls(monkeypatch):
         counter["made"] += 1
         return evaluate(self, *arguments)
 
-    monkeypatch.setattr(Passes, "evaluate", counted)
+    monkeypatch.setattr(ComputationAware, "evaluate", counted)
     return counter
 
 
@@ -995,7 +995,7 @@ def test_the_command_fits_predicts_scores_and_describes(
 def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     chosen = (*options(), "--scheduler", scheduler)
-    evaluate, left, remove = Passes.evaluate, [0, 1], daskgp.data.remove
+    evaluate, left, remove = ComputationAware.evaluate, [0, 1], daskgp.data.remove
 
     def fail(self, *arguments):
         if not left:
@@ -1008,7 +1008,7 @@ def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatc
         if not str(url).endswith("-ordered"):
             remove(url)
 
-    monkeypatch.setattr(Passes, "evaluate", fail)
+    monkeypatch.setattr(ComputationAware, "evaluate", fail)
     if how == "killed":
         monkeypatch.setattr(daskgp.data, "remove", unable)
     assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)

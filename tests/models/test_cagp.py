@@ -9,21 +9,23 @@ import scipy.sparse.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgp import kernels
+from daskgp import kernels, testing
 from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
 from daskgp.errors import NumericalError
 from daskgp.fit.rounds import Rounds
 from daskgp.kernels.weights import Weights
-from daskgp.models.actions.cagp import CaGP, Factored, Panel, PointSums, RowSums, functions
+from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.krylov import residual_directions
-from daskgp.models.actions.passes import Passes
+from daskgp.models.actions.passes import Paired
+from daskgp.models.actions.sums import Factored, Panel, PointSums, RowSums, functions
 from daskgp.models.scaling import identity
 from daskgp.models.values import Block, Theta, add
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 from daskgp.testing import central_differences
 from tests import oracle
+from tests.actions import evaluated
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4) + kernels.Linear(variance=0.3)
 THETA = Theta(KERNEL, 0.1)
@@ -341,15 +343,37 @@ def test_mini_batches_that_are_drawn_are_unbiased(monkeypatch, draws, wide):
     rows = Rows(X, y, None, ("a", "b"), ("u", "v"))
     units = partition.alone((Span(0, 6), Span(6, 12), Span(12, 20)))
     stage = Rounds(rows, units, identity(2, 2), Executor(None, False))
-    acts = Passes(CaGP(), stage, stage, 19, 2, 3)
-    whole = acts.evaluate(THETA, of)
-    found = [acts.evaluate(THETA, of, (8, seed)) for seed in range(80)]
+    pairs = Paired(stage, stage, 19, 2, 3)
+    whole = evaluated(CaGP(), pairs, THETA, of)
+    found = [evaluated(CaGP(), pairs, THETA, of, (8, seed)) for seed in range(80)]
     for name in ("value", "kernel", "noise", "weights"):
         each = np.array([getattr(f, name) for f in found])
         error = each.std(axis=0) / np.sqrt(len(each))
         assert (error > 0).any()
         distance = np.abs(each.mean(axis=0) - getattr(whole, name))
         assert (distance <= 4 * error + 1e-9).all(), name
+
+
+@every_loss
+def test_rows_alone_are_points_too_and_an_action_per_row_is_the_exact_gp(loss):
+    X, y = problem()
+    model, theta = CaGP(loss).exact_limit(THETA, X)
+    rows = testing.rows_of([Block(X[:15], y[:15]), Block(X[15:], y[15:])])
+    state, value = model.solve(theta, rows)
+    assert value == pytest.approx(oracle.evidence(KERNEL(X), y, THETA.noise_variance), rel=1e-9)
+    objective = model.evaluate(theta, rows)
+    assert objective.value == pytest.approx(value, rel=1e-12)
+
+    def of(vector):
+        moved = THETA.from_vector(vector)
+        return oracle.evidence(moved.kernel(X), y, moved.noise_variance)
+
+    wanted = central_differences(of, THETA.to_vector(False))
+    found = [*objective.gradient.kernel, objective.gradient.noise]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert state.points == len(X)
+    with pytest.raises(TypeError, match="no actions: give an ActionTheta"):
+        model.evaluate(THETA, rows)
 
 
 # --- gradients
@@ -570,7 +594,6 @@ def assert_same_as(found, wanted, X, y, theta=THETA):
         assert np.isfinite(weights).all()
         total = total_of(model, theta, pieces_of(X, y, found), panels_of(X, found))
         objective = objective_of(model, total)
-        assert objective.dropped == found.count - wanted.count
         kept = model.posterior(total.factored, len(X)).columns
         dropped = np.setdiff1d(np.arange(found.count), kept)
         assert len(kept) == wanted.count

@@ -18,91 +18,27 @@ from scipy.linalg import lapack
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
-from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
-from daskgp.models.method import Declared
+from daskgp.models.actions.passes import Projecting
+from daskgp.models.actions.sums import (
+    TILE_ROWS,
+    ActionTheta,
+    Cotangent,
+    Factored,
+    Loss,
+    Panel,
+    PointSums,
+    RowSums,
+    functions,
+)
 from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, add
 from daskgp.typing import Array
 
-TILE_ROWS = 2_048
-"""Rows per tile of the actions' functions."""
 COLLINEAR = 1e-11
 """An action is dropped if the others leave less than this share of its variance."""
 
 LossName = Literal["elbo", "projected"]
-
-
-class Panel(NamedTuple):
-    """Some of the points that actions are made of: X (a, d) and the actions' weights on them.
-
-    ``places`` (a,) are the numbers of these points, for callers that need them.
-    """
-
-    X: Array
-    weights: Weights
-    places: np.ndarray | None = None
-
-
-class PointSums(NamedTuple):
-    """Sums over the points of actions."""
-
-    joint: Array
-    """G = F S (t, t)."""
-    cross: Array
-    """b = S' y (t, p)."""
-    normal: Array
-    """T = S' S (t, t)."""
-
-
-class Factored(NamedTuple):
-    """Sums over points, factored for the actions that are kept.
-
-    ``columns`` (r,) of t actions; L (r, r) of their W; v (r, p); their sums; s.
-    """
-
-    columns: Array
-    factor: Array
-    weights: Array
-    points: PointSums
-    noise_variance: float
-    actions: int
-
-
-class RowSums(NamedTuple):
-    """Sums over rows, with A = L^-1 F and the residuals e = y - F' v: nothing here cancels."""
-
-    gram: Array
-    """A A' (r, r)."""
-    right: Array
-    """A e (r, p)."""
-    square: float
-    """Sum of e^2."""
-    gap: float
-    """Sum of k(x, x) - |A|^2, the posterior variances."""
-    trace: float
-    """Sum of k(x, x)."""
-    rows: float
-    """Number of rows."""
-
-
-class Cotangent(NamedTuple):
-    """Derivatives with respect to the sums over points; ``rows`` is true if rows count."""
-
-    factored: Factored
-    joint: Array
-    cross: Array
-    normal: Array
-    rows: bool
-
-
-class Objective(NamedTuple):
-    """Value to maximise, its derivative with respect to log s, cotangents, dropped actions."""
-
-    value: float
-    noise: float
-    cotangent: Cotangent
-    dropped: int
 
 
 class State(NamedTuple):
@@ -118,7 +54,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CaGP(Declared):
+class CaGP(Projecting):
     """Settings of the computation-aware GP.
 
     Parameters
@@ -183,7 +119,7 @@ class CaGP(Declared):
         """Return the sums over both sets of rows, or of points."""
         return add(a, b)
 
-    def objective(self, factored: Factored, rows: RowSums | None) -> Objective:
+    def objective(self, factored: Factored, rows: RowSums | None) -> Loss:
         """Return the loss with its sign changed, and its adjoint; only the bound takes ``rows``."""
         if self.loss == "elbo":
             assert rows is not None
@@ -197,7 +133,7 @@ class CaGP(Declared):
         both = kept[:, None], kept
         joint[both], normal[both], cross[kept] = gradient.joint, gradient.normal, gradient.cross
         cotangent = Cotangent(factored, joint, cross, normal, self.needs_rows)
-        return Objective(value, noise, cotangent, t - len(kept))
+        return Loss(value, noise, cotangent)
 
     def pull(
         self,
@@ -282,6 +218,11 @@ class CaGP(Declared):
             return Moments(mean, variance=theta.kernel.diag(X) - linalg.row_squares(A))
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
 
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[CaGP, Theta]:
+        """Return the method, with an action per row."""
+        weights = Weights.dense(np.eye(len(X)))
+        return self, ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
+
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint of a tile of functions with its cotangent, and of summaries.
 
@@ -301,18 +242,6 @@ class CaGP(Declared):
             predict=8 * t * (3 * PREDICTED_ROWS + t) + panel,
             shared=8 * 5 * t * t,
         )
-
-
-def functions(kernel: Kernel, panels: Iterable[Panel], X: Array) -> Array:
-    """Return F = S' K(Z, X) (t, n) over the points of all panels."""
-    F: Array | None = None
-    for panel in panels:
-        if F is None and namespace(X) is not np:  # panels are added up in float64
-            F = namespace(X).zeros((panel.weights.count, len(X)))
-        F = kernel.weighted(panel.X, panel.weights, X, F)
-    if F is None:
-        raise NumericalError("no points to predict from: fit again")
-    return F
 
 
 def independent(noise_variance: float, points: PointSums) -> np.ndarray:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg
 
 from daskgp.arrays.backend import wide
 from daskgp.errors import SettingError
+from daskgp.models.actions.passes import Paired
 from daskgp.models.method import Declared
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
 
@@ -27,9 +29,20 @@ class State(NamedTuple):
     points: np.ndarray
 
 
+class Solution(NamedTuple):
+    """Representer weights v (n, p), steps of the solver, and relative residual reached."""
+
+    weights: np.ndarray
+    steps: int
+    residual: float
+
+
 @dataclass(frozen=True)
 class CGGP(Declared):
-    """The mean of a GP whose linear system is solved by conjugate gradients."""
+    """The mean of a GP whose linear system is solved by conjugate gradients.
+
+    It has no objective, so its hyper-parameters come from elsewhere.
+    """
 
     name: ClassVar[str] = "cggp"
     state_type: ClassVar[Any] = State
@@ -38,6 +51,25 @@ class CGGP(Declared):
     def why_no_variance(self) -> str | None:
         """Return why there is no variance, and which method has one."""
         return NO_VARIANCE
+
+    def weights(self, theta: Theta, rows: Paired, tol: float, max_iter: int) -> Solution:
+        """Return the representer weights of all rows, solved target by target."""
+        product, y = rows.covariance(theta), rows.targets()
+        operator = LinearOperator(
+            (len(y), len(y)), matvec=lambda v: product(v.reshape(-1, 1))[:, 0], dtype=y.dtype
+        )
+        solution, most, worst = np.zeros(y.shape), 0, 0.0
+        for j, target in enumerate(y.T):
+            steps: list[None] = []
+
+            def count(_: Any, steps: list[None] = steps) -> None:
+                steps.append(None)
+
+            solution[:, j], _ = cg(operator, target, rtol=tol, maxiter=max_iter, callback=count)
+            size = np.linalg.norm(target) or 1.0
+            left = float(np.linalg.norm(target - operator @ solution[:, j]) / size)
+            most, worst = max(most, len(steps)), max(worst, left)
+        return Solution(solution, most, worst)
 
     def predict(
         self, theta: Theta, state: State, X: Any, near: Any = None, want: Want = "mean"

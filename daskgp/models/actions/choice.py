@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions import krylov
-from daskgp.models.actions.passes import Passes
+from daskgp.models.actions.passes import Paired
 from daskgp.models.values import Theta
 
 logger = logging.getLogger("daskgp")
@@ -50,9 +50,9 @@ class Dense:
         """True if other hyper-parameters need other actions."""
         return self.kind in ("cg", "eigen")
 
-    def __call__(self, acts: Passes, theta: Theta) -> Weights:
+    def __call__(self, acts: Paired, theta: Theta) -> Weights:
         """Return the actions; rows with missing values have no weight."""
-        complete = acts.complete()[:, None]
+        complete = acts.complete[:, None]
         if self.given is not None:
             return Weights.dense(self.given * complete)
         if self.kind == "random":

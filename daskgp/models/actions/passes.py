@@ -7,57 +7,42 @@ a value costs one kernel entry per pair of a row and a point, and a gradient as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from daskgp.arrays.backend import namespace, to_host
 from daskgp.kernels.weights import Weights
-from daskgp.models.actions import cagp
-from daskgp.models.actions.cagp import CaGP, Panel
-from daskgp.models.method import Pass, Rounds
-from daskgp.models.values import Piece, Theta, add
+from daskgp.models.actions import sums
+from daskgp.models.actions.sums import (
+    TILE_ROWS,
+    ActionBar,
+    ActionTheta,
+    Cotangent,
+    Factored,
+    Loss,
+    Panel,
+    PointSums,
+    RowSums,
+)
+from daskgp.models.method import Method, Pass, Rounds
+from daskgp.models.values import Block, Objective, Piece, Theta, add
 from daskgp.typing import Array
 
 PANEL_ROWS = 4_096
 """Points that a task holds at a time if it does not hold them all."""
 
 
-class Evaluated(NamedTuple):
-    """Objective, and its gradient with respect to log kernel parameters, log noise and weights."""
-
-    value: float
-    kernel: np.ndarray
-    noise: float
-    weights: np.ndarray | None
-    dropped: int
-
-
-class Gradient(NamedTuple):
-    """Gradient through some rows: log kernel parameters (k,) and learned weights (a,) if any."""
-
-    kernel: np.ndarray
-    weights: np.ndarray | None
-
-
-class _Begun(NamedTuple):
-    """Evaluation whose points are factored."""
-
-    factored: cagp.Factored
-    shared: tuple[Any, ...]
-    kept: Any
-
-
 @dataclass(frozen=True, eq=False)
-class Passes:
+class Paired:
     """Rows of training data and the points that actions are made of.
 
     Parameters
     ----------
-    model : CaGP
     rows : Rounds
     points : Rounds
         ``rows`` itself if all rows are points.
@@ -66,44 +51,20 @@ class Passes:
     n_targets : int
     actions : int
         Maximum number t of actions.
+    batch : tuple, optional
+        Number of rows drawn for the sums over rows, and a seed; by default all rows count.
     """
 
-    model: CaGP
     rows: Rounds
     points: Rounds
     count: int
     n_targets: int
     actions: int
+    batch: tuple[int, int] | None = None
 
-    def evaluate(
-        self, theta: Theta, weights: Any, batch: tuple[int, int] | None = None
-    ) -> Evaluated:
-        """Return the objective with its gradient: a pass over points and two over rows.
-
-        Parameters
-        ----------
-        theta : Theta
-        weights : Weights
-            S over the points, or what ``hold`` returned for it.
-        batch : tuple, optional
-            Number of rows drawn for the sums over rows, and a seed.
-        """
-        begun = self._begin(theta, weights)
-        objective, over, kept = self._objective(begun, batch)
-        shared = (*begun.shared, objective.cotangent)
-        both = over is self.points and self.model.needs_rows
-        gradient = self.points.sum(self._pulling(True, both), *shared, kept=begun.kept)
-        if self.model.needs_rows and not both:
-            gradient = add(gradient, over.sum(self._pulling(False, True), *shared, kept=kept))
-        kernel, learned = gradient
-        return Evaluated(objective.value, kernel, objective.noise, learned, objective.dropped)
-
-    def solve(
-        self, theta: Theta, weights: Any, points: int, batch: tuple[int, int] | None = None
-    ) -> tuple[cagp.State, cagp.Objective]:
-        """Return what prediction needs, from the points alone, and the objective."""
-        begun = self._begin(theta, weights)
-        return self.model.posterior(begun.factored, points), self._objective(begun, batch)[0]
+    def drawn(self, batch: tuple[int, int] | None) -> Paired:
+        """Return the same points, with sums over a mini-batch of rows."""
+        return replace(self, batch=batch)
 
     def hold(self, weights: Weights) -> Any:
         """Return weights for reuse over many evaluations, sent to workers once."""
@@ -127,62 +88,143 @@ class Passes:
         """Return the scaled targets (n, p); incomplete rows have 0."""
         return self.rows.values(_rowwise("targets", _targets), self.n_targets)
 
+    @cached_property
     def complete(self) -> np.ndarray:
-        """Return the mask (a,) of points without a missing value."""
+        """Mask (a,) of points without a missing value."""
         return self.points.values(_rowwise("complete", _ones), 1)[:, 0] > 0
+
+
+class _Begun(NamedTuple):
+    """Evaluation whose points are factored."""
+
+    factored: Factored
+    shared: tuple[Any, ...]
+    kept: Any
+
+
+class Projecting(Method, Protocol):
+    """Base of a method that sees its targets through actions: three passes per evaluation.
+
+    Its ``theta`` is an ``ActionTheta``; of rows that are not ``Paired`` all are points.
+    """
+
+    @property
+    def needs_rows(self) -> bool:
+        """True if the objective needs the actions' functions at all rows."""
+
+    @abstractmethod
+    def at_points(self, F: Array, y: Array, weights: Weights) -> PointSums:
+        """Return sums over rows that are points and have functions F (t, n)."""
+
+    @abstractmethod
+    def factor(self, noise_variance: float, points: PointSums) -> Factored:
+        """Return the factored sums over points, without uninformative actions."""
+
+    @abstractmethod
+    def at_rows(
+        self, theta: Theta, block: Block, F: Array, factored: Factored, weight: float = 1.0
+    ) -> RowSums:
+        """Return sums over rows that each count ``weight`` times."""
+
+    @abstractmethod
+    def combine(self, a: Any, b: Any) -> Any:
+        """Return the sums over both sets of rows, or of points."""
+
+    @abstractmethod
+    def objective(self, factored: Factored, rows: RowSums | None) -> Loss:
+        """Return the objective and its adjoint; ``rows`` are taken if it needs them."""
+
+    @abstractmethod
+    def pull(
+        self,
+        theta: Theta,
+        block: Block,
+        F: Array,
+        panels: Iterable[Panel],
+        cotangent: Cotangent,
+        own: Weights | None = None,
+        weight: float | None = 1.0,
+    ) -> tuple[np.ndarray, list[Array], Array | None]:
+        """Return the gradient through one block: by the kernel, by panels, by its own weights."""
+
+    @abstractmethod
+    def posterior(self, factored: Factored, points: int) -> Any:
+        """Return what prediction needs, from the sums over that many points."""
+
+    def evaluate(self, theta: Theta, rows: Rounds | Paired) -> Objective:
+        """Return the objective with its gradient: a pass over points and two over rows."""
+        theta, pairs = _taken(theta, rows)
+        begun = self._begin(theta, pairs)
+        loss, over, kept = self._loss(begun, pairs)
+        shared = (*begun.shared, loss.cotangent)
+        both = over is pairs.points and self.needs_rows
+        gradient = pairs.points.sum(self._pulling(True, both), *shared, kept=begun.kept)
+        if self.needs_rows and not both:
+            gradient = add(gradient, over.sum(self._pulling(False, True), *shared, kept=kept))
+        return Objective(loss.value, gradient._replace(noise=loss.noise), None)
+
+    def solve(self, theta: Theta, rows: Rounds | Paired) -> tuple[Any, float]:
+        """Return what prediction needs, from the points alone, and the objective."""
+        theta, pairs = _taken(theta, rows)
+        begun = self._begin(theta, pairs)
+        state = self.posterior(begun.factored, int(pairs.complete.sum()))
+        return state, self._loss(begun, pairs)[0].value
 
     # -- passes ------------------------------------------------------------------------------
 
-    def _begin(self, theta: Theta, weights: Any) -> _Begun:
+    def _begin(self, theta: ActionTheta, pairs: Paired) -> _Begun:
         """Factor the sums over points, and keep the functions at the points if they fit."""
-        shared = self.points.points(PANEL_ROWS), theta, weights
-        total, kept = self.points.forward(
-            self._pass("points", _at_points, self.points is self.rows), *shared
-        )
-        with self.points.solving(len(total.joint)):
-            factored = self.model.factor(theta.noise_variance, total)
+        plain = Theta(theta.kernel, theta.noise_variance)
+        shared = pairs.points.points(PANEL_ROWS), plain, theta.weights
+        over = self._pass("points", _at_points, pairs.points is pairs.rows, pairs.actions)
+        total, kept = pairs.points.forward(over, *shared)
+        with pairs.points.solving(len(total.joint)):
+            factored = self.factor(theta.noise_variance, total)
         return _Begun(factored, shared, kept)
 
-    def _objective(
-        self, begun: _Begun, batch: tuple[int, int] | None
-    ) -> tuple[cagp.Objective, Rounds, Any]:
+    def _loss(self, begun: _Begun, pairs: Paired) -> tuple[Loss, Rounds, Any]:
         """Return the objective, the rows that count and what was kept for them."""
-        sums, over, kept, factored = None, self.rows, begun.kept, begun.factored
-        if self.model.needs_rows:
-            if batch is not None:
-                over = over.batch(*batch)
-            at_rows = self._pass("rows", _at_rows, True)
+        total, over, kept, factored = None, pairs.rows, begun.kept, begun.factored
+        if self.needs_rows:
+            if pairs.batch is not None:
+                over = over.batch(*pairs.batch)
+            at_rows = self._pass("rows", _at_rows, True, pairs.actions)
             shared = (*begun.shared, factored)
-            if over is self.points:
-                sums = over.sum(at_rows, *shared, kept=kept)
+            if over is pairs.points:
+                total = over.sum(at_rows, *shared, kept=kept)
             else:
-                sums, kept = over.forward(at_rows, *shared)
+                total, kept = over.forward(at_rows, *shared)
             # a mini-batch stands for all rows, whose number is known
-            sums = sums._replace(rows=float(self.count))
-        with self.points.solving(len(factored.factor)):
-            return self.model.objective(factored, sums), over, kept
+            total = total._replace(rows=float(pairs.count))
+        with pairs.points.solving(len(factored.factor)):
+            return self.objective(factored, total), over, kept
 
-    def _pass(self, what: str, function: Callable[..., Any], generous: bool) -> Pass:
+    def _pass(self, what: str, function: Callable[..., Any], generous: bool, actions: int) -> Pass:
         """Return a pass that sums, and keeps the functions at the rows."""
         return Pass(
-            f"{self.model.name}-{what}",
-            partial(_first, function, self.model),
-            self.model.combine,
-            tile=cagp.TILE_ROWS,
+            f"{self.name}-{what}",
+            partial(_first, function, self),
+            self.combine,
+            tile=TILE_ROWS,
             located=True,
-            keeping=partial(function, self.model),
-            kept_bytes=partial(_kept_bytes, self.actions),
+            keeping=partial(function, self),
+            kept_bytes=partial(_kept_bytes, actions),
             generous=generous,
         )
 
     def _pulling(self, own: bool, counts: bool) -> Pass:
-        return Pass(
-            f"{self.model.name}-gradient",
-            partial(_pull, self.model, own, counts),
-            add,
-            tile=cagp.TILE_ROWS,
-            located=True,
-        )
+        function = partial(_pull, self, own, counts)
+        return Pass(f"{self.name}-gradient", function, add, tile=TILE_ROWS, located=True)
+
+
+def _taken(theta: Theta, rows: Any) -> tuple[ActionTheta, Paired]:
+    """Return what the passes work on; a TypeError if there are no actions."""
+    if not isinstance(theta, ActionTheta):
+        raise TypeError("no actions: give an ActionTheta, whose weights they are")
+    if isinstance(rows, Paired):
+        return theta, rows
+    pairs = Paired(rows, rows, 0, 1, theta.weights.count)
+    return theta, replace(pairs, count=int(pairs.complete.sum()))
 
 
 def _kept_bytes(actions: int, rows: int, targets: int, itemsize: int) -> int:
@@ -190,7 +232,7 @@ def _kept_bytes(actions: int, rows: int, targets: int, itemsize: int) -> int:
 
 
 def _rowwise(what: str, function: Callable[..., Array]) -> Pass:
-    return Pass(f"cagp-{what}", function, add, tile=cagp.TILE_ROWS, located=True)
+    return Pass(f"cagp-{what}", function, add, tile=TILE_ROWS, located=True)
 
 
 # -- what tasks do -----------------------------------------------------------------------------
@@ -219,43 +261,43 @@ def _functions(piece: Piece, points: Any, theta: Theta, weights: Weights) -> Arr
     """Return the actions' functions (t, n) at the rows of a piece, which may have been kept."""
     if piece.kept is not None:
         return piece.kept
-    return cagp.functions(theta.kernel, _panels(points, weights), piece.own.X)
+    return sums.functions(theta.kernel, _panels(points, weights), piece.own.X)
 
 
-def _first(function: Callable[..., tuple[Any, Array]], model: CaGP, *arguments: Any) -> Any:
+def _first(function: Callable[..., tuple[Any, Array]], model: Projecting, *arguments: Any) -> Any:
     return function(model, *arguments)[0]
 
 
 def _at_points(
-    model: CaGP, piece: Piece, points: Any, theta: Theta, weights: Weights
-) -> tuple[cagp.PointSums, Array]:
+    model: Projecting, piece: Piece, points: Any, theta: Theta, weights: Weights
+) -> tuple[PointSums, Array]:
     F = _functions(piece, points, theta, weights)
     return model.at_points(F, piece.own.y, _own(piece, weights)), F
 
 
 def _at_rows(
-    model: CaGP,
+    model: Projecting,
     piece: Piece,
     points: Any,
     theta: Theta,
     weights: Weights,
-    factored: cagp.Factored,
-) -> tuple[cagp.RowSums, Array]:
+    factored: Factored,
+) -> tuple[RowSums, Array]:
     F = _functions(piece, points, theta, weights)
     assert piece.weight is not None
     return model.at_rows(theta, piece.own, F, factored, piece.weight), F
 
 
 def _pull(
-    model: CaGP,
+    model: Projecting,
     own: bool,
     counts: bool,
     piece: Piece,
     points: Any,
     theta: Theta,
     weights: Weights,
-    cotangent: cagp.Cotangent,
-) -> Gradient:
+    cotangent: Cotangent,
+) -> ActionBar:
     """Return the gradient through a piece, whose rows are points, count among all, or both."""
     F = _functions(piece, points, theta, weights)
     places: list[np.ndarray] = []
@@ -269,13 +311,13 @@ def _pull(
         piece.weight if counts else None,
     )
     if weights.owner is None:
-        return Gradient(kernel, None)
+        return ActionBar(kernel, 0.0, None)
     learned = np.zeros(len(weights))
     for rows, by_weights in zip(places, by_panels, strict=True):
         learned[rows] += to_host(by_weights)
     if by_own is not None:
         learned[piece.places] += to_host(by_own)
-    return Gradient(kernel, learned)
+    return ActionBar(kernel, 0.0, learned)
 
 
 def _noting(panels: Iterator[Panel], places: list[np.ndarray]) -> Iterator[Panel]:
@@ -287,7 +329,7 @@ def _noting(panels: Iterator[Panel], places: list[np.ndarray]) -> Iterator[Panel
 
 
 def _times(piece: Piece, points: Any, theta: Theta, weights: Weights) -> Array:
-    return cagp.functions(theta.kernel, _panels(points, weights), piece.own.X).T
+    return sums.functions(theta.kernel, _panels(points, weights), piece.own.X).T
 
 
 def _kernel_at(piece: Piece, theta: Theta, places: Array) -> Array:
