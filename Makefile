@@ -78,7 +78,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python workflows/benchmarks/sgpr.py
+	$(BIN)/python workflows/benchmarks/speed.py
 	$(BIN)/python workflows/benchmarks/scale.py
 	$(BIN)/python workflows/benchmarks/lma.py
 

@@ -65,7 +65,7 @@ def imported(path):
 
 
 def test_scripts_are_short_and_do_not_import_one_another():
-    assert len(SCRIPTS) > 20
+    assert len(SCRIPTS) > 15
     for name in SCRIPTS:
         path = FOLDER / f"{name}.py"
         assert len(path.read_text().splitlines()) <= 150, f"{name}.py is long: split its question"
@@ -148,11 +148,12 @@ def test_defaults_stop_at_their_limit(tmp_path, bare):
 
 @pytest.mark.slow
 def test_what_failed_is_an_error_and_is_tried_again(tmp_path):
-    rows = ("--out", "found.jsonl", "--rows", 100, "--functions", 200, "--dtypes", "float64")
-    (first,), printed = run(tmp_path, "decoupled_growth", *rows, fails=True)
+    part = ("--parts", "decoupled float64", "--decoupled", 200)
+    rows = ("--out", "found.jsonl", "--rows", 100, *part)
+    (first,), printed = run(tmp_path, "growth", *rows, fails=True)
     assert "Error: failed: " in printed
     assert first["failed"] in printed
-    (again,), _ = run(tmp_path, "decoupled_growth", *rows, fails=True)
+    (again,), _ = run(tmp_path, "growth", *rows, fails=True)
     assert again["key"] == first["key"]
 
 
@@ -173,27 +174,31 @@ def test_wrong_options_are_named(tmp_path, bare):
 
 
 @pytest.mark.slow
-def test_sgpr_has_a_floor(tmp_path):
-    (ours, product), printed = run(tmp_path, "sgpr", "--methods", "daskgp")
-    assert ours["value_s"] > 0
-    assert product["rate"] > 1e8
+def test_speed_has_a_floor(tmp_path):
+    parts = ("--parts", "sgpr,cagp,svgp float32", "--methods", "daskgp")
+    records, printed = run(tmp_path, "speed", *parts)
+    for floor, ours in zip(records[::2], records[1::2], strict=True):
+        assert floor["rate"] > 1e6
+        assert ours["run_s"] > 0
+        row = f"| {ours['key']['part']} | daskgp | {ours['run_s']:.3f} | 1.00 | "
+        assert row in printed
     assert "times the floor" in printed
 
 
 @pytest.mark.slow
 def test_scale_grows_and_compares(tmp_path):
     records, printed = run(tmp_path, "scale", "--threads", 1)
-    assert [r["key"]["part"] for r in records] == ["1 workers", "1 workers", "1 worker", "loop"]
+    assert [record["key"]["workers"] for record in records] == [1, 1, 1, 2, 0]
     assert "log-log slope of time" in printed
-    assert "loop without Dask: ratio" in printed
+    assert "| cost | 0 | 12000 | " in printed
 
 
 @pytest.mark.slow
-def test_real_data_are_scored(tmp_path, data):
-    (row,), printed = run(tmp_path, "real", "--data", "kin40k", "--threads", 1)
-    assert row["rmse_std"] < 1
-    assert row["rmse"] < row["rmse_std"]  # in units of a target that varies by less than 1
-    assert "| kin40k | " in printed
+def test_spatial_scores_a_table(tmp_path, data):
+    options = ("--data", "kin40k", "--methods", "sgpr-table", "--threads", 1)
+    (row,), printed = run(tmp_path, "spatial", *options)
+    assert row["rmse"] < 0.7  # the target's standard deviation
+    assert "| kin40k | sgpr-table | " in printed
 
 
 @pytest.mark.slow
@@ -227,37 +232,40 @@ def test_training_compares_with_all_rows(tmp_path, bare):
 
 def test_lma_measures_blocks(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    script, key = runpy.run_path(str(FOLDER / "lma.py")), {"block": 48, "order": 2, "support": 16}
-    row = script["measure"](key, SimpleNamespace(repeats=1))
-    assert row["window_rows"] == 3 * 48
-    assert row["gradient"]["operations"] > row["summary"]["operations"] > 144**3 / 3
-    assert "| 48 | 144 | gradient | " in script["table"]([{"key": key, **row}], None)
+    script, sizes = runpy.run_path(str(FOLDER / "lma.py")), {"block": 48, "order": 2, "support": 16}
+    summary, gradient = (
+        script["measure"](sizes | {"work": work}, SimpleNamespace(repeats=1))
+        for work in ("summary", "gradient")
+    )
+    assert summary["window_rows"] == 3 * 48
+    assert gradient["operations"] > summary["operations"] > 144**3 / 3
 
 
 @pytest.mark.slow
 def test_lma_is_run_as_a_script(tmp_path):
-    (row,), printed = run(tmp_path, "lma", "--repeats", 1)
-    assert row["key"] == {"block": 48, "order": 2, "support": 16}
-    assert "| 48 | 144 | gradient | " in printed
+    (row, _), printed = run(tmp_path, "lma", "--repeats", 1)
+    assert row["key"] == {"block": 48, "order": 2, "support": 16, "work": "summary"}
+    assert "| 48 | gradient | 144 | " in printed
 
 
 @pytest.mark.slow
-def test_lma_growth_measures_whole_runs(tmp_path):
-    records, printed = run(tmp_path, "lma_growth", "--threads", 1)
-    assert [record["key"]["rows"] for record in records] == [1_000, 3_000]
-    assert records[1]["fit_s"] > 0
-    assert "log-log slopes" in printed
+def test_growth_measures_commands_and_steps(tmp_path):
+    parts = ("--parts", "lma,cagp,decoupled float32", "--lma", 1_000)
+    records, printed = run(tmp_path, "growth", *parts, "--threads", 1)
+    sizes = [1_000, 500, 1_500, 200, 400]
+    assert [record["key"]["size"] for record in records] == sizes
+    assert records[0]["fit_s"] > 0
+    assert printed.count("log-log slopes") == 3
 
 
 @pytest.mark.slow
 def test_optimal_coefficients_are_better(tmp_path):
-    (_, row), printed = run(tmp_path, "opticom")
+    (_, row, wide), printed = run(tmp_path, "opticom")
     assert row["points"] == 49
     assert row["projection"] < row["combination"]
-    assert row["right_sides"] < 1e-6
-    assert f"{row['sgpr']:.3f} ± " in printed
-    (wide,), _ = run(tmp_path, "opticom_features")
     assert wide["projection"] < wide["combination"]
+    assert row["right_sides"] < 1e-6
+    assert f"| 3 | 3 | 31 | 10 | {wide['combination']:.3f} | " in printed
 
 
 @pytest.mark.slow
@@ -291,7 +299,8 @@ def test_experts_training_has_paths(tmp_path):
 def test_experts_cost_has_a_floor(tmp_path):
     records, printed = run(tmp_path, "experts_cost", "--threads", 1)
     assert [record["key"]["model"] for record in records] == ["experts", "SGPR"]
-    assert "floor / time" in printed
+    assert all(record["fit_floor_s"] < record["fit_s"] for record in records)
+    assert "floor of the prediction s" in printed
 
 
 @pytest.mark.slow
@@ -304,17 +313,6 @@ def test_cagp_scores_bounded_supports(tmp_path, data):
 
 
 @pytest.mark.slow
-def test_cagp_speed_and_growth_are_measured(tmp_path):
-    (floor, ours), printed = run(tmp_path, "cagp_speed", "--methods", "daskgp")
-    assert floor["value_s"] == pytest.approx(2 * 600**2 / floor["rate"])
-    assert ours["value_s"] > 0
-    assert "times the floor" in printed
-    records, printed = run(tmp_path, "cagp_growth")
-    assert [record["key"]["rows"] for record in records] == [500, 1_500]
-    assert "× first" in printed
-
-
-@pytest.mark.slow
 def test_decoupled_has_curves(tmp_path, bare):
     options = ("--data", "ghcn", "--methods", "decoupled,gpr", "--curve")
     (ours, exact), printed = run(tmp_path, "decoupled", *options)
@@ -322,17 +320,6 @@ def test_decoupled_has_curves(tmp_path, bare):
     assert [point[0] for point in ours["curve"]] == [20, 40]
     assert ours["curve"][-1][2] == ours["nmse"]
     assert "| ghcn | decoupled | 20 | " in printed
-
-
-@pytest.mark.slow
-def test_steps_are_measured(tmp_path):
-    options = ("--methods", "daskgp", "--dtypes", "float32")
-    (product, ours), printed = run(tmp_path, "svgp_step", *options)
-    assert product["rate"] > 1e8
-    assert f"| float32 | daskgp | 60 | 100 | {ours['step_s']:.4f} | 1.00 | " in printed
-    records, printed = run(tmp_path, "decoupled_growth", "--dtypes", "float32")
-    assert [record["key"]["functions"] for record in records] == [200, 400]
-    assert "float32: log-log slope of the median" in printed
 
 
 @pytest.mark.slow
@@ -363,9 +350,7 @@ def test_plans_are_beside_what_is_taken(tmp_path):
 
 @pytest.mark.slow
 def test_soak_looks_at_every_process(tmp_path):
-    records, printed = run(tmp_path, "soak", "--threads", 1)
-    local, apart, *workers = records
+    (local, apart), printed = run(tmp_path, "soak", "--threads", 1)
     assert set(local["mib"]["3"]) == {"client", "worker 0"}
     assert set(apart["mib"]["3"]) == {"client", "scheduler", "worker 0"}
-    assert [record["key"]["workers"] for record in workers] == [1, 2, 4]
     assert "| apart | scheduler | " in printed

@@ -24,9 +24,11 @@ VALUES = {
     "gemm": 64,
     "repeats": 1,
     "rows": 300,
+    "lma_rows": 300,
     "inducing": 20,
     "features": 8,
     "block": 50,
+    "window": 30,
     "dtype": "float64",
     "support": 10,
     "together": 4,
@@ -83,16 +85,12 @@ def gpu(monkeypatch):
 
 
 def test_it_measures_the_same_on_either(gpu, measured):
-    parts = {
-        "gpu": ("product float64", "product float32", "copy", "sgpr"),
-        "gpu_passes": ("lma", "cagp"),
-    }
+    parts = ("product float64", "product float32", "copy", "sgpr", "lma", "cagp")
     values = {}
     for module in ("numpy", "cupy"):
         found = {
-            part: measured(name, {"part": part, "array_module": module}, block=30)
-            for name, several in parts.items()
-            for part in several
+            part: measured("gpu", {"part": part, "array_module": module}, block=30)
+            for part in parts
         }
         assert found["product float32"]["tflops"] > 0
         assert found["copy"]["gb_per_s"] > 0
@@ -144,7 +142,7 @@ def test_a_difference_beyond_tolerance_is_an_error(gpu, measured, monkeypatch):
     [
         ("gpu_check", {}),
         pytest.param("gpu_check_experts", {}, marks=pytest.mark.slow),
-        pytest.param("gpu_passes", {"part": "cagp"}, marks=pytest.mark.slow),
+        pytest.param("gpu", {"part": "cagp"}, marks=pytest.mark.slow),
     ],
 )
 def test_neither_dask_nor_zarr_is_needed(name, part):
@@ -156,7 +154,7 @@ def test_neither_dask_nor_zarr_is_needed(name, part):
 
 @pytest.mark.slow
 def test_the_table_of_the_host_has_all_parts(tmp_path):
-    for name in ("gpu", "gpu_passes", *CHECKS):
+    for name in ("gpu", *CHECKS):
         words = [sys.executable, str(FOLDER / f"{name}.py"), "--tiny", "--array-module", "numpy"]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

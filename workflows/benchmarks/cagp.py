@@ -9,9 +9,7 @@ and ``SGPR`` with trained inducing inputs, Matérn-3/2 with a lengthscale per fe
 ``--supports`` rows each, 0 for all rows, are trained on mini-batches with ``--optimizer adam``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from itertools import product
 
 import datasets
 import harness
@@ -22,21 +20,16 @@ from daskgp import kernels
 METHODS = ("cagp", "sgpr")
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for name in datasets.present(options.data):
-        shared = {"data": name, "rows": options.rows, "iterations": options.iterations}
-        for count in options.actions if "cagp" in options.methods else ():
-            for support in options.supports:
-                own = {"method": "cagp", "size": count, "support": support}
-                yield {**shared, **own, "optimizer": options.optimizer}
-        if "sgpr" in options.methods:
-            yield {**shared, "method": "sgpr", "size": options.inducing}
+def keys(options: harness.Options) -> harness.Keys:
+    sizes = {"cagp": options.actions, "sgpr": [options.inducing]}
+    for name, method in product(datasets.present(options.data), options.methods):
+        supports = options.supports if method == "cagp" else [0]
+        lists = {"data": [name], "method": [method], "size": sizes[method], "support": supports}
+        yield from harness.runs(options, "rows iterations optimizer", **lists)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return scores of standardised targets, seconds and iterations of one model."""
-    split = datasets.table(key["data"]).standardised()
-    split = split if key["rows"] is None else split.drawn(key["rows"])
+    split = datasets.table(key["data"]).standardised().drawn(key["rows"])
     kernel, training = kernels.Matern32(ard=True), {"max_iter": key["iterations"]}
     if key["method"] == "sgpr":
         model = daskgp.SGPR(kernel, n_inducing=key["size"], train_inducing=True, **training)

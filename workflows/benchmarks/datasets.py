@@ -16,6 +16,7 @@ import click
 import numpy as np
 import scipy.fft
 import scipy.linalg
+import scipy.signal
 
 from daskgp import kernels
 
@@ -70,16 +71,6 @@ class Split(NamedTuple):
         order = np.random.default_rng(seed).permutation(len(y))[:rows]
         train, test = np.split(order, [round(share * len(order))])
         return Split(X[train], y[train], X[test], y[test])
-
-    def save(self, path: Path) -> None:
-        """Write what ``load`` reads."""
-        np.savez(path, **{name: a for name, a in self._asdict().items() if a is not None})
-
-    @classmethod
-    def load(cls, path: Path) -> Split:
-        """Read what ``save`` wrote."""
-        with np.load(path) as found:
-            return cls(**{name: found[name] for name in found.files})
 
 
 # -- files -----------------------------------------------------------------------------------
@@ -212,11 +203,8 @@ def weather(number: int, days: int) -> Network:
     waves = rng.standard_normal((256, 2)) / 6  # weather is alike over some six degrees
     phase = rng.uniform(0, 2 * np.pi, len(waves))
     shapes = np.sqrt(2 / len(waves)) * np.cos(np.column_stack([lon, lat]) @ waves.T + phase)
-    strength = np.empty((len(waves), days))
-    now = rng.standard_normal(len(waves))
-    for i in day:
-        now = 0.7 * now + np.sqrt(1 - 0.7**2) * rng.standard_normal(len(waves))
-        strength[:, i] = now
+    drive = np.sqrt(1 - 0.7**2) * rng.standard_normal((len(waves), days))
+    strength = scipy.signal.lfilter([1], [1, -0.7], drive)
     values = climate[:, None] + season + 4 * shapes @ strength
     values += rng.standard_normal(values.shape)
     values[rng.random(values.shape) < MISSING] = np.nan
@@ -324,6 +312,14 @@ def write_drawn(
     starts = range(0, rows, chunk)
     parts: Iterator[tuple] = (draw(min(chunk, rows - s), features, s) for s in starts)
     return write(path, parts, rows, chunk)
+
+
+def store(
+    folder: Path, draw: Callable[..., tuple], rows: int, features: int, chunk: int = 65_536
+) -> str:
+    """Return the path of rows of a function of this file, drawn once and kept in a folder."""
+    path = folder / f"{draw.__name__}-{rows}-{features}-{chunk}.zarr"
+    return str(path) if path.exists() else write_drawn(path, draw, rows, features, chunk)
 
 
 # -- fields ----------------------------------------------------------------------------------
@@ -523,5 +519,7 @@ def stored(folder: Path, name: str, seed: int = 0, tiny: bool = False) -> Split:
     if not path.exists():
         case = CASES[name]
         folder.mkdir(parents=True, exist_ok=True)
-        case.draw(np.random.default_rng(seed), case.truth, tiny).save(path)
-    return Split.load(path)
+        drawn = case.draw(np.random.default_rng(seed), case.truth, tiny)
+        np.savez(path, **drawn._asdict())
+    with np.load(path) as found:
+        return Split(**found)

@@ -18,16 +18,12 @@ DASKGP_DATA it is a generated network.
 ``--curve`` scores those that make steps on their way as well.
 """
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import datasets
 import harness
-import numpy as np
 from datasets import Split
 from peers import gpytorch
 
@@ -45,20 +41,17 @@ FULL = {"vsgpr": 4_096, "gpr": 1_024}
 """Rows of the methods that take all of them in each iteration."""
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    names = ("steps", "rows", "kernel", "dtype")
-    for data in datasets.present(options.data):
-        for method in options.methods:
-            yield {"data": data, "method": method, **{n: getattr(options, n) for n in names}}
+def keys(options: harness.Options) -> harness.Keys:
+    lists = {"data": datasets.present(options.data), "method": options.methods}
+    return harness.runs(options, "steps rows kernel dtype", **lists)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return scores, seconds and the curve of one method on one set."""
     split, steps, method = rows_of(key, options), key["steps"], key["method"]
     way = range(options.curve_every, steps, options.curve_every) if options.curve else ()
     fit = with_gpytorch if method == "gpytorch" else with_daskgp
     outcome, marks, curve = fit(split, key, [*way, steps], options)
-    step = {} if method in FULL else {"step_s": float(np.median(harness.step_seconds(marks)))}
+    step = {} if method in FULL else harness.step_seconds(marks)
     scored = outcome.scored(split.y_test, "nmse", "nlpd", "coverage")
     return {"n": len(split.y), **scored, **step, "iterations": len(marks), "curve": curve}
 
@@ -78,7 +71,6 @@ def rows_of(key: dict, options: harness.Options) -> Split:
     return split._replace(X=X, y=y)
 
 
-SHOWN = "n nmse nlpd coverage fit_s step_s iterations peak_mib"
 Fitted = tuple[harness.Outcome, list[float], list[tuple]]
 """Prediction, seconds at the ends of steps, and errors with the steps and seconds so far."""
 
@@ -90,9 +82,8 @@ def with_daskgp(split: Split, key: dict, points: list[int], options: harness.Opt
         split, points = split.drawn(FULL[key["method"]]).varying(), [min(100, points[-1])]
     else:
         settings = settings | {"batch_rows": options.batch_rows, "dtype": key["dtype"]}
-    lowered = ("n_mean", "n_covariance", "n_inducing", "batch_rows")
-    few, setup, curve = max(1, len(split.y) // 2), None, []
-    settings = {k: min(v, few) if k in lowered else v for k, v in settings.items()}
+    settings = harness.lowered(settings, max(1, len(split.y) // 2))
+    setup, curve = None, []
     with tempfile.TemporaryDirectory() as kept:
         run = {"checkpoint": str(Path(kept, "run"))} if len(points) > 1 else {}
         for steps in points:
@@ -118,15 +109,15 @@ def with_gpytorch(split: Split, key: dict, points: list[int], options: harness.O
 
 def table(records: list[dict], options: harness.Options) -> str:
     """Return scores and seconds, then the errors on the way."""
+    numbers, labels = "n nmse nlpd coverage fit_s step_s iterations peak_mib", "data method steps"
     curves = [
-        [*map(str, (r["key"]["data"], r["key"]["method"], steps)), f"{seconds:.1f}", f"{error:.4f}"]
-        for r in records
-        for steps, seconds, error in r.get("curve", [])[:-1]
+        {"key": record["key"] | {"steps": steps}, "fit_s": seconds, "nmse": error}
+        for record in records
+        for steps, seconds, error in record.get("curve", [])[:-1]
     ]
-    scores = harness.report(records, "data method steps", SHOWN)
-    if not curves:
-        return scores
-    return f"{scores}\n\n{harness.markdown(['data', 'method', 'steps', 's', 'nMSE'], curves)}"
+    parts = [harness.report(records, labels, numbers)]
+    parts += [harness.report(curves, labels, "fit_s nmse")] if curves else []
+    return "\n\n".join(parts)
 
 
 harness.command(

@@ -23,10 +23,6 @@ daskgp's estimators have no setting at all and are given the data as they are; t
   stopped when a tenth of the rows has not improved for 50; it has no variance.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import datasets
 import harness
 import numpy as np
@@ -55,15 +51,13 @@ PEERS = {
 METHODS = (*DASKGP, *PEERS)
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
+def keys(options: harness.Options) -> harness.Keys:
     present = datasets.present(options.sets)
     for method in options.methods:
-        for name in present:
-            yield {"set": name, "method": method, "rows": options.rows}
+        yield from harness.runs(options, "rows", set=present, method=[method])
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return scores and seconds of one method on one set."""
     split, method = datasets.table(key["set"], key["rows"]), key["method"]
     sizes, unit = {"n": len(split.y), "d": split.X.shape[1]}, split.y.std()
     scores = ("rmse", "nlpd", "coverage")
@@ -77,7 +71,6 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return a table per score, a row per method and a column per set."""
     scores = "rmse nlpd coverage seconds processor_s peak_mib"
     return harness.tables(records, scores, {"method": METHODS}, set=SETS)
 

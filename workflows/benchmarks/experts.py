@@ -17,8 +17,6 @@ chosen greedily, RBF with a lengthscale per column, hyper-parameters of one trai
 L-BFGS, or another with ``--training``; scores are in the units of the files.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,16 +50,13 @@ COUNTS |= dict.fromkeys(("kin40k", "keggdirected", "protein"), (8, 16, 64))
 SCORES = {"rmse": ("RMSE", ".3f"), "nlpd": ("NLPD", ".2f"), "seconds": ("seconds", ".2f")}
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
+def keys(options: harness.Options) -> harness.Keys:
     for data in datasets.present(options.data):
-        for seed in range(1, options.seeds + 1):
-            for count in options.experts or COUNTS[data]:
-                key = {"data": data, "expert": options.expert, "seed": seed, "experts": count}
-                yield {**key, "rows": options.rows}
+        seeds, counts = range(1, options.seeds + 1), options.experts or COUNTS[data]
+        yield from harness.runs(options, "expert rows", data=[data], seed=seeds, experts=counts)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return the scores of all methods, one per lengthscale on ackley."""
     logging.getLogger("daskgp").setLevel(logging.ERROR)  # paper's weights are ill-conditioned
     row: dict[str, Any] = {}
     for split, settings in (ackley if key["data"] == "ackley" else uci)(key, options):

@@ -8,10 +8,7 @@ inputs, m² for whitening and m² for the symmetric product of the fit, m² and 
 of a prediction.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import datasets
@@ -24,25 +21,19 @@ from daskgp import kernels
 
 FEATURES = 8
 MODELS = ("experts", "SGPR")
-WORK = {"fit": 2, "predict": 3}
-"""Operations in units of m² per row."""
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for turn in range(options.repeats):
-        for model in MODELS:
-            yield {"model": model, "rows": options.rows, "inducing": options.inducing, "turn": turn}
+def keys(options: harness.Options) -> harness.Keys:
+    return harness.runs(options, "rows inducing", turn=range(options.repeats), model=MODELS)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return the seconds of a fit and of a prediction, and the rate of a matrix product."""
-    rows, path = key["rows"], options.folder / f"experts-{key['rows']}-{options.chunk}.zarr"
-    if not path.exists():
-        datasets.write_drawn(path, datasets.sines, rows, FEATURES, options.chunk)
+    rows, m = key["rows"], key["inducing"]
+    path = datasets.store(options.folder, datasets.sines, rows, FEATURES, options.chunk)
     settings: dict[str, Any] = {
         "kernel": kernels.RBF((2.0,) * FEATURES, 1.0, ard=True),
         "noise_variance": 0.01,
-        "inducing": np.random.default_rng(1).uniform(-2, 2, (key["inducing"], FEATURES)),
+        "inducing": np.random.default_rng(1).uniform(-2, 2, (m, FEATURES)),
         "optimizer": None,
         "progress": False,
     }
@@ -50,36 +41,27 @@ def measure(key: dict, options: harness.Options) -> dict:
     experts = key["model"] == "experts"
     model = daskgp.ExpertsGP(**own, **settings) if experts else daskgp.SGPR(**settings)
     with threadpool_limits(1):
-        rate = harness.product_rate(1_024)
+        floor = rows * m**2 / harness.product_rate(1_024) / options.threads
     output = options.folder / "experts-predictions.zarr"
 
     def predict() -> None:
         shutil.rmtree(output, ignore_errors=True)
-        model.predict_store(str(path), str(output))
+        model.predict_store(path, str(output))
 
     with daskgp.connect(n_workers=options.threads):
-        X, y = daskgp.open_dataset(str(path))
+        X, y = daskgp.open_dataset(path)
         few = slice(0, min(rows, 2 * options.chunk))
         model.fit(X[few], y[few])  # imports and BLAS of the workers
         fit_s = harness.seconds_of(lambda: model.fit(X, y))
         predict_s = harness.seconds_of(predict)
-    return {"fit_s": fit_s, "predict_s": predict_s, "rate": rate}
+    floors = {"fit_floor_s": 2 * floor, "predict_floor_s": 3 * floor}
+    return {"fit_s": fit_s, "predict_s": predict_s, **floors}
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return medians, their ratios and the floor."""
-    runs = {r["key"]["model"]: r for r in harness.medians(records, "model", "rows", "inducing")}
-    if not all("rate" in runs.get(model, {}) for model in MODELS):
-        return harness.report(records, "model turn", "fit_s predict_s")
-    ours, theirs = (runs[model] for model in MODELS)
-    lines = []
-    for work, each in WORK.items():
-        seconds, other = ours[f"{work}_s"], theirs[f"{work}_s"]
-        operations = each * ours["key"]["rows"] * ours["key"]["inducing"] ** 2
-        floor = operations / (ours["rate"] * ours["threads"])
-        cells = (seconds, other, seconds / other, floor, floor / seconds)
-        lines.append([work, *(f"{cell:.2f}" for cell in cells)])
-    return harness.markdown(["", "experts s", "SGPR s", "ratio", "floor s", "floor / time"], lines)
+    """Return the medians of the turns."""
+    rows = harness.medians(records, "model", "rows", "inducing")
+    return harness.report(rows, "model rows", "fit_s predict_s fit_floor_s predict_floor_s runs")
 
 
 harness.command(

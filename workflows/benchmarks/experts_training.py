@@ -9,9 +9,6 @@ part in a round of FedProx.  All make 200 rounds, ADMM a quarter of them: its ro
 the steps.  "one GP" is SGPR with the same inducing inputs by L-BFGS: what the rows say.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +30,11 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
+def keys(options: harness.Options) -> harness.Keys:
     for seed in range(1, options.seeds + 1):
         yield {"training": FULL, "experts": 1, "seed": seed, "rows": options.rows}
-        for count in options.experts:
-            for name in options.trainings:
-                yield {"training": name, "experts": count, "seed": seed, "rows": options.rows}
+        lists = {"experts": options.experts, "training": options.trainings}
+        yield from harness.runs(options, "rows", seed=[seed], **lists)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
@@ -78,8 +74,6 @@ def draw(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return hyper-parameters at the end and seconds, means over draws."""
-
     def shown(values: dict[str, float]) -> list[str]:
         return [f"{v**0.5 if 'variance' in name else v:.3f}" for name, v in values.items()]
 

@@ -7,16 +7,14 @@ predictions for rows in float64 and in float32: the largest relative difference 
 by norms.  It ends with an error where one is beyond 1e-10 or 1e-4.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import harness
 import numpy as np
 from peers import arrays
-from peers.arrays import HOST, Machine
+from peers.arrays import HOST, ROWS, D, Machine, blocks, places
 
 from daskgp import likelihoods
 from daskgp.kernels.weights import Weights
@@ -30,15 +28,7 @@ from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Theta, move
 from daskgp.models.variational import decoupled
 
-ROWS, PLACES, INDUCING, BLOCKS, D = 240, 40, 24, 4, 3
-
-
-def blocks(machine: Machine, dtype: str) -> list[Block]:
-    return list(machine.blocks(ROWS, ROWS // BLOCKS, D, dtype))
-
-
-def places(machine: Machine, dtype: str) -> Any:
-    return machine.rows(PLACES, D, dtype, first=5_000).X
+INDUCING = 24
 
 
 def reduced(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
@@ -46,19 +36,14 @@ def reduced(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
     at, own = machine.theta(D, inputs), blocks(machine, dtype)
     if isinstance(model, OptiCom):
         at = replace(at, inputs=machine.xp.asarray(sparse_grid.build(D, model.level).points))
-    prepared, reach = model.prepare(at), getattr(model, "markov_order", 0)
-    pairs = [(block, tuple(own[max(i - reach, 0) : i])) for i, block in enumerate(own)]
-    total = reduce(model.combine, (model.local(prepared, *pair) for pair in pairs))
-    objective = model.objective(prepared, total)
-    gradient = objective.gradient.to_vector(True)
-    for block, near in pairs if objective.cotangent is not None else ():
-        through = model.local_vjp(prepared, block, objective.cotangent, near)
-        gradient = gradient + through.to_vector(True)
+    reach = getattr(model, "markov_order", 0)
+    windows = [(block, tuple(own[max(i - reach, 0) : i])) for i, block in enumerate(own)]
+    value, gradient, prepared, total = arrays.evaluated(model, at, lambda: windows)
     state = model.posterior(prepared, total)
     read = model.condition(at, state, own) if model.keeps_rows else None
     wants, X = ("mean", "variance", "covariance"), places(machine, dtype)
     moments = [part for w in wants for part in model.predict(at, state, X, read, w)[:3]]
-    return [objective.value, gradient, *(part for part in moments if part is not None)]
+    return [value, gradient, *(part for part in moments if part is not None)]
 
 
 def windows_together(machine: Machine, dtype: str) -> list:
@@ -135,10 +120,5 @@ CHECKS: dict[str, arrays.Check] = {
 }
 
 
-def measure(key: dict, options: harness.Options) -> dict:
-    """Return the differences of all checks."""
-    return arrays.checked(CHECKS, arrays.machine_of(key["array_module"]))
-
-
-keys, table = arrays.keys, arrays.table
+keys, measure, table = arrays.keys, arrays.checking(CHECKS), arrays.table
 harness.command(globals(), array_module="cupy")

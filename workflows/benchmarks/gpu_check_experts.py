@@ -6,8 +6,6 @@ As ``gpu_check.py`` for the other methods: values of experts, weights and predic
 and exact experts side by side; it ends with an error where a difference is beyond tolerance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -15,7 +13,7 @@ from typing import Any
 
 import harness
 from peers import arrays
-from peers.arrays import Machine
+from peers.arrays import D, Machine, blocks, places
 
 from daskgp.models.exact import Exact, Rows
 from daskgp.models.experts import inner_products
@@ -25,12 +23,8 @@ from daskgp.models.inducing import Prepared
 from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta, move
 
-ROWS, PLACES, INDUCING, EXPERTS, D = 240, 40, 24, 4, 3
+INDUCING, EXPERTS = 24, arrays.BLOCKS
 RULES = ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")
-
-
-def blocks(machine: Machine, dtype: str) -> list[Block]:
-    return list(machine.blocks(ROWS, ROWS // EXPERTS, D, dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +86,7 @@ def combined(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
     each, state = (sparse if inputs else exact)(model, at, own, machine)
     state = move(state, machine.device)
     read = ReadBack(model, at, state, own) if model.keeps_rows else None
-    X = machine.rows(PLACES, D, dtype, first=5_000).X
-    moments = model.predict(at, state, X, read, "variance")
+    moments = model.predict(at, state, places(machine, dtype), read, "variance")
     return [*(expert.value for expert in each), moments.mean, moments.variance]
 
 
@@ -122,10 +115,5 @@ CHECKS: dict[str, arrays.Check] = {
 }
 
 
-def measure(key: dict, options: harness.Options) -> dict:
-    """Return the differences of all checks."""
-    return arrays.checked(CHECKS, arrays.machine_of(key["array_module"]))
-
-
-keys, table = arrays.keys, arrays.table
+keys, measure, table = arrays.keys, arrays.checking(CHECKS), arrays.table
 harness.command(globals(), array_module="cupy")

@@ -2,7 +2,7 @@
 
 A script says what its runs are, how one is measured and how their table looks::
 
-    def keys(options):               # one small dict per run
+    def keys(options):               # one small dict per run, mostly from ``runs``
     def measure(key, options):       # in a process of its own; a dict of numbers
     def table(records, options):     # Markdown, as the documentation quotes it
     harness.command(globals(), methods=METHODS, rows=(36_000, 500))  # of tiny runs
@@ -12,8 +12,6 @@ its process, and the peaks of resident memory of the largest process and of all 
 every 0.1 s.  With ``--out`` the lines are kept, and a script that was interrupted goes on where it
 was.  Neither Dask nor Zarr is imported here before a run needs them.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -38,16 +36,10 @@ from daskgp import metrics
 
 Options = SimpleNamespace
 """Values of a script's options: out, folder, threads, limit, tiny and its own."""
+Keys = Iterator[dict[str, Any]]
 
 COLUMNS = {
     "n": ("rows", ","),
-    "places": ("places", ","),
-    "points": ("points", ","),
-    "combination": ("combination technique", ".3f"),
-    "projection": ("OptiComGP", ".3f"),
-    "sgpr": ("SGPR, same points", ".3f"),
-    "greedy": ("SGPR, as many, greedy", ".3f"),
-    "grids": ("grids", "d"),
     "mae": ("MAE", ".3f"),
     "rmse": ("RMSE", ".4f"),
     "nmse": ("nMSE", ".4f"),
@@ -55,8 +47,6 @@ COLUMNS = {
     "nlpd": ("NLPD", ".3f"),
     "interval": ("interval score", ".2f"),
     "coverage": ("coverage of 95 %", ".3f"),
-    "rmse_std": ("RMSE, standardised", ".3f"),
-    "nlpd_std": ("NLPD, standardised", ".3f"),
     "density": ("mean log density", ".4f"),
     "truth": ("of the true rate", ".4f"),
     "value_s": ("seconds of a value and gradient", ".3f"),
@@ -66,33 +56,23 @@ COLUMNS = {
     "over_ours": ("× daskgp", ".2f"),
     "step_s": ("median seconds of a step", ".4f"),
     "mean_s": ("mean", ".4f"),
-    "ratio": ("× first", ".2f"),
     "share": ("share of reading", ".1%"),
     "setup_s": ("s before the first", ".1f"),
-    "prepare_s": ("prepare s", ".1f"),
     "command_mib": ("MiB of a command", ",.0f"),
-    "first_s": ("first s", ".2f"),
-    "other_s": ("other s", ".1f"),
-    "fit_s": ("fit s", ".1f"),
-    "predict_s": ("predict s", ".1f"),
+    "fit_s": ("fit s", ".2f"),
+    "predict_s": ("predict s", ".2f"),
     "seconds": ("seconds", ",.1f"),
     "processor_s": ("processor seconds", ",.1f"),
     "largest_mib": ("largest process MiB", ",.0f"),
     "peak_mib": ("peak MiB", ",.0f"),
     "memory_over_ours": ("× daskgp", ".2f"),
-    "run_s": ("seconds", ".3f"),
-    "tflops": ("TFLOP/s", ".3f"),
     "gb_per_s": ("GB/s", ".1f"),
     "gemm_share": ("of the product", ".2f"),
     "pairs_per_s": ("pairs/s", ".3g"),
     "ok": ("as asked for", "d"),
-    "bound": ("bound", ".4f"),
     "differs": ("differs by", ".0e"),
-    "iterations": ("iterations", "d"),
-    "evaluations": ("evaluations", "d"),
-    "runs": ("runs", "d"),
 }
-"""Heading and format of the numbers in tables."""
+"""Heading and format of numbers in tables; others have their name, and three decimals."""
 
 # -- processes ---------------------------------------------------------------------------------
 
@@ -237,7 +217,9 @@ class Ledger:
         if not self.path.exists():
             return []
         lines = (json.loads(line) for line in self.path.read_text().splitlines() if line)
-        return list({json.dumps(record["key"]): record for record in lines}.values())
+        return list(
+            {json.dumps(record["key"], sort_keys=True): record for record in lines}.values()
+        )
 
     def done(self, key: Mapping) -> bool:
         """Tell if a run of that key ended well, or at its limit of time."""
@@ -367,6 +349,13 @@ def value_in(text: str, like: Any) -> Any:
     return values if isinstance(like, list) else values[0]
 
 
+def runs(options: Options, sizes: str = "", **lists: Iterable) -> Keys:
+    """Yield the keys of all combinations of some lists, with the sizes that they share."""
+    shared = {name: getattr(options, name) for name in sizes.split()}
+    for values in product(*lists.values()):
+        yield dict(zip(lists, values, strict=True)) | shared
+
+
 # -- fits --------------------------------------------------------------------------------------
 
 
@@ -430,16 +419,24 @@ def by_command_line(
     return Outcome(fit.seconds, predict.seconds, mean, variance, remarks)
 
 
+def lowered(settings: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return settings whose numbers of inputs, functions and rows are at most so many."""
+    return {
+        name: min(value, most) if name.startswith("n_") or name == "batch_rows" else value
+        for name, value in settings.items()
+    }
+
+
 def evaluation_seconds(model: Any) -> float:
     """Return the seconds of one value and gradient in training, the first ones left out."""
     first, last = model.history_[0], model.history_[-1]
     return (last["seconds"] - first["seconds"]) / (last["evaluations"] - first["evaluations"])
 
 
-def step_seconds(marks: Sequence[float], warm: int = 10) -> np.ndarray:
-    """Return the seconds of steps after the first ones, from the seconds at their ends."""
-    steps = np.diff([0.0, *marks])
-    return steps[min(warm, len(steps) - 1) :]
+def step_seconds(marks: Sequence[float], warm: int = 10) -> dict[str, float]:
+    """Return median and mean seconds of steps after the first ones, from those at their ends."""
+    steps = np.diff([0.0, *marks])[min(warm, len(marks) - 1) :]
+    return {"step_s": float(np.median(steps)), "mean_s": float(np.mean(steps))}
 
 
 def marks(model: Any) -> list[float]:
@@ -481,13 +478,19 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def cell(record: Mapping | None, name: str, form: str) -> str:
+def column(name: str) -> tuple[str, str]:
+    """Return the heading of a number, and its format if it has one of its own."""
+    return COLUMNS.get(name, (name.replace("_", " "), ""))
+
+
+def cell(record: Mapping | None, name: str, form: str = "") -> str:
     """Return one number of a result; a dash where there is none."""
-    if record is None or record.get(name) is None:
+    value = None if record is None else record.get(name)
+    if value is None:
         return "–"
-    if isinstance(record[name], bool):
-        return "yes" if record[name] else "no"
-    return format(record[name], form).replace("-", "−")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format(value, form or ("," if isinstance(value, int) else ",.3f")).replace("-", "−")
 
 
 def number(record: Mapping | None, name: str, form: str) -> str:
@@ -500,7 +503,7 @@ def number(record: Mapping | None, name: str, form: str) -> str:
 def report(records: Sequence[Mapping], labels: str, numbers: str) -> str:
     """Return a row per run: parts of its key, numbers, and why there are none."""
     why = [r.get("failed") or r.get("absent") or r.get("remark") or "" for r in records]
-    columns = [(name, *COLUMNS[name]) for name in numbers.split()]
+    columns = [(name, *column(name)) for name in numbers.split()]
     rows = [
         [
             *(str(r["key"].get(label, "")) for label in labels.split()),
@@ -530,8 +533,8 @@ def medians(records: Iterable[Mapping], *names: str) -> list[dict[str, Any]]:
     """Return one record per group of runs that are alike in parts of their keys: the medians."""
     found = []
     for values, runs in grouped(records, *names).items():
-        ran = [r for r in runs if "fit_s" in r or "step_s" in r]
-        numbers = {n for n, v in runs[-1].items() if isinstance(v, float)} if ran else set()
+        ran = [r for r in runs if not {"failed", "absent", "ended_after_s"} & set(r)]
+        numbers = {n for r in ran[-1:] for n, v in r.items() if isinstance(v, float)}
         middle = {n: median(r[n] for r in ran if r.get(n) is not None) for n in numbers}
         key = dict(zip(names, values, strict=True))
         found.append({**runs[-1], **middle, "key": key, "runs": len(ran)})
@@ -548,24 +551,13 @@ def tables(
     rows = [row for row in product(*down.values()) if any((*row, head) in found for head in heads)]
     parts = []
     for score in numbers.split():
-        title, form = COLUMNS[score]
+        title, form = column(score)
         lines = (
             [" ".join(map(str, row)), *(number(found.get((*row, h)), score, form) for h in heads)]
             for row in rows
         )
         parts.append(markdown([title, *heads], lines))
     return "\n\n".join(parts)
-
-
-def compare(records: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Add the ratios of seconds to the floor, and of seconds and memory to daskgp's."""
-    ours = next((r for r in records if r["key"]["method"] == "daskgp"), {})
-    for record in (r for r in records if name in r):
-        record["over_floor"] = record[name] / record["floor_s"]
-        if name in ours:
-            record["over_ours"] = record[name] / ours[name]
-            record["memory_over_ours"] = record["peak_mib"] / ours["peak_mib"]
-    return records
 
 
 def slope(records: Sequence[Mapping], size: str, name: str) -> str:

@@ -7,10 +7,7 @@ models of comparison see squares and products of longitude and latitude.  The fi
 land-surface temperatures of DASKGP_DATA, or a generated one with gaps of the same kind.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 
 import datasets
 import harness
@@ -29,14 +26,11 @@ COUNT, SLOPE = 3.0, 0.5
 """Mean count, and what multiplies the standardised field in the log of its rate."""
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for target in options.targets:
-        for method in options.methods:
-            yield {"target": target, "method": method, "rows": options.rows, "steps": options.steps}
+def keys(options: harness.Options) -> harness.Keys:
+    return harness.runs(options, "rows steps", target=options.targets, method=options.methods)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return the mean log predictive density and seconds of one method."""
     data = os.environ.get("DASKGP_DATA")
     drawn = None if data else datasets.stored(options.folder, "exponential", 0, options.tiny)
     split, rates = likened(
@@ -51,7 +45,7 @@ def measure(key: dict, options: harness.Options) -> dict:
     kind, settings = METHODS[key["method"]]
     model = kind(
         "matern12()",
-        **{name: min(value, len(split.y) // 2) for name, value in settings.items()},
+        **harness.lowered(settings, len(split.y) // 2),
         likelihood=key["target"],
         batch_rows=min(options.batch_rows, len(split.y)),
         max_iter=key["steps"],
@@ -61,8 +55,8 @@ def measure(key: dict, options: harness.Options) -> dict:
     row["fit_s"] = harness.seconds_of(lambda: model.fit(split.X, split.y))
     mean, std = model.predict(split.X_test, return_std=True)
     row["density"] = -float(metrics.nlpd(split.y_test, mean, std**2, model.likelihood_))
-    row["step_s"] = float(np.median(harness.step_seconds(harness.marks(model))))
-    return {**row, "iterations": len(model.history_)}
+    marks = harness.marks(model)
+    return {**row, **harness.step_seconds(marks), "iterations": len(marks)}
 
 
 def likened(split: datasets.Split, target: str) -> tuple[datasets.Split, np.ndarray]:

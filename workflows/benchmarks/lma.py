@@ -9,10 +9,8 @@ Cholesky factor of the window's order measured in the same run.  The floor is th
 operations at these two rates.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import harness
@@ -27,12 +25,11 @@ from daskgp.models.values import Block, Theta
 WORK = ("summary", "gradient")
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for rows in sorted(options.blocks):
-        yield {"block": rows, "order": options.markov_order, "support": options.support}
+def keys(options: harness.Options) -> harness.Keys:
+    return harness.runs(options, "order support", block=sorted(options.blocks), work=WORK)
 
 
-def operations(b: int, c: int, m: int) -> tuple[float, float]:
+def operations(b: int, c: int, m: int) -> dict[str, float]:
     """Count those of a summary and of its gradient, beside a Cholesky factor in each.
 
     A block of b rows and c near it, m support inputs, one target; symmetric products are counted
@@ -45,7 +42,8 @@ def operations(b: int, c: int, m: int) -> tuple[float, float]:
     through = 2 * b * r**2 + b**2 * r + 2 * b**2 * c + 2 * b * c * r  # [E, e]_bar, C_bar and Y
     features = 2 * b * c * m + 4 * b * w * m + 2 * b * c * m  # E; Y A and Y' E; H' of both
     kernel = 2 * b * c * w + 3 * w * m**2  # R_bar; the cotangents of K(X, S) and K(S, S)
-    return float(window + gram), float(window + solves + through + features + kernel)
+    gradient = window + solves + through + features + kernel
+    return {"summary": float(window + gram), "gradient": float(gradient)}
 
 
 def rates(order: int, best: Callable) -> tuple[float, float]:
@@ -63,8 +61,6 @@ def rates(order: int, best: Callable) -> tuple[float, float]:
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return seconds, operations and rates of one block."""
-
     def best(function: Callable) -> float:
         return harness.best_of(options.repeats, function, time.process_time)[0]
 
@@ -76,51 +72,38 @@ def measure(key: dict, options: harness.Options) -> dict:
     theta = Theta(kernels.Matern32(lengthscale=(0.3,) * 3), 0.1, rng.uniform(0, 1, (support, 3)))
     model = LMA(order)
 
+    def evaluated() -> None:
+        theta.kernel(X), theta.kernel(X, theta.inputs)
+
     def pulled() -> None:
         for tile, pull in (theta.kernel.pullback(X), theta.kernel.pullback(X, theta.inputs)):
             pull(tile)
 
     with threadpool_limits(1):
         prepared = model.prepare(theta)
-        cotangent = model.objective(prepared, model.local(prepared, own, near)).cotangent
-        calls: dict[str, tuple[Callable, Callable]] = {
-            "summary": (
-                partial(model.local, prepared, own, near),
-                lambda: (theta.kernel(X), theta.kernel(X, theta.inputs)),
-            ),
-            "gradient": (partial(model.local_vjp, prepared, own, cotangent, near), pulled),
-        }
+        call, kernels_alone = partial(model.local, prepared, own, near), evaluated
+        if key["work"] == "gradient":
+            cotangent = model.objective(prepared, call()).cotangent
+            call, kernels_alone = partial(model.local_vjp, prepared, own, cotangent, near), pulled
         product, cholesky = rates(len(X), best)
-        found = {"window_rows": len(X), "gemm": product, "cholesky": cholesky}
-        factor = len(X) ** 3 / 3
-        for name, counted in zip(WORK, operations(rows, order * rows, support), strict=True):
-            taken, kernel = map(best, calls[name])
-            found[name] = {
-                "seconds": taken,
-                "kernel_s": kernel,
-                "operations": factor + counted,
-                "of_gemm": (factor + counted) / taken / product,
-                "of_cholesky": (factor + counted) / taken / cholesky,
-                "floor": (factor / cholesky + counted / product) / taken,
-            }
-    return found
+        seconds, kernel_s = best(call), best(kernels_alone)
+    counted, factor = operations(rows, order * rows, support)[key["work"]], len(X) ** 3 / 3
+    rate = (counted + factor) / seconds
+    return {
+        "window_rows": len(X),
+        "operations": counted + factor,
+        "ms": 1e3 * seconds,
+        "kernel_ms": 1e3 * kernel_s,
+        "gflops": rate / 1e9,
+        "gemm_share": rate / product,
+        "of_cholesky": rate / cholesky,
+        "floor": (factor / cholesky + counted / product) / seconds,
+    }
 
 
-def table(records: list[dict], options: harness.Options) -> str:
-    """Return seconds and rates against the rows of a block."""
-    heads = ["block", "window", "", "ms", "kernel ms", "GFLOP/s", "of the product"]
-    lines = []
-    for row in records:
-        for name in WORK if "window_rows" in row else ():
-            one = row[name]
-            times = (f"{1e3 * one[part]:.1f}" for part in ("seconds", "kernel_s"))
-            rate = f"{one['operations'] / one['seconds'] / 1e9:.1f}"
-            shares = (f"{one[part]:.2f}" for part in ("of_gemm", "of_cholesky", "floor"))
-            sizes = (f"{n:,}" for n in (row["key"]["block"], row["window_rows"]))
-            lines.append([*sizes, name, *times, rate, *shares])
-    return harness.markdown([*heads, "of the Cholesky factor", "floor / time"], lines)
-
-
+table = harness.reporting(
+    "block work", "window_rows ms kernel_ms gflops gemm_share of_cholesky floor"
+)
 harness.command(
-    globals(), blocks=([128, 256, 512, 1_024], [48]), markov_order=2, support=(256, 16), repeats=5
+    globals(), blocks=([128, 256, 512, 1_024], [48]), order=2, support=(256, 16), repeats=5
 )

@@ -12,10 +12,7 @@ predictions of y with its noise.  ``lma`` and ``sgpr`` are daskgp's commands on 
 workers, ``climatology`` is the linear mean alone by least squares, chunk by chunk.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
@@ -40,16 +37,14 @@ METHODS = (*DASKGP, "climatology")
 WEATHER = {"lon": 8.0, "lat": 8.0, "elevation": 1500.0, "day": 3.0}
 PLACE = {"lon": 4.0, "lat": 4.0, "elevation": 1000.0, "day": 30.0}
 """Lengthscales that training starts from, in the units of the features that the kernel acts on."""
-TEST_CHUNK, STREAMED = 8_192, 65_536
+TEST_CHUNK = 8_192
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for method in ("convert", *options.methods):
-        yield {"method": method, "days": options.days, "stations": options.stations}
+def keys(options: harness.Options) -> harness.Keys:
+    return harness.runs(options, "days stations", method=("convert", *options.methods))
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return scores and seconds of one method, or the rows that were converted."""
     network = datasets.stations(key["days"], key["stations"])
     folder = options.folder / f"stations-{key['days']}-{key['stations']}"
     if key["method"] == "convert":
@@ -100,24 +95,16 @@ def kernel(network: datasets.Network) -> str:
 
 def climatology(folder: Path) -> harness.Outcome:
     """Fit all columns and a constant by least squares; the variance is that of the residual."""
+    import dask.array as da
 
-    def chunks(part: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def columns(part: str) -> tuple[da.Array, da.Array]:
         X, y = daskgp.open_dataset(str(folder / f"{part}.zarr"))
-        for start in range(0, len(y), STREAMED):
-            own = slice(start, start + STREAMED)
-            rows, target = np.asarray(X[own]), np.asarray(y[own])
-            yield np.column_stack([np.ones(len(rows)), rows]), target
+        return da.concatenate([da.ones_like(y)[:, None], X], axis=1).rechunk({1: -1}), y
 
-    began, rows, factor = time.perf_counter(), 0, None
-    for X, y in chunks("train"):
-        # the triangle of a QR decomposition takes up the rows that come
-        own = np.column_stack([X, y])
-        factor = np.linalg.qr(own if factor is None else np.vstack([factor, own]), mode="r")
-        rows += len(y)
-    weights = np.linalg.lstsq(factor[:-1, :-1], factor[:-1, -1], rcond=None)[0]
-    variance = factor[-1, -1] ** 2 / max(rows - len(weights), 1)
-    fitted = time.perf_counter()
-    mean = np.concatenate([X @ weights for X, _ in chunks("test")])
+    began, (A, y) = time.perf_counter(), columns("train")
+    weights, squares = da.compute(*da.linalg.lstsq(A, y)[:2])
+    variance, fitted = squares.sum() / max(len(y) - len(weights), 1), time.perf_counter()
+    mean = (columns("test")[0] @ weights).compute()
     seconds = fitted - began, time.perf_counter() - fitted
     return harness.Outcome(*seconds, mean, np.full(len(mean), variance))
 

@@ -8,10 +8,7 @@ system counts it (``VmHWM``: this needs Linux).  ``--time`` adds the seconds of 
 are of use on a quiet machine only.  ``--scale`` multiplies rows and inducing inputs.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import datasets
 import harness
 
 import daskgp
+from daskgp.estimators import GaussianProcess
 
 FEATURES, CHUNK, PLACES = 4, 8_192, 4_096
 FEW, FLOAT32 = {"inducing": "random"}, {"dtype": "float32"}
@@ -55,12 +53,12 @@ ITERATIONS = {"decoupled": 6, "svgp": 3, "svgp-float32": 3}
 PARTS = ("worker", "predicting", "client", "disk")
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
+def keys(options: harness.Options) -> harness.Keys:
     for case in options.cases:
         yield {"case": case, "scale": options.scale, "timed": options.time}
 
 
-def estimator_of(case: str, store: str, scale: float) -> daskgp.estimators.GaussianProcess:
+def estimator_of(case: str, store: str, scale: float) -> GaussianProcess:
     """Return the estimator of a case, whose sizes are multiplied by ``scale``."""
     _, name, settings = CASES[case]
     kind = getattr(daskgp, name)
@@ -80,7 +78,7 @@ def peak() -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
-def iteration_seconds(estimator: daskgp.estimators.GaussianProcess, whole: float) -> float:
+def iteration_seconds(estimator: GaussianProcess, whole: float) -> float:
     """Return the seconds of an evaluation, or of a step of a fit without training."""
     if isinstance(estimator, daskgp.CGGP):
         return whole / (estimator.n_iter_ + 1)
@@ -118,8 +116,6 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return planned and measured, side by side, in MB and seconds."""
-
     def pair(record: dict, name: str, unit: float) -> str:
         if name not in record["planned"]:
             return "–"

@@ -5,10 +5,6 @@
 ``SVGP`` with 1,024 inducing inputs and ``DecoupledGP`` with 4,096 and 128 functions, float32.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import datasets
 import harness
 import numpy as np
@@ -21,25 +17,20 @@ METHODS = {
 }
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for method in METHODS:
-        for run in range(options.repeats):
-            for place in ("memory", "store"):
-                yield {"method": method, "where": place, "run": run, "rows": options.rows}
+def keys(options: harness.Options) -> harness.Keys:
+    places, runs = ("memory", "store"), range(options.repeats)
+    return harness.runs(options, "rows", method=METHODS, run=runs, where=places)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return the seconds of the steps of a fit, and those before the first."""
-    path = options.folder / f"reading-{key['rows']}-{options.chunk}.zarr"
-    if not path.exists():
-        datasets.write_drawn(path, datasets.smooth, key["rows"], options.features, options.chunk)
-    X, y = daskgp.open_dataset(str(path))
+    sizes = key["rows"], options.features, options.chunk
+    X, y = daskgp.open_dataset(datasets.store(options.folder, datasets.smooth, *sizes))
     if key["where"] == "memory":
         X, y = np.asarray(X), np.asarray(y)
     kind, settings = METHODS[key["method"]]
     model = kind(
         "matern32(ard=true)",
-        **{name: min(value, key["rows"] // 2) for name, value in settings.items()},
+        **harness.lowered(settings, key["rows"] // 2),
         batch_rows=options.batch_rows,
         block_rows=options.chunk,
         max_iter=10 + options.steps,
@@ -47,9 +38,8 @@ def measure(key: dict, options: harness.Options) -> dict:
         progress=False,
     )
     seconds, marks = harness.seconds_of(lambda: model.fit(X, y)), harness.marks(model)
-    steps = harness.step_seconds(marks)
-    times = {"mean_s": float(np.mean(steps)), "step_s": float(np.median(steps))}
-    return {**times, "setup_s": seconds - marks[-1], "objective": model.objective_}
+    times = {**harness.step_seconds(marks), "setup_s": seconds - marks[-1]}
+    return {**times, "objective": model.objective_}
 
 
 def table(records: list[dict], options: harness.Options) -> str:

@@ -17,10 +17,7 @@ RMSE is against values without noise; coverage and NLPD are of y.  Of fields wit
 band, PIC and theirs with the true hyper-parameters take the first.
 """
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterator
 
 import datasets
 import harness
@@ -28,6 +25,7 @@ import numpy as np
 
 import daskgp
 from daskgp import metrics
+from daskgp.estimators import GaussianProcess
 
 FIRST_SEED = ("band", "pic", "true-band", "true-pic")
 EXACT = ("exact-true", "exact")
@@ -37,7 +35,7 @@ LEAST_NOISE = 1e-6
 """Noise variance, in units of the kernel's, that methods are given where the truth has none."""
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
+def keys(options: harness.Options) -> harness.Keys:
     """Yield the runs that make sense, the fields' first seeds first."""
     for seed in range(max(case.seeds for case in datasets.CASES.values())):
         for name in options.cases:
@@ -49,7 +47,7 @@ def keys(options: harness.Options) -> Iterator[dict]:
                     yield {"case": name, "seed": seed, "method": method, "tiny": options.tiny}
 
 
-def model(method: str, case: datasets.Case) -> daskgp.estimators.GaussianProcess:
+def model(method: str, case: datasets.Case) -> GaussianProcess:
     """Return the estimator with its settings."""
     if method == "default":
         return daskgp.LMA(**case.settings)
@@ -67,7 +65,6 @@ def model(method: str, case: datasets.Case) -> daskgp.estimators.GaussianProcess
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return scores and seconds of one method on one field."""
     field = datasets.stored(options.folder, key["case"], key["seed"], key["tiny"])
     estimator = model(key["method"], datasets.CASES[key["case"]])
     with warnings.catch_warnings(record=True) as said:
@@ -86,7 +83,6 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return a table per score, a row per field and a column per method."""
     down = {"case": list(datasets.CASES), "seed": range(3)}
     return harness.tables(records, "rmse coverage nlpd seconds peak_mib", down, method=METHODS)
 

@@ -1,15 +1,12 @@
-"""Show if memory grows over many fits on one cluster, and what more workers bring.
+"""Show if memory grows over many fits on one cluster.
 
-    python workflows/benchmarks/soak.py [--cycles 200] [--parts local,apart,workers]
+    python workflows/benchmarks/soak.py [--cycles 200] [--parts local,apart]
 
 A cycle fits SGPR and predicts a store, again and again by the same client, scheduler and workers:
 ``local``, those of a local cluster, whose scheduler lives in the client, then ``apart``, processes
 of their own, started as the guide to clusters says.  The table has the resident memory of each
-process after the tenth cycle, every fifty and at the end, and the growth in percent.  ``workers``:
-the seconds of a short fit of SGPR over TCP on one, two and four workers.
+process after the tenth cycle, every fifty and at the end, and the growth in percent.
 """
-
-from __future__ import annotations
 
 import gc
 import os
@@ -31,17 +28,10 @@ from daskgp.runtime import preload
 
 SETTLED, EVERY = 10, 50
 """Cycles after which memory should grow no more, and those between looks at it."""
-WORKERS, TASKS = (1, 2, 4), 32
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for part in options.parts:
-        if part == "workers":
-            for number in WORKERS:
-                yield {"part": part, "workers": number, "rows": options.scaling_rows}
-        else:
-            sizes = {"rows": options.rows, "cycles": options.cycles}
-            yield {"part": part, "workers": options.threads, **sizes}
+def keys(options: harness.Options) -> harness.Keys:
+    return harness.runs(options, "rows cycles", part=options.parts, workers=[options.threads])
 
 
 @contextmanager
@@ -85,33 +75,19 @@ def workers_of(client: Client) -> dict[str, int]:
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return memory and seconds of the cycles, or the fewest seconds of a fit."""
-    rows, folder = key["rows"], options.folder
-    chunk = 2_000 if "cycles" in key else max(1, rows // TASKS)
-    path = folder / f"soak-{rows}-{chunk}.zarr"
-    if not path.exists():
-        datasets.write_drawn(path, datasets.sines, rows, 3, chunk)
-    if key["part"] == "workers":
-        with apart(folder, key["workers"]):
-            return {"fit_s": harness.best_of(options.repeats, lambda: fit(path))[0]}
-    cluster = local(key["workers"]) if key["part"] == "local" else apart(folder, key["workers"])
-    with cluster as processes:
+    folder, number = options.folder, key["workers"]
+    path = datasets.store(folder, datasets.sines, key["rows"], 3, 2_000)
+    with local(number) if key["part"] == "local" else apart(folder, number) as processes:
         return cycles(path, folder, key["cycles"], processes)
 
 
-def fit(path: Path) -> None:
-    """Evaluate the bound and its gradient on all rows, from inputs drawn at random."""
-    model = daskgp.SGPR(n_inducing=512, inducing="random", max_iter=2, progress=False)
-    model.fit(*daskgp.open_dataset(str(path)))
-
-
-def cycles(path: Path, folder: Path, number: int, processes: dict[str, int]) -> dict:
+def cycles(path: str, folder: Path, number: int, processes: dict[str, int]) -> dict:
     """Return the resident MiB of all processes after some cycles and after all."""
     looks, began, output = {}, time.perf_counter(), folder / "soak-predictions.zarr"
     for i in range(1, number + 1):
         model = daskgp.SGPR(n_inducing=64, max_iter=3, progress=False)
-        model.fit(*daskgp.open_dataset(str(path)))
-        model.predict_store(str(path), str(output))
+        model.fit(*daskgp.open_dataset(path))
+        model.predict_store(path, str(output))
         shutil.rmtree(output)
         if i in (min(SETTLED, number - 1), number) or i % EVERY == 0:
             gc.collect()
@@ -121,26 +97,16 @@ def cycles(path: Path, folder: Path, number: int, processes: dict[str, int]) -> 
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return the memory of each process and its growth, and the seconds by workers."""
-    memory, speed = [], []
-    for r in records:
-        looks = list(r.get("mib", {}).items())
-        for name in looks[0][1] if looks else ():
-            first, last = looks[0][1][name], looks[-1][1][name]
+    lines = []
+    for r in (r for r in records if r.get("mib")):
+        looks = list(r["mib"].items())
+        for name, last in looks[-1][1].items():
             seen = ", ".join(f"{sizes[name]:.1f} ({cycle})" for cycle, sizes in looks)
-            memory.append([r["key"]["part"], name, seen, f"{100 * (last / first - 1):+.2f} %"])
-        if r["key"]["part"] == "workers" and "fit_s" in r:
-            speed.append([str(r["key"]["workers"]), f"{r['fit_s']:.2f}"])
-    grown = harness.markdown(["cluster", "process", "MiB (after cycles)", "growth"], memory)
-    return f"{grown}\n\n{harness.markdown(['workers', 'seconds'], speed)}"
+            growth = 100 * (last / looks[0][1][name] - 1)
+            lines.append([r["key"]["part"], name, seen, f"{growth:+.2f} %"])
+    return harness.markdown(["cluster", "process", "MiB (after cycles)", "growth"], lines)
 
 
 harness.command(
-    globals(),
-    limit=None,
-    parts=("local", "apart", "workers"),
-    cycles=(200, 3),
-    rows=(20_000, 4_000),
-    scaling_rows=(200_000, 3_200),
-    repeats=(3, 1),
+    globals(), limit=None, parts=("local", "apart"), cycles=(200, 3), rows=(20_000, 4_000)
 )

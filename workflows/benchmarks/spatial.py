@@ -1,36 +1,36 @@
-"""Methods for spatial data side by side, and daskgp without a setting beside GPBoost.
+"""Methods from the command line, as a user would run them, above all on spatial data.
 
     [DASKGP_DATA=folder] python workflows/benchmarks/spatial.py [--out results.jsonl]
     python workflows/benchmarks/spatial.py --data satellite --repeats 1 --methods lma,pic,gpboost
+    DASKGP_DATA=folder python workflows/benchmarks/spatial.py --data kin40k --methods sgpr-table
 
 Fields: ``satellite``, with DASKGP_DATA the land-surface temperatures of Heaton et al. 2019 with
 gaps under clouds, 105,569 rows to learn from and 42,740 to predict; ``survey``, 105,000 generated
 rows along lines 400 m apart and 83,000 places between them; ``exponential``, a generated field with
-gaps like those of the temperatures.  Scores are of predictions of y with its noise.
+gaps like those of the temperatures; and ``kin40k``, split 0 of that table.  Scores are of y with
+its noise.
 
 Methods run in turn, each run in a process of its own; the table has medians over repeats.  Seconds
 of fit and prediction are those of daskgp's commands, with every start of a cluster.
 
 - ``lma-defaults``: ``daskgp convert``, ``fit --model lma`` and ``predict`` with no setting but the
   number of workers; ``lma-kernel`` is told that the kernel is ``matern12()``; ``lma``, ``pic`` and
-  ``sgpr`` have more settings.
+  ``sgpr`` have more settings, ``sgpr-table`` a lengthscale per column and more iterations.
 - ``gpboost``: its Vecchia approximation, exponential, 20 neighbours to fit and 50 to predict.
 - ``local``: an exact GP per block of about 300 rows, which predicts the places inside its block.
 - ``fvgp``: one log-likelihood of fvGP's gp2Scale on 20,000 rows, a time and no prediction.
 """
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
 import harness
 from peers import fvgp, gpboost, local
 
-DATA = ("satellite", "survey", "exponential")
+DATA = ("satellite", "survey", "exponential", "kin40k")
 ROUGH = {"kernel": "matern12()"}
+TRAINED = {"n_inducing": 1_024, "train_inducing": "true"}
 DASKGP: dict[str, tuple[str, dict[str, object]]] = {
     "lma-defaults": ("lma", {}),
     "lma-kernel": ("lma", ROUGH),
@@ -51,7 +51,8 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
         "pic",
         {**ROUGH, "n_support": 256, "block_rows": 300, "train_blocks": 64, "max_iter": 20},
     ),
-    "sgpr": ("sgpr", {**ROUGH, "n_inducing": 1_024, "train_inducing": "true", "max_iter": 30}),
+    "sgpr": ("sgpr", {**ROUGH, **TRAINED, "max_iter": 30}),
+    "sgpr-table": ("sgpr", {"kernel": "matern32(ard=true)", **TRAINED, "max_iter": 200}),
 }
 """Model and settings."""
 PEERS = {
@@ -60,47 +61,42 @@ PEERS = {
     "fvgp": fvgp.log_likelihood,
 }
 METHODS = ("gpboost", *DASKGP, "local", "fvgp")
-INPUTS = ("n_inducing", "n_support")
-"""Settings that few rows lower to half of them."""
 
 
 def field(key: dict, folder: Path) -> datasets.Split:
     """Return the rows and places of a run."""
-    if key["data"] == "satellite":
-        return datasets.satellite().thinned(key["rows"])
+    if key["data"] in ("satellite", "kin40k"):
+        return datasets.table(key["data"], key["rows"])
     drawn = datasets.stored(folder, key["data"], 0, key["rows"] is not None)
     return drawn.thinned(key["rows"])
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
+def keys(options: harness.Options) -> harness.Keys:
     present = datasets.present(options.data)
     for repeat in range(options.repeats):
-        for name in present:
-            for method in options.methods:
-                yield {"data": name, "method": method, "repeat": repeat, "rows": options.rows}
+        lists = {"data": present, "method": options.methods, "repeat": [repeat]}
+        yield from harness.runs(options, "rows", **lists)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    """Return scores and seconds of one method on one field."""
     split = field(key, options.folder)
     if key["method"] in PEERS:
         found = PEERS[key["method"]](split, options.threads)
     else:
         model, settings = DASKGP[key["method"]]
-        few = len(split.y) // 2
-        own = {k: min(int(str(v)), few) if k in INPUTS else v for k, v in settings.items()}
+        own = harness.lowered(settings, len(split.y) // 2)
         with tempfile.TemporaryDirectory() as folder:
-            harness.convert(Path(folder), split, ("lon", "lat"))
+            harness.convert(Path(folder), split, () if key["data"] == "kin40k" else ("lon", "lat"))
             workers = ("--workers", str(options.threads))
             found = harness.by_command_line(Path(folder), model, own, *workers)
     sizes = {"n": len(split.y), "places": len(split.y_test)}
-    scores = ("mae", "rmse", "crps", "interval", "coverage")
+    scores = ("mae", "rmse", "crps", "interval", "coverage", "nlpd")
     return {**sizes, **found.scored(split.y_test, *scores)}
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return medians over the repeats."""
-    numbers = "mae rmse crps interval coverage fit_s predict_s seconds largest_mib peak_mib runs"
+    scores = "mae rmse crps interval coverage nlpd"
+    numbers = f"{scores} fit_s predict_s seconds largest_mib peak_mib runs"
     return harness.report(harness.medians(records, "data", "method"), "data method", numbers)
 
 

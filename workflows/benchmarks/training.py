@@ -12,12 +12,9 @@ the support inputs of the default, in nats of the standardised target.  Fields a
 of their kernel (the temperatures ``matern12()``), tables nothing.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +31,9 @@ FACTORS = {"again": None, "short": 0.2, "long": 5.0}
 TRAININGS = ("default", *FACTORS)
 
 
-def keys(options: harness.Options) -> Iterator[dict]:
-    for case in datasets.present(options.cases):
-        for training in options.trainings:
-            yield {"case": case, "training": training, "tiny": options.tiny}
+def keys(options: harness.Options) -> harness.Keys:
+    present = datasets.present(options.cases)
+    return harness.runs(options, "tiny", case=present, training=options.trainings)
 
 
 def measure(key: dict, options: harness.Options) -> dict:
@@ -106,7 +102,6 @@ def start(training: str, ended: dict) -> dict[str, Any]:
 
 
 def table(records: list[dict], options: harness.Options) -> str:
-    """Return a row per case: how much evidence the default lacks, and the seconds."""
     found = {(record["key"]["case"], record["key"]["training"]): record for record in records}
     heads = ["", "rows", "default's evidence", "best", "lacks nats", "default s"]
     lines = []

@@ -1,11 +1,10 @@
 """NumPy and CuPy: where arrays are, rows and hyper-parameters made there, and what they take."""
 
-from __future__ import annotations
-
 import importlib
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import click
@@ -18,6 +17,7 @@ from daskgp.arrays import backend
 from daskgp.errors import DaskgpError
 from daskgp.models.values import Block, Theta, move
 
+ROWS, BLOCKS, D = 240, 4, 3
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
 """Largest relative difference from NumPy in float64, by the type of the rows."""
 
@@ -81,6 +81,23 @@ Check = Callable[[Machine, str], list]
 """Arrays and numbers of a method, given where and the type of the rows."""
 
 
+def evaluated(
+    model: Any, theta: Theta, windows: Callable[[], Iterable[tuple[Block, Sequence[Block]]]]
+) -> tuple[float, np.ndarray, Any, Any]:
+    """Return value and gradient of a method that sums summaries, what blocks need, and the sum.
+
+    ``windows`` yields each block with those before it, anew for either pass; there is no Dask.
+    """
+    prepared = model.prepare(theta)
+    total = reduce(model.combine, (model.local(prepared, *window) for window in windows()))
+    objective = model.objective(prepared, total)
+    gradient = objective.gradient.to_vector(True)
+    for block, near in windows() if objective.cotangent is not None else ():
+        through = model.local_vjp(prepared, block, objective.cotangent, near)
+        gradient = gradient + through.to_vector(True)
+    return objective.value, gradient, prepared, total
+
+
 def machine_of(name: str) -> Machine:
     """Return the machine of an array module; a plain line where there is no GPU."""
     if name == "numpy":
@@ -92,15 +109,29 @@ def machine_of(name: str) -> Machine:
     return Machine(importlib.import_module("cupy"), "gpu")
 
 
-def checked(checks: Mapping[str, Check], machine: Machine) -> dict[str, Any]:
-    """Return the differences of each check in both types, and what failed."""
-    found: dict[str, dict[str, float]] = {}
-    for name, check in checks.items():
-        wanted = check(HOST, "float64")
-        found[name] = {t: distance(check(machine, t), wanted) for t in TOLERANCES}
-    worse = [f"{n} ({t})" for n, row in found.items() for t in row if not row[t] <= TOLERANCES[t]]
-    failed = {"failed": f"beyond tolerance: {', '.join(worse)}"} if worse else {}
-    return {"differences": found, **failed}
+def blocks(machine: Machine, dtype: str) -> list[Block]:
+    """Return the rows that methods are checked on."""
+    return list(machine.blocks(ROWS, ROWS // BLOCKS, D, dtype))
+
+
+def places(machine: Machine, dtype: str) -> Any:
+    """Return the places (40, 3) that they predict."""
+    return machine.rows(40, D, dtype, first=5_000).X
+
+
+def checking(checks: Mapping[str, Check]) -> Callable[[dict, harness.Options], dict]:
+    """Return what measures the differences of each check in both types, and says what failed."""
+
+    def measure(key: dict, options: harness.Options) -> dict[str, Any]:
+        machine, found = machine_of(key["array_module"]), {}
+        for name, check in checks.items():
+            wanted = check(HOST, "float64")
+            found[name] = {t: distance(check(machine, t), wanted) for t in TOLERANCES}
+        worse = [f"{n} ({t})" for n, r in found.items() for t in r if not r[t] <= TOLERANCES[t]]
+        failed = {"failed": f"beyond tolerance: {', '.join(worse)}"} if worse else {}
+        return {"differences": found, **failed}
+
+    return measure
 
 
 def distance(found: list, wanted: list) -> float:

@@ -1,7 +1,5 @@
 """fvGP's gp2Scale: exact, with a compactly supported kernel and a sparse matrix."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPBoost's Vecchia approximations."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GPflow's sparse GP, compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

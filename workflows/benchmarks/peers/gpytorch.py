@@ -1,7 +1,5 @@
 """GPyTorch's stochastic variational GP, and its sparse GP with an inducing-point kernel."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

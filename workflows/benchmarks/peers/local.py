@@ -1,7 +1,5 @@
 """Independent exact GPs on blocks of rows, each predicting the places inside its block alone."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """scikit-learn's boosted trees and generalised linear models."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

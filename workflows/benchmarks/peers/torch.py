@@ -4,8 +4,6 @@ It goes through blocks of rows that are computed again in the backward pass, so 
 matrix is never kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +19,12 @@ def cagp_bound(
     owner: np.ndarray,
     logs: np.ndarray,
     log_noise: float,
-    compiled: bool = False,
 ) -> Callable[[], tuple[float, np.ndarray]]:
     """Return a function that gives the bound and its gradient by logs, log of noise and weights.
 
     Row i has ``weights[i]`` in action ``owner[i]``, in ascending order; ``logs`` are those of
     variance and lengthscales of a Matérn-3/2 kernel.  The rows of an action are padded with rows
-    of no weight, so that all have as many.  ``compiled`` fuses the elementwise passes over a tile,
-    for which a C++ compiler is needed.
+    of no weight, so that all have as many.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -48,15 +44,13 @@ def cagp_bound(
         s = torch.sqrt(torch.clamp_min(q, 1e-30))  # no slope at coincident points
         return variance * (1 + s) * torch.exp(-s)
 
-    entries: Any = torch.compile(matern, dynamic=True) if compiled else matern
-
     def sums(rows: slice, logs: Any, weights: Any, padded: Any) -> tuple[Any, ...]:
         scale = torch.exp(logs[1:]) / 3**0.5
         u, z = X[rows] / scale, Z / scale
         u2, z2 = (u * u).sum(dim=1, keepdim=True), (z * z).sum(dim=1, keepdim=True)
         left = torch.cat([-2 * z, torch.ones_like(z2), z2], dim=1)
         right = torch.cat([u, u2, torch.ones_like(u2)], dim=1)
-        K = entries(left @ right.T, torch.exp(logs[0]))
+        K = matern(left @ right.T, torch.exp(logs[0]))
         F = torch.bmm(padded.view(t, 1, k), K.view(t, k, -1))[:, 0]
         G = torch.zeros(t, t).index_add(1, owner[rows], F * weights[rows])
         return F @ F.T, F @ y[rows], G
