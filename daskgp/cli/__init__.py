@@ -334,7 +334,8 @@ def plan(
         }
         click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
     else:
-        describe_plan(needs, limit, remedy, threads, estimator._most_iterations(), where)
+        most, staged = estimator._most_iterations(), estimator._trains_in_stages()
+        describe_plan(needs, limit, remedy, threads, most, where, staged)
 
 
 def _since(began: float) -> float:

@@ -52,10 +52,11 @@ def describe_plan(
     workers: int,
     max_iter: int | None,
     device: str,
+    staged: bool = False,
 ) -> None:
     """Print what a fit will need, and on which device it would compute.
 
-    ``max_iter`` is None where nothing is trained.
+    ``max_iter`` is None where nothing is trained, and that of every stage of ``staged`` training.
     """
     table = _table("plan of a fit")
     table.add_row("rows", f"{plan.rows:,}")
@@ -76,7 +77,9 @@ def describe_plan(
         what = "the fit" if max_iter is None else "an iteration"
         table.add_row(what, f"about {_duration(plan.seconds)} on {_counted(workers, 'worker')}")
     if plan.seconds is not None and max_iter is not None:
-        table.add_row(f"max_iter={max_iter}", f"at most {_duration(max_iter * plan.seconds)}")
+        each = " a stage" if staged else ""
+        most = _duration(max_iter * plan.seconds)
+        table.add_row(f"max_iter={max_iter}{each}", f"at most {most}{each}")
     table.add_row("fits", "yes" if remedy is None else f"no: {remedy}")
     _show(table)
 
@@ -267,8 +270,12 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
 def _hyperparameter_table(estimator: GaussianProcess) -> Table:
     """Return hyper-parameters in the units of the data, "-" for an unknown standard error."""
     names = ("name", "value", "standard error", "unit")
-    table = Table(*names, title="hyper-parameters", title_justify="left")
-    for row in estimator.hyperparameters_.texts():
+    found = estimator.hyperparameters_
+    said = "\n".join(found.remarks) or None
+    table = Table(
+        *names, title="hyper-parameters", title_justify="left", caption=said, caption_justify="left"
+    )
+    for row in found.texts():
         table.add_row(*row)
     return table
 

@@ -178,6 +178,10 @@ class GaussianProcess(FittedGP):
         """Return the maximum number of iterations of a fit; None if it makes none."""
         return None if self.optimizer is None else self.max_iter
 
+    def _trains_in_stages(self) -> bool:
+        """Return True if training may begin several times, with so many iterations each time."""
+        return False
+
     def _counted(self) -> str:
         """Return the history's name for what it counts that takes about the same time each."""
         return "evaluations"

@@ -297,6 +297,10 @@ progress
         actions = self._given
         return whole("n_actions", self.n_actions, 1) if actions is None else actions.shape[1]
 
+    def _trains_in_stages(self) -> bool:
+        chosen_anew = self._given is None and self.actions in ("cg", "eigen")
+        return self.optimizer is not None and chosen_anew and self.refreshes > 1
+
     def _n_inputs_of(self, n: int) -> int:
         t, usual = self._n_inputs(), effects.defaults(type(self))["n_actions"]
         whole_rows = self._given is None and self.support is None and t == usual

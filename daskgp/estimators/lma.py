@@ -333,6 +333,9 @@ class LMA(GaussianProcess):
             data.remove(keep)
         return rows, layout
 
+    def _trains_in_stages(self) -> bool:
+        return self.optimizer in ("auto", "trust-region") and not self._trains_inputs()
+
     def _fit_rows(
         self,
         rows: data.Rows,

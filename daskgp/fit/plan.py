@@ -51,7 +51,7 @@ class Plan:
         Floating-point operations per value and gradient of the objective.
     seconds : float or None
         Seconds per iteration of training, or of the whole fit if nothing is trained; None unless
-        measured.
+        measured.  Methods that train in stages make up to ``max_iter`` iterations in each.
     bytes_held, bytes_held_predicting : int
         Parts of ``bytes_per_worker`` and ``bytes_predict`` that are used only if there is room,
         such as factors that wait for the gradient.

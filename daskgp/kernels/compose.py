@@ -423,3 +423,34 @@ class Constant(Kernel):
 
     def _by_log(self, cotangent: Array) -> np.ndarray:
         return np.array([self.variance * number(cotangent.sum(dtype=np.float64))])
+
+
+def redundant(kernel: Kernel) -> tuple[tuple[str, ...], ...]:
+    """Return groups of variances that no data tell apart, since factors of a product have them.
+
+    >>> from daskgp.kernels import RBF, Linear
+    >>> redundant(2.0 * RBF() + Linear())
+    (('0.0.variance', '0.1.variance'),)
+    """
+    parts = getattr(kernel, "parts", ())
+    inner = [(i, group) for i, part in enumerate(parts) for group in redundant(part)]
+    groups = [_numbered(i, group) for i, group in inner]
+    if isinstance(kernel, Product):
+        each = [names for i, part in enumerate(parts) if (names := _numbered(i, _scaling(part)))]
+        groups += [tuple(name for names in each for name in names)] if len(each) > 1 else []
+    return tuple(groups)
+
+
+def _scaling(kernel: Kernel) -> tuple[str, ...]:
+    """Return the variances that together are a factor of a kernel; none if there is no such."""
+    parts = getattr(kernel, "parts", None)
+    if parts is None:
+        return tuple(name for name in kernel.parameter_names if name.startswith("variance"))
+    each = [_numbered(i, _scaling(part)) for i, part in enumerate(parts)]
+    if isinstance(kernel, Product):
+        return next(filter(None, each), ())
+    return tuple(name for names in each for name in names) if all(each) else ()
+
+
+def _numbered(i: int, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{i}.{name}" for name in names)

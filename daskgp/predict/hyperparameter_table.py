@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from daskgp.kernels.base import Unit
+from daskgp.kernels.base import Kernel, Unit
+from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
 from daskgp.predict.posterior import Solved
 
@@ -24,17 +25,27 @@ class Hyperparameter(NamedTuple):
 
 
 class Table(tuple[Hyperparameter, ...]):
-    """Hyper-parameters, one per row; ``print`` shows them aligned."""
+    """Hyper-parameters, one per row; ``print`` shows them aligned.
 
-    __slots__ = ()
+    ``remarks`` say in a line each why some have no standard error.
+    """
+
+    remarks: tuple[str, ...]
+
+    def __new__(cls, rows: Iterable[Hyperparameter], remarks: Iterable[str] = ()) -> Self:
+        """Return the rows with their remarks."""
+        made = super().__new__(cls, rows)
+        made.remarks = tuple(remarks)
+        return made
 
     def __str__(self) -> str:
         lines = [("name", "value", "standard error", "unit"), *self.texts()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
+        aligned = (
             "  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip()
             for line in lines
         )
+        return "\n".join([*aligned, *self.remarks])
 
     __repr__ = __str__
 
@@ -58,11 +69,21 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
     values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
     units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
     known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
-    return Table(
+    rows = [
         Hyperparameter(name, *_in_units(solved, unit, float(value), float(value * error)))
         for name, value, error, unit in zip(names, values, known, units, strict=True)
         if not left_out(unit, solved.scaling.uses)
-    )
+    ]
+    return Table(rows, [] if np.isnan(known).all() else _remarks(kernel, rows))
+
+
+def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
+    """Yield a line for every group of variances that have no errors of their own."""
+    unsure = {row.name for row in rows if np.isnan(row.standard_error)}
+    for group in redundant(kernel):
+        if unsure.issuperset(group):
+            names = f"{', '.join(group[:-1])} and {group[-1]}"
+            yield f"{names} have no standard errors: data do not tell factors of a product apart"
 
 
 def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:

@@ -7,6 +7,7 @@ every so often, and one that goes on from there takes the same path to the last 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ import numpy as np
 from daskgp.errors import NumericalError
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.optimizers import Describe, Diary, Moments, adam_step, keep_diary
+
+logger = logging.getLogger("daskgp")
 
 PARTS = ("parameters", "first", "second", "ages")
 """Fields of a run that are tuples with an array for each parameter."""
@@ -266,6 +269,10 @@ def ascend(
             last, run = run, following
             if keeper is not None and run.step % ascent.keep_every == 0:
                 keeper.write(run.step, {**run.arrays(), **problem.arrays()})
+    if ascent.patience is not None and not _finished(run, ascent):
+        logger.warning(
+            "training ended before the score of held-out rows had stopped rising: raise max_iter"
+        )
     return run, diary.entries
 
 

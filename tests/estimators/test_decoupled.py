@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pickle
 import signal
@@ -542,6 +543,16 @@ def test_a_second_fit_forgets_the_first(table, T):
 
 
 # -- rows that are held out ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steps", "said"), [(4, 1), (200, 0)])
+def test_training_that_is_cut_off_before_scores_settle_says_so_once(steps, said, table, caplog):
+    settings = {"validation": 0.25, "check_every": 2, "patience": 2, "learning_rate": 0.3}
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        model = made("svgp", max_iter=steps, **settings).fit(*table)
+    assert (len(model.history_) == steps) == bool(said)
+    line = "before the score of held-out rows had stopped rising: raise max_iter"
+    assert caplog.text.count(line) == said
 
 
 @pytest.mark.parametrize("kind", ["decoupled", "svgp"])

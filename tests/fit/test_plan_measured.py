@@ -1,5 +1,6 @@
 """Plans against what real processes take: a client and a worker of their own for each fit."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from commands import invoke, succeed
 
 import daskgp
+from daskgp.cli.info import describe_plan
 from daskgp.errors import PlanError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit.refusal import SHARE, needed
@@ -181,6 +183,29 @@ def test_rows_that_the_disk_has_no_room_for_are_refused(tmp_path):
     with pytest.raises(PlanError, match=r"GiB to .*, which has .* free"):
         daskgp.SGPR(n_inducing=10, store=str(tmp_path)).fit(X, y)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_iterations_of_a_stage_are_not_said_to_be_those_of_the_fit(staged, capsys):
+    planned = dataclasses.replace(daskgp.SGPR().plan(*data()), seconds=2.0)
+    describe_plan(planned, None, None, 1, 20, "cpu", staged)
+    text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    said = "max_iter=20 a stage at most 40 s a stage" if staged else "max_iter=20 at most 40 s fits"
+    assert said in text
+
+
+def test_which_estimators_train_in_stages():
+    staged = {
+        daskgp.LMA(): True,
+        daskgp.PIC(optimizer="l-bfgs"): False,
+        daskgp.LMA(train_support=True): False,
+        daskgp.CaGP(actions="cg"): True,
+        daskgp.CaGP(actions="cg", refreshes=1): False,
+        daskgp.CaGP(): False,
+        daskgp.SGPR(): False,
+    }
+    for estimator, said in staged.items():
+        assert estimator._trains_in_stages() is said
 
 
 def test_the_command_measures_an_iteration_on_its_workers(tmp_path):

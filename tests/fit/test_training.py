@@ -1,6 +1,7 @@
 """Training ends at the optimum, whatever the start, and says how sure it is."""
 
 import logging
+import pickle
 import re
 
 import numpy as np
@@ -16,6 +17,7 @@ from daskgp.data import partition, rows_of
 from daskgp.data.blocks import sampling
 from daskgp.errors import SettingError
 from daskgp.fit import hyperparameters, rounds, starting, subset
+from daskgp.kernels.compose import redundant
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Block, Theta
@@ -110,13 +112,15 @@ def test_a_lengthscale_that_is_given_beside_an_open_one_is_where_training_starts
     assert model.history_[-1]["0.0.lengthscale"] < 1.5  # training moves it
 
 
-def test_training_that_is_cut_off_says_so_once(caplog):
+@pytest.mark.parametrize("optimizer", ["trust-region", "l-bfgs", "adam"])
+def test_training_that_is_cut_off_says_so_once(optimizer, caplog):
     X, y = simulated(kernels.Matern32(0.8), 200)
     with caplog.at_level(logging.WARNING, "daskgp"):
-        daskgp.ExactGP(kernels.RBF(20.0), max_iter=2).fit(X, y)
+        daskgp.ExactGP(kernels.RBF(20.0), max_iter=2, optimizer=optimizer).fit(X, y)
     said = [r.getMessage() for r in caplog.records if "converged" in r.getMessage()]
     assert len(said) == 1
-    assert re.search(r"nats left to gain: raise max_iter", said[0])
+    assert said[0].endswith(": raise max_iter")
+    assert ("nats left to gain" in said[0]) == (optimizer == "trust-region")
 
 
 def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):
@@ -372,6 +376,48 @@ def test_the_unit_of_a_variance_is_that_of_the_target_if_it_is_known(units, said
     height = xr.DataArray(y, dims="row", name="height", attrs=attributes)
     model = daskgp.ExactGP(kernels.RBF(1.0), optimizer=None).fit(rows, height)
     assert [found.unit for found in model.hyperparameters_] == [said, "lon, lat", said]
+
+
+def test_variances_that_are_not_determined_apart_are_named():
+    X, y = simulated(kernels.RBF(0.8), 80, 0.1)
+    product = 1.5 * kernels.RBF() + kernels.Linear()
+    for kernel, said in ((product, 1), (kernels.RBF() + kernels.Linear(), 0)):
+        found = daskgp.ExactGP(kernel).fit(X, y).hyperparameters_
+        assert len(found.remarks) == said
+        assert pickle.loads(pickle.dumps(found)).remarks == found.remarks
+        if said:
+            line = str(found).splitlines()[-1]
+            assert line.startswith("0.0.variance and 0.1.variance have no standard errors: data")
+            unsure = [row.name for row in found if np.isnan(row.standard_error)]
+            assert unsure == ["0.0.variance", "0.1.variance"]
+    assert daskgp.ExactGP(product, optimizer=None).fit(X, y).hyperparameters_.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "groups", "flat"),
+    [
+        ("2*rbf()*linear()", ["0.variance 1.variance 2.variance"], 2),
+        ("(rbf()+linear())*rbf()", ["0.0.variance 0.1.variance 1.variance"], 1),
+        (
+            "linear() + 2*(matern12()*3 + 1)",
+            [
+                "1.1.0.0.variance 1.1.0.1.variance",
+                "1.0.variance 1.1.0.0.variance 1.1.1.variance",
+            ],
+            2,
+        ),
+        ("rbf() + linear()", [], 0),
+    ],
+)
+def test_variances_of_factors_are_not_determined_apart_by_any_rows(text, groups, flat):
+    kernel, X = kernels.parse(text), np.random.default_rng(0).standard_normal((12, 1))
+    assert [" ".join(group) for group in redundant(kernel)] == groups
+    moves = 1e-5 * np.eye(len(kernel.parameter_names))
+    both = (
+        kernel.with_log_parameters(kernel.log_parameters + move)(X) for move in [*moves, *-moves]
+    )
+    up, down = np.split(np.array([K.ravel() for K in both]), 2)
+    assert len(moves) - np.linalg.matrix_rank(up - down, tol=1e-9) == flat
 
 
 def test_a_ridge_is_an_axis_of_the_coordinates():
