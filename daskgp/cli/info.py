@@ -77,7 +77,7 @@ def describe_plan(
         what = "the fit" if max_iter is None else "an iteration"
         table.add_row(what, f"about {_duration(plan.seconds)} on {_counted(workers, 'worker')}")
     if plan.seconds is not None and max_iter is not None:
-        each = " a stage" if staged else ""
+        each = " per stage" if staged else ""
         most = _duration(max_iter * plan.seconds)
         table.add_row(f"max_iter={max_iter}{each}", f"at most {most}{each}")
     table.add_row("fits", "yes" if remedy is None else f"no: {remedy}")

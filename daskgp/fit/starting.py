@@ -124,7 +124,7 @@ class Searched(NamedTuple):
         lost = (self.evidence.value(self.theta) - self.evidence.value(trained)) / size
         if lost > COARSE:
             logger.warning(
-                "%s do not resolve the data: the exact evidence of %d rows is %.2g nats a value "
+                "%s do not resolve the data: the exact evidence of %d rows is %.2g nats per value "
                 "lower at the hyper-parameters found (noise variance %.2g) than at its best "
                 "(%.2g): %s",
                 inputs,
