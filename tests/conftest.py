@@ -5,11 +5,18 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
+from daskgp.arrays import backend
 from daskgp.data.stores import groups
 
 # Machines differ in speed and a run must not depend on it, nor on chance.
 settings.register_profile("daskgp", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("daskgp")
+
+
+@pytest.fixture(autouse=True)
+def cupy_is_looked_for():
+    """Forget whether CuPy is installed: tests put one in its place."""
+    backend._is_installed.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ Arrays stay where they are: only ``to_device``, ``to_host`` and ``Copies`` move 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -151,12 +152,18 @@ _FULL = "the device has no memory left"
 
 def _cupy() -> tuple[Any, str]:
     """Return CuPy and an empty reason, or None and why it is unavailable."""
-    if importlib.util.find_spec("cupy") is None:
+    if not _is_installed():
         return None, _MISSING
     try:
         return importlib.import_module("cupy"), ""
     except _BROKEN as error:
         return None, f"cupy cannot be imported ({_line(error)})"
+
+
+@functools.cache
+def _is_installed() -> bool:
+    """Look for CuPy once: every task asks, and looking reads folders."""
+    return importlib.util.find_spec("cupy") is not None
 
 
 def _why_not_working(cupy: Any) -> str:

@@ -173,6 +173,8 @@ def _rows_in(key: Any, n: int) -> slice:
 
 
 def _read(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
+    if isinstance(array, np.ndarray):
+        return np.asarray(array[key])
     try:
         with _few_at_a_time:
             return _slice(array, key, rows)

@@ -86,10 +86,10 @@ def _of_batch(
 ) -> Any:
     """Run a pass over one share, on the worker, with ``count`` shared values before its pools."""
     with single_blas_thread():
-        parts = [(p.X[span], p.y[span]) for span, p in zip(rows, values[count:], strict=True)]
-        block = Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        pools = zip(rows, values[count:], strict=True)
+        unit = [Block(pool.X[span], pool.y[span]) for span, pool in pools]
         over = replace(over, function=partial(over.function, *own))
-        return TaskRounds.of([[block]], resolve_device(device)).sum(over, *values[:count])
+        return TaskRounds.of([unit], resolve_device(device)).sum(over, *values[:count])
 
 
 class _Pool(NamedTuple):

@@ -7,11 +7,11 @@ trains on it, and tests pass it to methods.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -111,20 +111,22 @@ class Given:
     def spans(self, unit: Unit, device: str) -> Sequence[Span]:
         """Return the blocks of a unit."""
         inside = [edge for edge in self.edges if unit.own.start <= edge <= unit.own.stop]
-        return [Span(*edge) for edge in pairwise(inside)] or [unit.own]
+        return [Span(*edge) for edge in itertools.pairwise(inside)] or [unit.own]
 
     def block(self, span: Span, unit: Unit | None = None) -> Block:
         """Return rows, or those drawn from a unit."""
-        return self.located(span, unit)[0]
+        X, y = (part[slice(*span)] for part in self.rows)
+        if unit is None or unit.draw is None:
+            return Block(X, y)
+        drawn = unit.draw.among(unit.own, span)
+        return Block(X[drawn], y[drawn])
 
     def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
         """Return ``block`` and the numbers (n,) of its rows among all rows."""
-        X, y = (part[slice(*span)] for part in self.rows)
         places = np.arange(*span)
-        if unit is None or unit.draw is None:
-            return Block(X, y), places
-        drawn = unit.draw.among(unit.own, span)
-        return Block(X[drawn], y[drawn]), places[drawn]
+        if unit is not None and unit.draw is not None:
+            places = places[unit.draw.among(unit.own, span)]
+        return self.block(span, unit), places
 
 
 class Points(NamedTuple):
@@ -218,7 +220,7 @@ class TaskRounds:
         if len(blocks) > 1:
             rows = Block(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
         source = Given(rows, tuple(edges))
-        return cls(source, tuple(Unit(Span(*edge)) for edge in pairwise(ends)), device)
+        return cls(source, tuple(Unit(Span(*edge)) for edge in itertools.pairwise(ends)), device)
 
     @property
     def n_units(self) -> int:
@@ -309,33 +311,38 @@ class TaskRounds:
                 raise
 
         def attempt(most: int) -> tuple[Any, Kept]:
-            on_device = [self._there(value) for value in shared]
+            on_device = [self._shared(value) for value in shared]
             total, residuals = None, []
             for pieces in self._given(over, most, kept):
                 if keep:
                     assert over.keeping is not None
                     statistics, left = over.keeping(pieces, *on_device)
-                    residuals += [move(one, "cpu") for one in (left if over.together else [left])]
+                    several = left if over.together else [left]
+                    residuals += [self._moved(one, "cpu") for one in several]
                 else:
                     statistics = over.function(pieces, *on_device)
                 total = statistics if total is None else over.combine(total, statistics)
-            return move(total, "cpu"), Kept(most, residuals)
+            return self._moved(total, "cpu"), Kept(most, residuals)
 
         return self._fitting(over, work, shared)
 
-    def _there(self, value: Any) -> Any:
+    def _shared(self, value: Any) -> Any:
         if isinstance(value, Points):
             return TaskPoints(value, self.device)
-        return move(value, self.device)
+        return self._moved(value, self.device)
+
+    def _moved(self, value: Any, device: str) -> Any:
+        """Return ``move(value, device)``; a task on the CPU has nothing to move."""
+        return value if self.device == "cpu" else move(value, device)
 
     def _given(self, over: Pass, most: int, kept: Kept | None) -> Iterator[Any]:
         pieces = self._cut(over, most) if over.cut else self._whole(over)
         if kept is not None and kept.residuals and (over.together or kept.most == most):
             pieces = (
-                piece._replace(kept=move(left, self.device))
+                piece._replace(kept=self._moved(left, self.device))
                 for piece, left in zip(pieces, kept.residuals, strict=True)
             )
-        return device_memory.few(pieces, most) if over.together else pieces
+        return _few(pieces, most) if over.together else pieces
 
     def _whole(self, over: Pass) -> Iterator[Piece]:
         """Yield whole units on the device, with the blocks near them, which are read only once."""
@@ -351,7 +358,7 @@ class TaskRounds:
         @functools.cache
         def read(span: Span, unit: Unit | None) -> tuple[Block, np.ndarray | None]:
             block, places = self._read(over, span, unit)
-            return move(block, self.device), places
+            return self._moved(block, self.device), places
 
         for unit in self.units:
             block, places = read(unit.own, unit if unit.draw else None)
@@ -387,7 +394,12 @@ class TaskRounds:
             waiting.append((unit, None if places is None else places[chosen]))
             return Block(block.X[chosen], block.y[chosen])
 
-        for block in device_memory.ahead(part, cuts, self.device):
+        blocks: Iterator[Block] = (
+            map(part, cuts)
+            if self.device == "cpu"
+            else device_memory.ahead(part, cuts, self.device)
+        )
+        for block in blocks:
             unit, places = waiting.popleft()
             yield Piece(block, (), unit.weight, unit.own, places)
 
@@ -399,19 +411,27 @@ class TaskRounds:
     def _fitting(self, over: Pass, work: Callable[[int], T], shared: Sequence[Any]) -> T:
         """Work on as many rows, or uncut units, at a time as the device has memory for."""
         largest = max((unit.own.rows for unit in self.units), default=0)
+        most = max(1, min(over.tile or largest, largest))
+        if isinstance(self.source, Stored):
+            most = min(most, self.source.read_rows or most)
+        if self.device == "cpu":  # which one unit keeps busy
+            return work(most if over.cut else 1)
         kind = over.name.rpartition("-")[0] or over.name
         if not over.cut:
             what = f"{over.described.format(rows=largest)} ({kind})"
             count = len(self.units) if over.together else 1
             more = {} if over.remedy is None else {"remedy": over.remedy}
             return device_memory.together(work, count, self.device, kind, what, **more)
-        most = max(1, min(over.tile or largest, largest))
-        if isinstance(self.source, Stored):
-            most = min(most, self.source.read_rows or most)
-            if over.method is not None and self.device != "cpu":
-                sizes = _sizes(self.source, shared[0])
-                most = device_memory.rows_that_fit(over.method, sizes, most, self.device)
+        if isinstance(self.source, Stored) and over.method is not None:
+            sizes = _sizes(self.source, shared[0])
+            most = device_memory.rows_that_fit(over.method, sizes, most, self.device)
         return device_memory.shrinking(work, most, self.device, kind, over.remedy or FEWER)
+
+
+def _few(pieces: Iterator[Piece], most: int) -> Iterator[list[Piece]]:
+    """Yield the pieces in their order, ``most`` at a time."""
+    while taken := list(itertools.islice(pieces, most)):
+        yield taken
 
 
 def _drawn_of(span: Span, unit: Unit) -> int:

@@ -5,9 +5,8 @@ On the CPU none of this applies: work is done as it comes.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
@@ -157,13 +156,6 @@ def _halving(
             _proven[kind] = halved
             logger.warning("%s on %d %s: %d are tried", seen, size, unit, halved)
         size = halved
-
-
-def few(pieces: Iterable[P], most: int) -> Iterator[list[P]]:
-    """Yield the pieces in their order, ``most`` at a time."""
-    coming = iter(pieces)
-    while taken := list(itertools.islice(coming, most)):
-        yield taken
 
 
 def _make_room() -> None:

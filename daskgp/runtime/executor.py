@@ -15,6 +15,7 @@ import dask.local
 import dask.threaded
 from dask.base import get_scheduler
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from distributed import Client, Future, KilledWorker
 from distributed.system import MEMORY_LIMIT
@@ -142,7 +143,10 @@ class Executor:
             names = {node.key for node in watch}
             counting = Counting(names, advance) if advance else nullcontext()
             with counting, single_blas_thread():
-                return list(dask.compute(*nodes, **self._local))
+                # dask.compute would first search for what to simplify in graphs that have nothing
+                graph = HighLevelGraph.merge(*(node.dask for node in nodes)).to_dict()
+                get = get_scheduler(**self._local) or dask.threaded.get
+                return list(get(graph, [node.key for node in nodes]))
 
     def _submitted(
         self, client: Client, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str

@@ -176,8 +176,8 @@ def test_one_piece_that_does_not_fit_is_the_error(cupy):
 
 
 def test_pieces_come_few_at_a_time_in_their_order():
-    assert list(device_memory.few(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(device_memory.few([], 2)) == []
+    assert list(task._few(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(task._few(iter([]), 2)) == []
 
 
 def test_other_errors_are_not_taken_for_memory(cupy):
