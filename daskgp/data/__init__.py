@@ -1,8 +1,7 @@
 """Rows wherever they are stored, and the only door to zarr, xarray and pandas."""
 
 from daskgp.data import moments
-from daskgp.data.lazy import behind
-from daskgp.data.reading import all_of
+from daskgp.data.reading import all_of, behind
 from daskgp.data.rows import (
     Rows,
     column_names,

@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 from daskgp.data import moments
-from daskgp.data.lazy import behind
+from daskgp.data.reading import behind
 from daskgp.data.rows import UNITS, column_names
 from daskgp.data.stores import chunk_marks, groups
 from daskgp.errors import StoreError

@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from daskgp.data import grids, lazy, reading, writers
+from daskgp.data import grids, reading, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
@@ -124,7 +124,7 @@ def _as_dask(array: zarr.Array) -> da.Array:
     except RecursionError as error:
         raise StoreError(f"{url} is damaged: its attributes are nested too deep") from error
     chunks = (row_step(array), *array.shape[1:])
-    return lazy.from_zarr(array, chunks, f"dataset-{token}")
+    return reading.from_zarr(array, chunks, f"dataset-{token}")
 
 
 def _open_complete(url: str, options: str = "") -> zarr.Group:
@@ -243,7 +243,7 @@ def _rows_of(
         X, y, names = grids.training_arrays(X, y)
     else:
         names = column_names(X), column_names(y)
-    X, y = lazy.behind(X), lazy.behind(y)
+    X, y = reading.behind(X), reading.behind(y)
     if isinstance(X, zarr.Array) and isinstance(y, zarr.Array):
         _check_shapes(X, y)
         check_aligned(X, y, "training data")
@@ -272,7 +272,7 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):
         return (str(X.name),)
-    array = lazy.behind(X)
+    array = reading.behind(X)
     if isinstance(array, zarr.Array) and array.path:
         key = {"X": "feature_names", "y": "target_names"}.get(array.path.rpartition("/")[2])
         group = groups.parent_of(array) if key else None
@@ -286,7 +286,7 @@ def target_units(y: Any) -> tuple[str, ...]:
     if grids.is_xarray(y):
         units = y.attrs.get("units")
         return (units,) if isinstance(units, str) else ()
-    array = lazy.behind(y)
+    array = reading.behind(y)
     if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
         return ()
     group = groups.parent_of(array)
@@ -320,7 +320,7 @@ def _check_shapes(X: Any, y: Any) -> None:
 def _lazy_or_here(x: Any) -> Any:
     """Return a dask array for a dask or Zarr array, else a NumPy array."""
     if isinstance(x, zarr.Array):
-        return lazy.from_zarr(x)
+        return reading.from_zarr(x)
     if not isinstance(x, da.Array):
         return reading.unmasked(x)
     if not isinstance(x._meta, np.ma.MaskedArray):

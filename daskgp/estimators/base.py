@@ -28,7 +28,7 @@ from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.scratch import scratch_rows
-from daskgp.fit.starting import Start
+from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
 from daskgp.models.method import Method as Contract

@@ -28,7 +28,7 @@ from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.scratch import kept_rows
-from daskgp.fit.starting import Start
+from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.kernels.weights import Weights
 from daskgp.models import scaling
@@ -41,8 +41,7 @@ from daskgp.models.values import Block, Theta
 from daskgp.predict import computational, supports
 from daskgp.predict import lazy as prediction
 from daskgp.predict.supports import Supports
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import FAN_IN
+from daskgp.runtime.executor import FAN_IN, Executor
 from daskgp.train import Evaluate
 
 logger = logging.getLogger("daskgp")

@@ -17,7 +17,7 @@ from daskgp.fit import plan as planning
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
 from daskgp.fit.scratch import kept_rows
-from daskgp.fit.starting import Start
+from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.models import scaling
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients

@@ -36,7 +36,7 @@ from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Stream
-from daskgp.fit.starting import Start
+from daskgp.fit.subset import Start
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -44,8 +44,7 @@ from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
 from daskgp.predict.posterior import Solved, check_columns
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_all
+from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Ascent, Run, ascend
 from daskgp.typing import LikelihoodName, OptimizerName

@@ -17,12 +17,11 @@ from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
-from daskgp.fit import rounds, starting, subset
+from daskgp.fit import rounds, subset
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
-from daskgp.models import scaling
+from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
-from daskgp.models.sparse import selection
 from daskgp.models.values import Theta
 from daskgp.train import newton
 
@@ -70,21 +69,21 @@ class Run(NamedTuple):
         return len(self.coordinates)
 
 
-def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> starting.Start:
+def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> subset.Start:
     """Return the initial hyper-parameters, from a sample of rows."""
-    number = max(selection.sample_rows(estimator._n_inputs()), starting.ROWS + 1)
+    number = max(inducing.sample_rows(estimator._n_inputs()), subset.ROWS + 1)
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
     scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
-    median = lengthscales.median_distances(sample.X)
+    median = subset.median_distances(sample.X)
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
-    distances = lengthscales.Distances(per_column, median.euclidean)
+    distances = subset.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
-    starts = [begun, starting.Start(plain)]
+    starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not estimator._n_inputs() or estimator._model().keeps_rows:
         starts = [begun]
@@ -106,8 +105,8 @@ def _with_inputs(
     stage: rounds.Rounds,
     placed: np.ndarray | None,
     sample: np.ndarray,
-    begun: starting.Start,
-) -> starting.Start:
+    begun: subset.Start,
+) -> subset.Start:
     """Return a start with its inducing inputs, if the method has any."""
     inputs = placed
     if inputs is None:
@@ -120,23 +119,23 @@ def _searched(
     stage: rounds.Rounds,
     sums: scaling.Sums,
     sample: sampling.Drawn,
-    distances: lengthscales.Distances,
+    distances: subset.Distances,
     seed: int,
-) -> starting.Start:
+) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
     noise, kernel = float(estimator.noise_variance), estimator._kernel()
     theta = Theta(kernel.resolve(*distances), noise)
     if estimator.optimizer is None or not estimator.searches_start:
-        return starting.Start(theta)
-    rows = starting.subset_rows(stage, sample, seed)
+        return subset.Start(theta)
+    rows = subset.subset_rows(stage, sample, seed)
     limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
     if len(rows.X) < 2:
-        return starting.Start(theta)
+        return subset.Start(theta)
     if estimator.kernel is not None and kernel == theta.kernel:  # nothing is left to search for
-        evidence = starting.Evidence(rows, limits, estimator._tol())
-        return starting.at(evidence, theta)
-    choices = starting.smooth_and_rough() if estimator._chooses_kernel() else [kernel]
-    return starting.search(choices, noise, rows, distances, limits, estimator._tol())
+        evidence = subset.Evidence(rows, limits, estimator._tol())
+        return subset.at(evidence, theta)
+    choices = subset.smooth_and_rough() if estimator._chooses_kernel() else [kernel]
+    return subset.search(choices, noise, rows, distances, limits, estimator._tol())
 
 
 def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
@@ -190,7 +189,7 @@ class Learned(NamedTuple):
 def train_theta(
     estimator: GaussianProcess,
     stage: rounds.Rounds,
-    begun: starting.Start,
+    begun: subset.Start,
     sums: scaling.Sums,
     checkpoint: Place | None,
 ) -> Learned:
@@ -218,7 +217,7 @@ def train_theta(
 def plan_run(
     estimator: GaussianProcess,
     stage: rounds.Rounds,
-    begun: starting.Start,
+    begun: subset.Start,
     sums: scaling.Sums,
     checkpoint: Place | None,
 ) -> Run:
@@ -238,15 +237,15 @@ def plan_run(
 
 
 def _best_of_rivals(
-    estimator: GaussianProcess, stage: rounds.Rounds, begun: starting.Start, sums: scaling.Sums
-) -> starting.Start:
+    estimator: GaussianProcess, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
+) -> subset.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
     Each kernel is trained on them; the subset alone can hardly tell them apart.
     """
     line = np.random.default_rng(estimator.random_state).permutation(len(stage.units))
     units = tuple(stage.units[j] for j in np.sort(line[:FIRST]))
-    scored: list[tuple[float, starting.Start]] = []
+    scored: list[tuple[float, subset.Start]] = []
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
         run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)

@@ -13,8 +13,8 @@ from daskgp.checks import whole
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import effects, rounds
 from daskgp.kernels import Kernel
+from daskgp.models import inducing
 from daskgp.models.scaling import usable_rows
-from daskgp.models.sparse import selection
 
 logger = logging.getLogger("daskgp")
 
@@ -33,7 +33,7 @@ class ChosenInputs:
         """Number of inputs."""
         if isinstance(self._setting, str):
             if self._setting not in effects.WAYS:
-                raise selection.unknown(self._setting)
+                raise inducing.unknown(self._setting)
             return whole(self.number, getattr(self.estimator, self.number), 1)
         return len(self._given())
 
@@ -48,7 +48,7 @@ class ChosenInputs:
         if not isinstance(self._setting, str):
             return self._scaled(stage, sample.shape[1])
         rng = np.random.default_rng(self.estimator.random_state)
-        chosen = selection.choose(sample, kernel, self.count, self._setting, rng)
+        chosen = inducing.choose(sample, kernel, self.count, self._setting, rng)
         if len(chosen) < self.count:
             logger.log(
                 logging.INFO if self.usual else logging.WARNING,

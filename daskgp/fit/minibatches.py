@@ -28,8 +28,7 @@ from daskgp.fit.task import Stored, TaskRounds
 from daskgp.models import scaling
 from daskgp.models.method import Pass
 from daskgp.models.values import Block
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import mapped, node, tree_sum
+from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 
 LANE_ROWS = 512

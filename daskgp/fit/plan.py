@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.kernels import Kernel
+from daskgp.models import inducing
 from daskgp.models.method import Method
-from daskgp.models.sparse import selection
 from daskgp.models.values import Shape
-from daskgp.runtime.map_reduce import FAN_IN
+from daskgp.runtime.executor import FAN_IN
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
@@ -147,7 +147,7 @@ def _with_waiting(task: int, stats: int, tasks: int) -> int:
 
 def _choice_bytes(n_inputs: int, n: int, d: int) -> int:
     """Return the bytes of the sample and of the greedy selection's factor, one row per input."""
-    sample = min(n, selection.sample_rows(n_inputs))
+    sample = min(n, inducing.sample_rows(n_inputs))
     return 8 * sample * (n_inputs + 2 * d)
 
 

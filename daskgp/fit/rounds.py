@@ -27,8 +27,7 @@ from daskgp.data.partition import Draw, Span, Unit, per_task
 from daskgp.fit.task import Kept, Points, Source, Stored, TaskRounds, batch, panels
 from daskgp.models import scaling
 from daskgp.models.method import Pass
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import mapped, node, tree_sum
+from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread, solve_threads
 from daskgp.typing import Device
 

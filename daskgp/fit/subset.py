@@ -1,26 +1,271 @@
-"""Hyper-parameters from the exact evidence of a subset of rows."""
+"""Hyper-parameters by the exact evidence of some rows: where training starts, or all there is."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import pdist
 
-from daskgp import train
-from daskgp.errors import PlanError
+from daskgp import kernels, train
+from daskgp.data.blocks import sampling
+from daskgp.errors import NumericalError, PlanError
+from daskgp.fit import rounds
 from daskgp.fit.refusal import SHARE
+from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact, Rows
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import newton
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("daskgp")
 
-ITERATIONS, TOL = 50, 0.01
+ROWS = 768
+"""Rows of the subset: half of them drawn at random, half the nearest to some of those."""
+SEEDS = 6
+SCREEN = 384
+"""Rows on which starts are compared."""
+SHRINK = (1.0, 0.25, 0.0625)
+"""Lengthscales that are tried, as multiples of median distances."""
+QUIET = 0.01
+"""Noise variance that is tried besides the one set, for targets of variance 1."""
+ITERATIONS = 30
+"""Most iterations of a search of starts."""
+TRAIN_ITERATIONS, TRAIN_TOL = 50, 0.01
+"""Most iterations and the tolerance of training on the subset alone."""
 NO_NOISE = 100.0
 """Multiple of its lower bound below which a noise variance counts as none."""
+COARSE = 0.2
+"""Nats per value of the evidence of the subset above which a loss is put down to few inputs."""
+RIVAL = 15.0
+"""Difference in the evidence of the subset, in nats, below which more rows decide on a kernel."""
+SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
+"""Kernels from which ``kernel=None`` takes the one with the largest evidence."""
+
+Bounds = Callable[[Theta], np.ndarray]
+
+
+class Distances(NamedTuple):
+    """Median absolute difference per column (d,) and median Euclidean distance of a sample."""
+
+    per_column: np.ndarray
+    euclidean: float
+
+
+def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
+    """Return medians over the pairs of at most ``rows`` rows, without zeros; 1 if all are zero."""
+    X = X[:: max(1, -(-len(X) // rows))]
+    columns = np.array([_positive_median(pdist(X[:, [j]])) for j in range(X.shape[1])])
+    return Distances(columns, _positive_median(pdist(X)))
+
+
+def _positive_median(distances: np.ndarray) -> float:
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if len(distances) else 1.0
+
+
+class Start(NamedTuple):
+    """Hyper-parameters to start from, and the curvature of the evidence of that many ``rows``.
+
+    ``rivals`` are those of other kernels whose evidence is hardly less; ``searched`` is the best of
+    all by the exact evidence, if there was a search, also where the start is another one.
+    """
+
+    theta: Theta
+    curvature: newton.Curvature | None = None
+    rows: int = 0
+    rivals: tuple[Theta, ...] = ()
+    searched: Searched | None = None
+
+
+def smooth_and_rough() -> list[Kernel]:
+    """Return the kernels to choose from by default; starts are compared with the first one."""
+    middle = len(SMOOTHNESS) // 2
+    line = [SMOOTHNESS[middle], *SMOOTHNESS[:middle], *SMOOTHNESS[middle + 1 :]]
+    return [one(ard=True) for one in line]
+
+
+def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Block:
+    """Return rows for the evidence: scattered ones show long lengthscales, near ones short ones.
+
+    These are all rows if there are no more than ROWS.
+    """
+    drawn = sample.smallest(ROWS)
+    if len(sample.keys) <= ROWS:
+        return Block(drawn.X, drawn.y)
+    scattered = sample.smallest(ROWS // 2)
+    near = sampling.draw_near(
+        stage.rows,
+        stage.spans,
+        stage.scaling,
+        scattered.X[:: -(-len(scattered.X) // SEEDS)],
+        (ROWS - len(scattered.X)) // SEEDS,
+        (seed, 1),
+        stage.executor,
+    )
+    _, first = np.unique(np.concatenate([scattered.keys, near.keys]), return_index=True)
+    X, y = np.concatenate([scattered.X, near.X]), np.concatenate([scattered.y, near.y])
+    return Block(X[first], y[first])
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Exact evidence of a subset of rows, to be maximised within bounds."""
+
+    few: Block
+    bounds: Bounds
+    tol: float
+
+    def value(self, theta: Theta) -> float:
+        """Return the log evidence at hyper-parameters; minus infinity if it cannot be computed."""
+        try:
+            return evidence(self.few, theta)(theta.to_vector(False))[0]
+        except NumericalError:
+            return -np.inf
+
+    def search(self, theta: Theta) -> newton.Search:
+        """Return a trust-region search that starts from hyper-parameters."""
+        bounds = self.bounds(theta)
+        coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
+        return newton.Search(evidence(self.few, theta), bounds, coordinates, self.tol)
+
+    def best(self, theta: Theta, curvature: newton.Curvature | None = None) -> newton.Arrived:
+        """Maximise from hyper-parameters; a curvature that is passed in is not verified."""
+        search = self.search(theta)
+        search.verify = curvature is None
+        return search.run(theta.to_vector(False), curvature, ITERATIONS, _unnoted)
+
+
+class Searched(NamedTuple):
+    """The hyper-parameters with the largest exact evidence of a subset of rows."""
+
+    evidence: Evidence
+    theta: Theta
+
+    def warn_of_coarse(self, trained: Theta, inputs: str, remedy: str) -> None:
+        """Warn if the exact evidence contradicts hyper-parameters trained with few inputs."""
+        size = self.evidence.few.y.size
+        lost = (self.evidence.value(self.theta) - self.evidence.value(trained)) / size
+        if lost > COARSE:
+            logger.warning(
+                "%s do not resolve the data: the exact evidence of %d rows is %.2g nats per value "
+                "lower at the hyper-parameters found (noise variance %.2g) than at its best "
+                "(%.2g): %s",
+                inputs,
+                len(self.evidence.few.X),
+                lost,
+                trained.noise_variance,
+                self.theta.noise_variance,
+                remedy,
+            )
+
+
+def search(
+    choices: Sequence[Kernel],
+    noise_variance: float,
+    block: Block,
+    distances: Distances,
+    bounds: Bounds,
+    tol: float,
+) -> Start:
+    """Return the start of largest evidence.
+
+    Parameters
+    ----------
+    choices : sequence of Kernel
+        Kernels to choose from; lengthscales that they leave open are searched for, others stay.
+    noise_variance : float
+        Noise variance to start from, besides QUIET.
+    block : Block
+        Rows whose exact evidence decides.
+    distances : Distances
+        Median distances that lengthscales start at; those per column are multiplied by sqrt(d).
+    bounds : callable
+        Returns the bounds (k, 2) of the vector of hyper-parameters.
+    tol : float
+        As for training.
+    """
+    thin = Block(*(part[:: -(-len(block.X) // SCREEN)] for part in block))
+    kept = given(choices[0], distances)
+
+    def within(theta: Theta) -> np.ndarray:
+        limits = bounds(theta)
+        limits[:-1][kept] = theta.kernel.log_parameters[kept, None]
+        return limits
+
+    screen, whole = Evidence(thin, within, tol), Evidence(block, within, tol)
+    starts = _apart(_candidates(choices[0], noise_variance, distances), screen.value)
+    tried = [(screen.best(theta), theta) for theta in starts]
+    first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
+    begun = _at(first[1], first[0].vector)
+    curvature = first[0].curvature.scaled(len(block.X) / len(thin.X))._replace(exact=False)
+    arrived = []
+    for kernel in choices:
+        theta = replace(begun, kernel=_like(kernel, begun.kernel))
+        optimum = whole.best(theta, curvature)
+        arrived.append(_at(theta, optimum.vector))
+    values = [whole.value(theta) for theta in arrived]
+    best = int(np.argmax(values))
+    near = [i for i, value in enumerate(values) if i != best and value > values[best] - RIVAL]
+    rivals = tuple(arrived[i] for i in near)
+    searched = Searched(whole, arrived[best])
+    return at(replace(whole, bounds=bounds), arrived[best])._replace(
+        rivals=rivals, searched=searched
+    )
+
+
+def given(kernel: Kernel, distances: Distances) -> np.ndarray:
+    """Return a mask (k,) of the lengthscales and periods that a kernel does not leave open."""
+    near, far = (
+        kernel.resolve(factor * distances.per_column, factor * distances.euclidean)
+        for factor in (1.0, 2.0)
+    )
+    lengths = ["lengthscale" in name or "period" in name for name in near.parameter_names]
+    return np.array(lengths, dtype=bool) & (near.log_parameters == far.log_parameters)
+
+
+def at(evidence: Evidence, theta: Theta) -> Start:
+    """Return a start at hyper-parameters, with the curvature of the evidence at them."""
+    run, vector = evidence.search(theta), theta.to_vector(False)
+    curvature = run.differences(vector, run.evaluate(vector)[1])
+    return Start(theta, curvature._replace(exact=False), len(evidence.few.X))
+
+
+def _candidates(kernel: Kernel, noise_variance: float, distances: Distances) -> list[Theta]:
+    """Return starts on several parts of the ridge, the one at median distances first."""
+    pairs: dict[tuple[Kernel, float], None] = {}
+    for shrink in SHRINK:
+        resolved = kernel.resolve(shrink * distances.per_column, shrink * distances.euclidean)
+        for noise in (noise_variance, min(noise_variance, QUIET)):
+            pairs[resolved, noise] = None
+    return [Theta(*pair) for pair in pairs]
+
+
+def _apart(starts: Sequence[Theta], value: Callable[[Theta], float]) -> list[Theta]:
+    """Return the best start at median distances and the best of the others."""
+    first = [theta for theta in starts if theta.kernel == starts[0].kernel]
+    others = [theta for theta in starts if theta.kernel != starts[0].kernel]
+    return [max(group, key=value) for group in (first, others) if group]
+
+
+def _like(kernel: Kernel, trained: Kernel) -> Kernel:
+    """Return a kernel with the hyper-parameters of another of the same kind."""
+    if type(kernel) is type(trained):
+        return trained
+    values = trained.log_parameters
+    return kernel.resolve(np.ones(len(values) - 1), 1.0).with_log_parameters(values)
+
+
+def _at(theta: Theta, vector: np.ndarray) -> Theta:
+    return theta.from_vector(vector)
+
+
+def _unnoted(vector: np.ndarray, value: float, gradient: np.ndarray, gain: float) -> None:
+    """Record nothing: the history is that of the training that follows."""
 
 
 def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
@@ -69,8 +314,8 @@ def trained_on(theta: Theta, block: Block, bounds: np.ndarray, progress: ShowPro
     coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
     settings = train.Training(
         "auto",
-        ITERATIONS,
-        TOL,
+        TRAIN_ITERATIONS,
+        TRAIN_TOL,
         progress=progress,
         coordinates=coordinates,
         remedy="start from other hyper-parameters, or choose hyperparameters='bound'",

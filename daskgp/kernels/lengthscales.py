@@ -1,32 +1,10 @@
-"""Distances between rows, and the lengthscales that they suggest."""
+"""Distances along which the correlation of a kernel falls."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from daskgp.kernels import Kernel
-
-
-class Distances(NamedTuple):
-    """Median absolute difference per column (d,) and median Euclidean distance of a sample."""
-
-    per_column: np.ndarray
-    euclidean: float
-
-
-def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
-    """Return medians over the pairs of at most ``rows`` rows, without zeros; 1 if all are zero."""
-    X = X[:: max(1, -(-len(X) // rows))]
-    columns = np.array([_positive_median(pdist(X[:, [j]])) for j in range(X.shape[1])])
-    return Distances(columns, _positive_median(pdist(X)))
-
-
-def _positive_median(distances: np.ndarray) -> float:
-    distances = distances[distances > 0]
-    return float(np.median(distances)) if len(distances) else 1.0
 
 
 def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Inducing or support inputs of a method: K(Z, Z), its factor and its gradient.
+"""Inducing or support inputs of a method: their choice, K(Z, Z), its factor and its gradient.
 
 Letters: Z inputs (m, d), L L' = K(Z, Z) + jitter, A' = K(X, Z) L^-T, the whitened
 tile by rows.
@@ -12,8 +12,14 @@ import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number
+from daskgp.checks import shown
+from daskgp.errors import SettingError
+from daskgp.kernels import Kernel
 from daskgp.models.values import Theta, ThetaBar
 from daskgp.typing import Array
+
+MIN_SAMPLE, CANDIDATES = 2_000, 8
+"""Least rows of a sample, and rows an input, that inputs are chosen from."""
 
 
 class Prepared(NamedTuple):
@@ -46,3 +52,72 @@ def inputs_vjp(prepared: Prepared, K_bar: Array) -> ThetaBar:
     diagonal = kernel.diag_vjp(Z, namespace(Z).full(len(Z), share))
     parameters = through.log_parameters + diagonal.log_parameters
     return ThetaBar(parameters, 0.0, through.X + diagonal.X)
+
+
+def sample_rows(number: int) -> int:
+    """Return how many rows to sample for ``number`` inputs: CANDIDATES each, or MIN_SAMPLE."""
+    return max(MIN_SAMPLE, CANDIDATES * number)
+
+
+def choose(
+    X: np.ndarray, kernel: Kernel, number: int, how: str, rng: np.random.Generator
+) -> np.ndarray:
+    """Choose ``number`` distinct rows, or all there are, from a sample X (N, d).
+
+    If ``greedy`` stops early, because the initial kernel is too smooth to tell rows apart beyond
+    rounding, random rows follow: a shorter lengthscale may need them.
+    """
+    distinct, place = np.unique(X, axis=0, return_inverse=True)
+    number = min(number, len(distinct))
+    if how == "greedy":
+        chosen = greedy(X, kernel, number)
+        if len(chosen) == number:
+            return X[chosen]
+        left = np.setdiff1d(np.arange(len(distinct)), place.ravel()[chosen])
+        others = rng.choice(left, number - len(chosen), replace=False)
+        return np.concatenate([X[chosen], distinct[np.sort(others)]])
+    if how == "kmeans":
+        from sklearn.cluster import KMeans  # a task, which has its inputs, need not import it
+
+        seed = int(rng.integers(2**31))
+        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(X).cluster_centers_
+    if how == "random":
+        return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
+    raise unknown(how)
+
+
+def unknown(how: str) -> SettingError:
+    """Return the error for an unknown way of choosing."""
+    return SettingError(
+        f"unknown selection {shown(how)}: choose 'greedy', 'kmeans', 'random' or give an array"
+    )
+
+
+def greedy(X: np.ndarray, kernel: Kernel, number: int, tol: float = 1e-10) -> np.ndarray:
+    """Return the rows of largest conditional variance, one after another (pivoted Cholesky).
+
+    Parameters
+    ----------
+    X : ndarray (N, d)
+        Candidates.
+    kernel : Kernel
+        Its conditional variance given the rows chosen so far picks the next.
+    number : int
+        Number of rows; fewer are returned if the remaining conditional variances are all below
+        ``tol`` times the largest prior variance, as with duplicated rows.
+    """
+    variance = np.array(kernel.diag(X), dtype=np.float64)
+    stop = tol * variance.max(initial=0.0)
+    factor = np.empty((min(number, len(X)), len(X)))
+    chosen: list[int] = []
+    for j in range(len(factor)):
+        pivot = int(np.argmax(variance))
+        if variance[pivot] <= stop:
+            break
+        column = kernel(X[pivot : pivot + 1], X)[0]
+        column = column - factor[:j, pivot] @ factor[:j]
+        factor[j] = column / np.sqrt(variance[pivot])
+        variance -= factor[j] ** 2
+        variance[pivot] = 0.0
+        chosen.append(pivot)
+    return np.array(chosen, dtype=np.intp)

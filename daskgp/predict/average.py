@@ -10,7 +10,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from daskgp import data
-from daskgp.data import grids, lazy, reading
+from daskgp.data import grids, reading
 from daskgp.errors import InputError
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved, check_columns
@@ -43,7 +43,7 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
         return _of_grid(solved, X, weights, include_noise)
     names = data.column_names(X)
     if data.is_zarr(X):
-        X = lazy.from_zarr(X)
+        X = reading.from_zarr(X)
     eager = not isinstance(X, da.Array)
     X = reading.unmasked(X) if eager else X
     check_columns(solved, X, names)
@@ -67,7 +67,7 @@ def lazy_average(
     Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows, so bits do
     not depend on the workers.  The mean needs only the tiles.
     """
-    X, w = lazy.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
+    X, w = reading.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
     node, count = solved_node(solved, travels), X.numblocks[0]
     token = dask.base.tokenize(solved, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
@@ -136,7 +136,7 @@ def _given_weights(weights: Any, n: int) -> Any:
     if weights is None:
         return np.ones(n)
     if data.is_zarr(weights):
-        weights = lazy.from_zarr(weights)
+        weights = reading.from_zarr(weights)
     w = weights if isinstance(weights, da.Array) else reading.unmasked(weights)
     reading.check_kind("weights", w)
     if w.shape != (n,):

@@ -11,7 +11,7 @@ from dask import delayed
 
 from daskgp import data
 from daskgp.data import grids, reading
-from daskgp.data.lazy import from_zarr, plainly
+from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError
 from daskgp.models.values import TILE_ROWS
 from daskgp.predict.posterior import Solved, check_columns

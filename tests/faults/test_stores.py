@@ -13,7 +13,7 @@ import zarr
 from commands import dataset, files, predictions, refused, rows, succeed
 
 import daskgp
-from daskgp.data import behind, lazy, reading
+from daskgp.data import behind, reading
 from daskgp.errors import RunError, StoreError
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14", "--set", "max_iter=12")
@@ -214,7 +214,7 @@ def test_lazy_parts_are_those_of_the_array(data):
 
 def test_a_lazy_read_that_fails_for_a_moment_is_repeated(data, monkeypatch, caplog):
     monkeypatch.setattr(Failing, "left", 0)
-    X = lazy.from_zarr(opened(data)["X"])
+    X = reading.from_zarr(opened(data)["X"])
     Failing.left = 2
     assert X[:50].compute().shape == (50, 2)
     assert "connection reset by peer" in caplog.text

@@ -25,8 +25,7 @@ from daskgp.models.values import Theta
 from daskgp.predict import training_rows
 from daskgp.predict.members import Members
 from daskgp.predict.training_rows import Fitted
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_all
+from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 from tests import oracle
 

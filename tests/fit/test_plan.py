@@ -8,9 +8,8 @@ import pytest
 from daskgp import kernels
 from daskgp.data import Rows, partition
 from daskgp.fit import plan
-from daskgp.models import collapsed
+from daskgp.models import collapsed, inducing
 from daskgp.models.exact import Exact
-from daskgp.models.sparse import selection
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime import device_memory
@@ -105,8 +104,8 @@ def test_a_task_of_a_sparse_gp(kernel, n, m, dtype):
 
 
 def test_the_client_chooses_few_inducing_inputs_from_many_rows():
-    X = np.random.default_rng(0).standard_normal((selection.sample_rows(20), 2))
-    measured, _ = peak(selection.greedy, X, kernels.Matern32(1.0), 20)
+    X = np.random.default_rng(0).standard_normal((inducing.sample_rows(20), 2))
+    measured, _ = peak(inducing.greedy, X, kernels.Matern32(1.0), 20)
     rows = rows_of(10_000)
     whole = planned(SGPR(), kernels.Matern32(1.0), rows, 20)
     assert close(whole.bytes_client - plan.CLIENT, measured)

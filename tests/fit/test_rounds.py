@@ -24,8 +24,7 @@ from daskgp.fit import rounds
 from daskgp.models import scaling
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import FAN_IN, map_reduce
+from daskgp.runtime.executor import FAN_IN, Executor, map_reduce
 from tests.fit import toy
 
 CHUNK = 23

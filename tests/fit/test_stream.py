@@ -16,8 +16,7 @@ from daskgp.errors import RunError
 from daskgp.fit import minibatches
 from daskgp.fit.minibatches import Stream
 from daskgp.models import scaling
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import mapped
+from daskgp.runtime.executor import Executor, mapped
 
 CHUNK = 10
 

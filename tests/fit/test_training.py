@@ -16,7 +16,7 @@ from daskgp import kernels, train
 from daskgp.data import partition, rows_of
 from daskgp.data.blocks import sampling
 from daskgp.errors import SettingError
-from daskgp.fit import hyperparameters, rounds, starting, subset
+from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.kernels.compose import redundant
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
@@ -93,7 +93,7 @@ def test_a_start_at_median_distances_is_left_where_the_field_is_rougher():
 
 def test_given_lengthscales_are_where_training_starts(monkeypatch):
     X, y = simulated(kernels.Matern32(0.8), 200)
-    monkeypatch.setattr(starting, "search", None)  # it would fail
+    monkeypatch.setattr(subset, "search", None)  # it would fail
     kernel = kernels.Matern32(2.0, 0.5)
     model = daskgp.ExactGP(kernel, max_iter=2, noise_variance=0.3).fit(X, y)
     first = model.history_[0]
@@ -217,8 +217,8 @@ def test_no_row_is_twice_in_the_subset():
     X = rng.standard_normal((3_000, 2))
     stage = stage_of(X, X[:, 0], 500)
     sample = sampling.draw(stage.rows, stage.spans, stage.scaling, 2_000, (0, 1), stage.executor)
-    few = starting.subset_rows(stage, sample, 0)
-    assert starting.ROWS / 2 < len(few.X) <= starting.ROWS
+    few = subset.subset_rows(stage, sample, 0)
+    assert subset.ROWS / 2 < len(few.X) <= subset.ROWS
     assert len(np.unique(few.X, axis=0)) == len(few.X)
     spread = np.median(np.linalg.norm(few.X - X[0], axis=1))
     gaps = np.sort(np.linalg.norm(few.X[:, None] - few.X, axis=2), axis=1)[:, 1]
@@ -428,7 +428,7 @@ def test_a_ridge_is_an_axis_of_the_coordinates():
 
 
 def test_blocks_decide_between_kernels_that_the_subset_hardly_tells_apart(monkeypatch):
-    search = starting.search
+    search = subset.search
 
     def misled(*arguments):
         found = search(*arguments)
@@ -436,8 +436,8 @@ def test_blocks_decide_between_kernels_that_the_subset_hardly_tells_apart(monkey
         (smooth,) = (theta for theta in every if isinstance(theta.kernel, kernels.Matern52))
         return found._replace(theta=smooth, rivals=tuple(t for t in every if t is not smooth))
 
-    monkeypatch.setattr(starting, "RIVAL", 1e6)
-    monkeypatch.setattr(starting, "search", misled)
+    monkeypatch.setattr(subset, "RIVAL", 1e6)
+    monkeypatch.setattr(subset, "search", misled)
     rng = np.random.default_rng(0)
     X = np.sort(rng.uniform(0, 10, (900, 1)), axis=0)
     rough = kernels.Matern12(1.0)(X, X) + 0.01 * np.eye(len(X))

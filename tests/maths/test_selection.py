@@ -8,8 +8,8 @@ from scipy.spatial.distance import pdist
 
 from daskgp import kernels
 from daskgp.errors import SettingError
-from daskgp.kernels import lengthscales
-from daskgp.models.sparse import selection
+from daskgp.fit import subset
+from daskgp.models import inducing
 
 
 def naive(X, kernel, number):
@@ -30,21 +30,21 @@ def naive(X, kernel, number):
 def test_greedy_is_the_argmax_of_the_conditional_variance(seed, number, d):
     X = np.random.default_rng(seed).standard_normal((40, d))
     kernel = kernels.Matern32(lengthscale=0.7, variance=2.0) + kernels.Linear(variance=0.3)
-    np.testing.assert_array_equal(selection.greedy(X, kernel, number), naive(X, kernel, number))
+    np.testing.assert_array_equal(inducing.greedy(X, kernel, number), naive(X, kernel, number))
 
 
 def test_greedy_stops_when_only_duplicates_are_left():
     distinct = np.random.default_rng(0).standard_normal((5, 2))
     X = np.tile(distinct, (8, 1))
-    chosen = selection.greedy(X, kernels.RBF(0.5), 20)
+    chosen = inducing.greedy(X, kernels.RBF(0.5), 20)
     assert len(chosen) == 5
     np.testing.assert_array_equal(np.unique(X[chosen], axis=0), np.unique(distinct, axis=0))
 
 
 def test_greedy_asked_for_more_than_there_is_takes_all():
     X = np.arange(6.0)[:, None]
-    assert sorted(selection.greedy(X, kernels.Matern12(0.5), 100)) == list(range(6))
-    assert len(selection.greedy(X[:0], kernels.Matern12(0.5), 3)) == 0
+    assert sorted(inducing.greedy(X, kernels.Matern12(0.5), 100)) == list(range(6))
+    assert len(inducing.greedy(X[:0], kernels.Matern12(0.5), 3)) == 0
 
 
 @pytest.mark.parametrize("how", ["greedy", "kmeans", "random"])
@@ -52,7 +52,7 @@ def test_chosen_inputs_are_distinct_seeded_and_inside_the_sample(how):
     X = np.random.default_rng(3).standard_normal((60, 2))
     X[30:] = X[0]
     first, again, other = (
-        selection.choose(X, kernels.Matern32(1.0), 12, how, np.random.default_rng(seed))
+        inducing.choose(X, kernels.Matern32(1.0), 12, how, np.random.default_rng(seed))
         for seed in (0, 0, 1)
     )
     assert first.shape == (12, 2)
@@ -68,9 +68,9 @@ def test_chosen_inputs_are_distinct_seeded_and_inside_the_sample(how):
 def test_a_kernel_too_smooth_to_tell_rows_apart_still_gives_all_inputs_asked_for():
     X = np.random.default_rng(0).uniform(0, 1, (200, 1))
     kernel = kernels.RBF(5.0)
-    first = selection.greedy(X, kernel, 30)
+    first = inducing.greedy(X, kernel, 30)
     assert len(first) < 10
-    found = selection.choose(X, kernel, 30, "greedy", np.random.default_rng(0))
+    found = inducing.choose(X, kernel, 30, "greedy", np.random.default_rng(0))
     np.testing.assert_array_equal(found[: len(first)], X[first])
     assert len(np.unique(found)) == 30
 
@@ -78,7 +78,7 @@ def test_a_kernel_too_smooth_to_tell_rows_apart_still_gives_all_inputs_asked_for
 @pytest.mark.parametrize("how", ["greedy", "kmeans", "random"])
 def test_no_more_inputs_than_distinct_rows(how):
     X = np.tile(np.arange(4.0)[:, None], (5, 1))
-    found = selection.choose(X, kernels.RBF(0.3), 9, how, np.random.default_rng(0))
+    found = inducing.choose(X, kernels.RBF(0.3), 9, how, np.random.default_rng(0))
     np.testing.assert_allclose(np.sort(found[:, 0]), np.arange(4.0), atol=1e-12)
 
 
@@ -86,19 +86,19 @@ def test_kmeans_finds_separate_clusters():
     rng = np.random.default_rng(0)
     centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
     X = (centres[:, None] + 0.01 * rng.standard_normal((3, 30, 2))).reshape(-1, 2)
-    found = selection.choose(X, kernels.RBF(), 3, "kmeans", rng)
+    found = inducing.choose(X, kernels.RBF(), 3, "kmeans", rng)
     gaps = np.abs(found[:, None] - centres).max(axis=2)
     assert gaps.min(axis=0).max() < 0.02
 
 
 def test_unknown_selection_names_the_choices():
     with pytest.raises(SettingError, match=r"'best'.*greedy.*kmeans.*random"):
-        selection.choose(np.ones((3, 1)), kernels.RBF(), 2, "best", np.random.default_rng(0))
+        inducing.choose(np.ones((3, 1)), kernels.RBF(), 2, "best", np.random.default_rng(0))
 
 
 def test_median_distances_are_those_of_the_pairs():
     X = np.random.default_rng(0).standard_normal((80, 2)) * [1.0, 50.0]
-    found = lengthscales.median_distances(X)
+    found = subset.median_distances(X)
     np.testing.assert_allclose(found.per_column, [np.median(pdist(X[:, [j]])) for j in (0, 1)])
     assert found.euclidean == pytest.approx(np.median(pdist(X)))
 
@@ -106,20 +106,20 @@ def test_median_distances_are_those_of_the_pairs():
 def test_median_distances_ignore_ties_and_survive_a_single_point():
     mostly_zero = np.zeros((50, 1))
     mostly_zero[0] = 3.0
-    assert lengthscales.median_distances(mostly_zero).per_column[0] == 3.0
-    alone = lengthscales.median_distances(np.ones((1, 2)))
+    assert subset.median_distances(mostly_zero).per_column[0] == 3.0
+    alone = subset.median_distances(np.ones((1, 2)))
     np.testing.assert_array_equal(alone.per_column, [1.0, 1.0])
     assert alone.euclidean == 1.0
 
 
 def test_median_distances_of_a_long_sample_use_a_part_of_it():
     X = np.random.default_rng(0).standard_normal((30_000, 1))
-    assert lengthscales.median_distances(X).euclidean == pytest.approx(0.954, rel=0.1)
+    assert subset.median_distances(X).euclidean == pytest.approx(0.954, rel=0.1)
 
 
 def test_median_distances_take_no_more_rows_than_said():
     X = np.arange(1999.0)[:, None]
     taken = X[::2]
     assert len(taken) == 1000
-    assert lengthscales.median_distances(X).euclidean == np.median(pdist(taken))
-    assert lengthscales.median_distances(X[:1000]).euclidean == np.median(pdist(X[:1000]))
+    assert subset.median_distances(X).euclidean == np.median(pdist(taken))
+    assert subset.median_distances(X[:1000]).euclidean == np.median(pdist(X[:1000]))

@@ -16,8 +16,7 @@ from daskgp.data import Rows, partition
 from daskgp.data.blocks import sampling
 from daskgp.errors import InputError
 from daskgp.runtime.connect import connect
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import Held, single_blas_thread
 from tests.fit import toy
 

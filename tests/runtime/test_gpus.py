@@ -9,8 +9,7 @@ import daskgp
 from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.runtime import gpus
 from daskgp.runtime.connect import connect
-from daskgp.runtime.executor import Executor, chosen
-from daskgp.runtime.map_reduce import mapped
+from daskgp.runtime.executor import Executor, chosen, mapped
 from tests.fit import gpu
 
 

@@ -11,8 +11,7 @@ from distributed import Client, LocalCluster
 
 import daskgp
 from daskgp.runtime import preload
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.executor import Executor, map_reduce
 
 LENGTH = preload.RECORDS["distributed.admin.low-level-log-length"]
 

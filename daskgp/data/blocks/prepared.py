@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from daskgp.data import reading, writers
-from daskgp.data.lazy import behind
+from daskgp.data.reading import behind
 from daskgp.data.rows import Rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import row_step

@@ -12,8 +12,7 @@ from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.models import scaling
 from daskgp.models.values import Block
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 
 

@@ -19,8 +19,7 @@ from daskgp.data.blocks import prepared
 from daskgp.data.blocks.ordering import RANDOM, Order
 from daskgp.data.partition import Span
 from daskgp.models import scaling
-from daskgp.runtime.executor import Executor
-from daskgp.runtime.map_reduce import map_reduce
+from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 
 MAX_CUTS = 4_096
