@@ -344,9 +344,9 @@ class Radial(Kernel):
         If that mean is far from all rows of X or of Z, the row nearest to the origin is subtracted
         instead.
         """
-        name, xp = type(self).__name__, inputs.xp
-        X = select_columns(inputs.X, self.active_dims, name)
-        Z = X if inputs.Z is None else select_columns(inputs.Z, self.active_dims, name)
+        xp, X, Z = inputs.xp, inputs.X, inputs.X if inputs.Z is None else inputs.Z
+        if self.active_dims is not None:
+            X, Z = (select_columns(A, self.active_dims, type(self).__name__) for A in (X, Z))
         if not len(Z):
             return X, Z
         centre = Z.mean(axis=0)

@@ -9,6 +9,7 @@ import copy
 import functools
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,6 @@ from daskgp.runtime.progress import (
     Counting,
     ShowProgress,
     progress_bar,
-    round_logged,
     wants_progress,
 )
 from daskgp.typing import Device
@@ -140,7 +140,7 @@ class Executor:
         return self._compute(nodes, nodes, label)
 
     def _compute(self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str) -> list[Any]:
-        with _memory_is_named(), round_logged(label, len(watch)):
+        with _memory_is_named(), _round_logged(label, len(watch)):
             if self.client is None:
                 return self._computed_here(nodes, watch, label)
             submit = functools.partial(self._submitted, self.client, nodes, watch, label)
@@ -232,6 +232,16 @@ def _memory_is_named() -> Iterator[None]:
         raise MemoryRunError("workers died repeatedly") from error
     except MemoryError as error:
         raise MemoryRunError("tasks ran out of memory") from error
+
+
+@contextmanager
+def _round_logged(label: str, tasks: int) -> Iterator[None]:
+    """Log one line when a round has ended, in Prometheus' text exposition format."""
+    began = time.perf_counter()
+    yield
+    if label:
+        seconds = time.perf_counter() - began
+        logger.info('daskgp_round_seconds{round="%s",tasks="%d"} %.3f', label, tasks, seconds)
 
 
 def chosen(executor: Executor, device: Device) -> str:

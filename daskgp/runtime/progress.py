@@ -1,20 +1,15 @@
-"""Progress as a user sees it: bars, and one log line per round."""
+"""Progress bars as a user sees them."""
 
 from __future__ import annotations
 
-import logging
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 from dask.callbacks import Callback
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-logger = logging.getLogger("daskgp")
 
 ShowProgress: TypeAlias = bool | Literal["auto"]
 
@@ -65,13 +60,3 @@ class Counting(Callback):
     def _posttask(self, key: Any, *_: Any) -> None:
         if key in self._names:
             self._advance()
-
-
-@contextmanager
-def round_logged(label: str, tasks: int) -> Iterator[None]:
-    """Log one line when a round has ended, in Prometheus' text exposition format."""
-    began = time.perf_counter()
-    yield
-    if label:
-        seconds = time.perf_counter() - began
-        logger.info('daskgp_round_seconds{round="%s",tasks="%d"} %.3f', label, tasks, seconds)
