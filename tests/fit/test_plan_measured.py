@@ -190,7 +190,11 @@ def test_iterations_of_a_stage_are_not_said_to_be_those_of_the_fit(staged, capsy
     planned = dataclasses.replace(daskgp.SGPR().plan(*data()), seconds=2.0)
     describe_plan(planned, None, None, 1, 20, "cpu", staged)
     text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
-    said = "max_iter=20 per stage at most 40 s per stage" if staged else "max_iter=20 at most 40 s fits"
+    said = (
+        "max_iter=20 per stage at most 40 s per stage"
+        if staged
+        else "max_iter=20 at most 40 s fits"
+    )
     assert said in text
 
 
