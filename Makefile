@@ -8,7 +8,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Two test processes on two cores: BLAS threads beside them would only contend.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
-PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
+# In the order of the files: the many short doctests come last and even out the two processes.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest $(PARALLEL)
 
 LOWEST := .venv-lowest
 # Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.
@@ -56,14 +58,14 @@ $(LOWEST)/.installed: pyproject.toml
 	@touch $@
 
 test-lowest: $(LOWEST)/.installed
-	$(ONE_THREAD) $(LOWEST)/bin/python -m pytest -n 2 --dist loadfile $(QUICK) $(ARGS)
+	$(ONE_THREAD) $(LOWEST)/bin/python -m pytest $(PARALLEL) $(QUICK) $(ARGS)
 
 # Every Python that this machine has, each in an environment of its own.
 test-pythons:
 	@for version in $(PYTHONS); do \
 	  python$$version -c '' 2>/dev/null || { echo "no python$$version here"; continue; }; \
 	  $(MAKE) .venv-$$version/.installed PYTHON=python$$version VENV=.venv-$$version || exit 1; \
-	  $(ONE_THREAD) .venv-$$version/bin/python -m pytest -n 2 --dist loadfile $(QUICK) $(ARGS) \
+	  $(ONE_THREAD) .venv-$$version/bin/python -m pytest $(PARALLEL) $(QUICK) $(ARGS) \
 	    || exit 1; \
 	done
 

@@ -1,5 +1,8 @@
 """Settings shared by all tests."""
 
+import gc
+import tempfile
+
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -11,6 +14,12 @@ from daskgp.data.stores import groups
 # Machines differ in speed and a run must not depend on it, nor on chance.
 settings.register_profile("daskgp", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("daskgp")
+
+
+def pytest_collection_finish():
+    """Spare garbage collections what was imported and collected, which stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +61,15 @@ def default_client(cluster):
     """A client of the cluster, Dask's default while the test runs."""
     with Client(cluster) as client:
         yield client
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def make(name, **settings):
     """A case with more settings; those that it does not have are left out."""
     known = kind(name)().get_params(deep=False)
     chosen = {"kernel": KERNEL, "max_iter": 2, "progress": False} | SETTINGS[name] | settings
-    if name == "ssgp":  # it knows one kernel alone
+    if name == "ssgp" and "kernel" not in settings:  # it does not know every kernel
         chosen["kernel"] = kernels.RBF((0.8, 0.8))
     return kind(name)(**{key: value for key, value in chosen.items() if key in known})
 

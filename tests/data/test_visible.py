@@ -29,12 +29,17 @@ def apart(tmp_path_factory):
         yield client, first, second, elsewhere
 
 
-def arrays(folder, n=60):
-    rng = np.random.default_rng(0)
-    group = zarr.create_group(folder / "t.zarr")
-    X = group.create_array("X", data=rng.standard_normal((n, 2)), chunks=(20, 2))
-    y = group.create_array("y", data=rng.standard_normal(n), chunks=(20,))
-    return X, y
+@pytest.fixture
+def arrays(make_store, tmp_path):
+    """Write so many rows to t.zarr; its arrays."""
+
+    def make(n=60):
+        rng = np.random.default_rng(0)
+        X, y = rng.standard_normal((n, 2)), rng.standard_normal(n)
+        group = zarr.open_group(make_store(X, y, rows=20, url=tmp_path / "t.zarr"))
+        return group["X"], group["y"]
+
+    return make
 
 
 def relative(monkeypatch, client, first, folder):
@@ -44,9 +49,11 @@ def relative(monkeypatch, client, first, folder):
     return group["X"], group["y"]
 
 
-def test_a_worker_that_does_not_see_the_training_data_is_named(apart, tmp_path, monkeypatch):
+def test_a_worker_that_does_not_see_the_training_data_is_named(
+    apart, arrays, tmp_path, monkeypatch
+):
     client, first, second, elsewhere = apart
-    arrays(tmp_path)
+    arrays()
     X, y = relative(monkeypatch, client, first, tmp_path)
     settings = {"n_inducing": 5, "optimizer": None}
     with pytest.raises(InputError, match=f"worker {second} does not see the training data") as e:
@@ -80,8 +87,8 @@ def test_stores_of_this_process_alone_are_refused(apart, tmp_path):
     assert not daskgp.data.exists("memory://visible-test/p.zarr")
 
 
-def test_a_look_notices_what_is_removed_in_between(tmp_path):
-    X, _ = arrays(tmp_path)
+def test_a_look_notices_what_is_removed_in_between(arrays, tmp_path):
+    X, _ = arrays()
     before = visibility.look(X)
     assert visibility.look(X) == before
     (tmp_path / "t.zarr" / "X" / "c" / "2" / "0").unlink()
@@ -100,8 +107,8 @@ def append(url, n):
         array[before:] = np.ones((n, *array.shape[1:]))
 
 
-def test_a_look_is_at_the_rows_there_were(tmp_path):
-    X, _ = arrays(tmp_path, n=50)
+def test_a_look_is_at_the_rows_there_were(arrays, tmp_path):
+    X, _ = arrays(50)
     before = visibility.look(X)
     append(tmp_path / "t.zarr", 25)
     assert visibility.look(X) == before
@@ -110,8 +117,10 @@ def test_a_look_is_at_the_rows_there_were(tmp_path):
     assert visibility.look(X) != before
 
 
-def test_a_prediction_beside_an_append_takes_the_rows_there_were(scheduler, tmp_path, monkeypatch):
-    X, y = arrays(tmp_path, n=50)
+def test_a_prediction_beside_an_append_takes_the_rows_there_were(
+    scheduler, arrays, tmp_path, monkeypatch
+):
+    X, y = arrays(50)
     source, output = str(tmp_path / "t.zarr"), str(tmp_path / "p.zarr")
     model = daskgp.SGPR(n_inducing=5, optimizer=None).fit(X[:], y[:])
     check, grown = visibility.check, []

@@ -1,29 +1,23 @@
 """CaGP as an estimator: the dense posterior for rows of any kind, kept in a store, and tidy."""
 
-import gc
 import os
-import re
 import shutil
-import tempfile
 
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
-import xarray as xr
 import zarr
-from commands import dataset, invoke, refused, rows, succeed
-from distributed import Client
+from commands import dataset, refused, rows, succeed
 from effective import effective
+from fits import equal, files_below, forget, outcome, same_bits, zarr_rows
 from logs import warnings_in
 from quick import quick
 from sklearn.base import clone
 
 import daskgp
 from daskgp import CaGP, ExactGP, kernels, testing, train
-from daskgp.data import reading
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.estimators import cagp
 from daskgp.models.actions.cagp import CaGP as ComputationAware
@@ -52,41 +46,14 @@ ACTIONS = {
 }
 
 every = pytest.mark.parametrize("kind", ACTIONS)
-most = pytest.mark.parametrize("kind", ["sparse", "support", "cg", "given"])
 
 
 def build(**settings):
     return effective(CaGP, **settings)
 
 
-def zarr_rows(path, X, y, step=37):
-    targets = ("y",) if y.ndim == 1 else tuple(f"y{j}" for j in range(y.shape[1]))
-    return daskgp.open_dataset(dataset(path, X, y, step=step, targets=targets))
-
-
 def lazily(X, y, step=25):
     return tuple(da.from_array(a, chunks=(step, *a.shape[1:])) for a in (X, y))
-
-
-def equal(found, wanted, **close):
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, **{"rtol": 1e-8, "atol": 1e-8, **close})
-
-
-def same_bits(found, wanted):
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def outcome(model, T):
-    """All that a fit gives, in bits."""
-    history = [{k: v for k, v in e.items() if k != "seconds"} for e in model.history_]
-    bits = [np.asarray(a).tobytes() for a in model.predict(T, return_std=True)]
-    return model.objective_, model.kernel_, model.noise_variance_, history, bits
-
-
-def files_below(*folders):
-    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +64,6 @@ def table():
 @pytest.fixture(scope="module")
 def T():
     return rows(15, seed=1)[0]
-
-
-@pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    """The folder for temporary files."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 # -- the dense definition --------------------------------------------------------------------
@@ -172,8 +130,9 @@ def test_a_fit_is_the_dense_definition(kind, where, p, table, T, tmp_path):
     agrees(build(**{**FIXED, "mean": mean, **ACTIONS[kind]}).fit(*given), X, y, T)
 
 
-@every
-@pytest.mark.parametrize("loss", ["elbo", "projected"])
+@pytest.mark.parametrize(
+    ("kind", "loss"), [*((kind, "elbo") for kind in ACTIONS), ("sparse", "projected")]
+)
 def test_a_trained_fit_is_the_dense_definition(kind, loss, table, T):
     model = build(**{**QUICK, "loss": loss, **ACTIONS[kind]}).fit(*table)
     assert model.history_
@@ -308,35 +267,6 @@ def test_more_actions_bring_it_nearer(table, T):
 # -- rows of any kind ------------------------------------------------------------------------
 
 
-@most
-def test_the_kind_of_rows_and_their_chunks_do_not_matter(kind, table, T, tmp_path):
-    X, y = table
-    made = build(**{**FIXED, "n_actions": 6, **ACTIONS[kind]})
-    wanted = clone(made).fit(X, y)
-    each = wanted.predict(T, return_std=True)
-    names = ["x0", "x1"]
-    labelled = xr.DataArray(X, dims=("row", "feature"), coords={"feature": names})
-    arrays = [
-        zarr.create_array(tmp_path / f"{i}.zarr", data=a, chunks=(64, *a.shape[1:]))
-        for i, a in enumerate(table)
-    ]
-    for given in (
-        zarr_rows(tmp_path / "a.zarr", X, y, step=37),
-        lazily(X, y, 23),
-        (labelled.chunk({"row": 40}), xr.DataArray(y, dims="row").chunk({"row": 40})),
-        (pd.DataFrame(X, columns=names), pd.Series(y, name="y")),
-        arrays,
-    ):
-        model = clone(made).fit(*given)
-        assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
-        gc.collect()
-        reading._held.cache_clear()
-        equal(model.predict(T, return_std=True), each)
-    assert (model.n_rows_, model.n_features_in_) == (N, 2)
-    small = clone(made).set_params(block_rows=21).fit(*arrays)  # the last of them is shorter
-    equal(small.predict(T, return_std=True), each)
-
-
 @pytest.mark.parametrize("order", ["random", "hilbert"])
 @pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
 def test_a_prepared_store_is_read_as_it_is(order, kind, table, T, tmp_path, monkeypatch):
@@ -351,33 +281,11 @@ def test_a_prepared_store_is_read_as_it_is(order, kind, table, T, tmp_path, monk
 
 
 @every
-def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, T, tmp_path, caplog):
+def test_actions_pass_over_rows_with_missing_values(kind, table, T, tmp_path):
     X, y = (a.copy() for a in table)
     X[5, 1], X[6], y[70] = np.nan, np.nan, np.nan
-    found = []
-    for given in ((X, y), zarr_rows(tmp_path / "t.zarr", X, y)):
-        caplog.clear()
-        model = build(**{**FIXED, **ACTIONS[kind]}).fit(*given)
-        assert warnings_in(caplog) == ["3 rows with missing values are left out"]
-        assert model.n_rows_ == N - 3
-        agrees(model, X, y, T)
-        found.append(model.predict(T, return_std=True))
-        model.save(tmp_path / "m.zarr")
-        same_bits(daskgp.load(tmp_path / "m.zarr").predict(T, True), found[-1])
-        shutil.rmtree(tmp_path / "m.zarr")
-    equal(*found)
-    holes = T.copy()
-    holes[3, 0] = np.nan
-    assert np.isnan(model.predict(holes)).tolist() == [i == 3 for i in range(len(T))]
-
-
-def test_masked_entries_are_missing(table, T):
-    X, y = table
-    hidden = np.arange(N) % 11 == 0
-    found = build(**FIXED).fit(X, np.ma.array(y, mask=hidden)).predict(T)
-    np.testing.assert_array_equal(
-        build(**FIXED).fit(X, np.where(hidden, np.nan, y)).predict(T), found
-    )
+    given = zarr_rows(tmp_path / "t.zarr", X, y) if kind == "support" else (X, y)
+    agrees(build(**{**FIXED, **ACTIONS[kind]}).fit(*given), X, y, T)
 
 
 def test_an_action_whose_rows_are_all_missing_is_dropped(table, T, caplog):
@@ -387,79 +295,6 @@ def test_an_action_whose_rows_are_all_missing_is_dropped(table, T, caplog):
     assert model.n_actions_ == 10
     assert "2 of 12 actions are zero or combinations of others and were dropped" in caplog.text
     assert np.isfinite(model.predict(T, return_std=True)).all()
-
-
-@most
-def test_one_column_and_single_precision(kind):
-    X, y = rows(N, d=1)
-    T = rows(20, d=1, seed=1)[0]
-    settings = {**QUICK, "kernel": kernels.Matern32(1.0), **ACTIONS[kind]}
-    wanted = build(**settings).fit(X, y)
-    agrees(wanted, X, y, T)
-    narrow = build(**settings).fit(X.astype(np.float32), y.astype(np.float32))
-    equal(narrow.predict(T, True), wanted.predict(T, True), atol=1e-3)
-    found = build(**{**settings, "optimizer": None}, dtype="float32").fit(X, y).predict(T, True)
-    wanted = build(**{**settings, "optimizer": None}).fit(X, y)
-    equal(found, wanted.predict(T, True), rtol=1e-2, atol=1e-2)
-
-
-@most
-def test_arrays_are_left_as_they_are(kind, table, T):
-    settings = {**QUICK, **ACTIONS[kind]}
-    X, y = (a.copy() for a in table)
-    wanted = build(**settings).fit(X, y).predict(T)
-    same_bits((X, y), table)
-    for a in (X, y):
-        a.flags.writeable = False
-    same_bits([build(**settings).fit(X, y).predict(T)], [wanted])
-    spread, twice = np.full((2 * N, 4), 7.0), np.repeat(y, 2)
-    spread[::2, ::2] = X
-    equal([build(**settings).fit(spread[::2, ::2], twice[::2]).predict(T)], [wanted])
-    equal([build(**settings).fit(np.asfortranarray(X), y).predict(T)], [wanted])
-
-
-@most
-def test_a_model_keeps_rows_that_the_caller_changes(kind, table, T, tmp_path):
-    settings = {**FIXED, **ACTIONS[kind]}
-    if kind == "given":
-        settings["actions"] = CHOSEN.copy()
-    X, y = (np.array(a) for a in table)
-    stored = [
-        zarr.create_array(tmp_path / n, data=a, chunks=a.shape) for n, a in (("X", X), ("y", y))
-    ]
-    for given in ((X, y), stored, (da.from_array(X, chunks=(30, 2)), da.from_array(y, chunks=30))):
-        model = build(**settings).fit(*given)
-        before = model.predict(T, return_std=True)
-        lazy = model.predict(da.from_array(T, chunks=(9, 2)))
-        if given is stored:
-            for array in given:
-                array[...] = 0.0
-        kept = X.copy(), y.copy()
-        X[...], y[...] = 0.0, 0.0
-        if kind == "given":
-            settings["actions"][...] = 0.0
-        reading._held.cache_clear()
-        same_bits(model.predict(T, return_std=True), before)
-        equal([lazy.compute()], before[:1])
-        X[...], y[...] = kept
-        if kind == "given":
-            settings["actions"] = CHOSEN.copy()
-
-
-@every
-def test_a_constant_target_is_predicted(kind, table, T):
-    model = build(**{**FIXED, **ACTIONS[kind]}).fit(table[0], np.full(N, 3.0))
-    mean, std = model.predict(T, return_std=True)
-    np.testing.assert_allclose(mean, 3.0)
-    assert np.isfinite(std).all()
-
-
-def test_units_do_not_matter_when_standardized(table, T):
-    X, y = table
-    plain = build(**QUICK).fit(X, y).predict(T, return_std=True)
-    other = build(**QUICK).fit(X * [1000, 0.01] - 7, 0.01 * y + 300)
-    moved = other.predict(T * [1000, 0.01] - 7, return_std=True)
-    equal(moved, [0.01 * plain[0] + 300, 0.01 * plain[1]], rtol=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["elbo", "projected"])
@@ -511,7 +346,6 @@ TRAINED = {
     "sparse": {},
     "support": {"support": 4},
     "projected": {"loss": "projected"},
-    "adam": {"optimizer": "adam"},
     "mini-batches": {"optimizer": "adam", "batch_rows": 20, "block_rows": 10, "support": 8},
     "mini-batches of a support": {"optimizer": "adam", "batch_rows": 20, "support": 4},
     "cg": {"actions": "cg"},
@@ -604,13 +438,11 @@ def test_adam_stops_where_steps_bring_no_more(noisy):
     assert len(run(20, 39)[1]) == 39  # too few to judge by
 
 
-@pytest.mark.parametrize("batch", [{}, {"batch_rows": 30, "block_rows": 10, "support": 8}])
-def test_adam_of_a_fit_stops_early(batch, table, monkeypatch):
+def test_adam_of_a_fit_stops_early(table, monkeypatch):
     monkeypatch.setattr(cagp, "PATIENCE", 4)
-    settings = {**QUICK, "max_iter": 20, "optimizer": "adam"}
-    found = [
-        len(build(**{**settings, "tol": tol}, **batch).fit(*table).history_) for tol in (10, 1e-12)
-    ]
+    batch = {"batch_rows": 30, "block_rows": 10, "support": 8}
+    settings = {**QUICK, **batch, "max_iter": 20, "optimizer": "adam"}
+    found = [len(build(**{**settings, "tol": tol}).fit(*table).history_) for tol in (10, 1e-12)]
     assert found[0] == 8
     assert found[1] > 8
 
@@ -664,14 +496,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        "support",
-        "mini-batches",
-        *(
-            pytest.param(k, marks=pytest.mark.slow)
-            for k in ("sparse", "projected", "adam", "cg", "eigen", "given")
-        ),
-    ],
+    quick(1, ["mini-batches", "support", "projected", "eigen", "given"]),
 )
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(kind, table, T, tmp_path, calls):
     model = build(**{**QUICK, "max_iter": 2, **TRAINED[kind]})
@@ -705,122 +530,10 @@ def test_a_checkpoint_of_other_actions_is_refused(table, tmp_path):
 # -- wherever it runs ------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["sparse", *(pytest.param(k, marks=pytest.mark.slow) for k in ("mini-batches", "cg"))]
-)
-def test_the_same_bits_for_any_workers(kind, table, T, tmp_path, scheduler):
-    model = build(**{**QUICK, "max_iter": 2, **(ACTIONS | TRAINED)[kind]})
-    given = zarr_rows(tmp_path / "t.zarr", *table, step=25)
-    found = []
-    for threads in (1, 4):
-        with dask.config.set(scheduler="threads", num_workers=threads):
-            found.append(outcome(clone(model).fit(*given), T))
-    with Client(scheduler):
-        fitted = clone(model).fit(*given)
-        found.append(outcome(fitted, T))
-        lazy = fitted.predict(da.from_array(T, chunks=(15, 2)), return_std=True)
-        assert [np.asarray(a).tobytes() for a in dask.compute(*lazy)] == found[0][-1]
-    assert found[1] == found[0]
-    assert found[2] == found[0]
-
-
-@pytest.mark.parametrize("kind", ["sparse", "support", "given"])
-def test_rows_in_memory_reach_workers_and_stay_there(kind, table, T, temporary, scheduler):
-    settings = {**FIXED, **ACTIONS[kind]}
-    wanted = build(**settings).fit(*table).predict(T, return_std=True)
-    with Client(scheduler):
-        model = build(**settings).fit(*table)
-        reading._held.cache_clear()
-        found = dask.compute(*model.predict(da.from_array(T, chunks=(9, 2)), return_std=True))
-    equal(found, wanted)
-    assert not list(temporary.rglob("*-ordered"))
-
-
 # -- predictions -----------------------------------------------------------------------------
 
 
-@most
-def test_lazy_predictions_are_the_eager_ones(kind, table, T):
-    model = build(**{**FIXED, **ACTIONS[kind]}).fit(*table)
-    wanted = model.predict(T, return_std=True)
-    for chunks in ((15, 2), (7, 2), (1, 1)):
-        given = da.from_array(T, chunks=chunks)
-        with testing.no_compute():
-            lazy = model.predict(given, return_std=True)
-        assert lazy[0].chunks == (given.chunks[0],)
-        equal(dask.compute(*lazy, scheduler="threads"), wanted)
-    assert model.predict(np.empty((0, 2))).shape == (0,)
-
-
-def test_a_grid_becomes_a_grid(table):
-    model = build(**FIXED).fit(*table)
-    axes = {"x0": np.linspace(0, 3, 4), "x1": np.linspace(0, 3, 6)}
-    mean, std = model.predict(xr.Dataset(coords=axes), return_std=True)
-    assert mean.dims == std.dims == ("x0", "x1")
-    places = np.stack(np.meshgrid(*axes.values(), indexing="ij"), axis=-1).reshape(-1, 2)
-    equal([mean.values.ravel(), std.values.ravel()], model.predict(places, return_std=True))
-
-
-@pytest.mark.parametrize("kind", ["sparse", "eigen"])
-@pytest.mark.parametrize("noise", [False, True])
-def test_a_joint_covariance_and_samples(kind, noise, table, T):
-    model = build(**{**FIXED, **ACTIONS[kind]}).fit(*table)
-    mean, cov = model.predict(T, return_cov=True, include_noise=noise)
-    equal([mean, np.sqrt(np.diag(cov))], model.predict(T, return_std=True, include_noise=noise))
-    np.testing.assert_array_equal(cov, cov.T)
-    assert np.linalg.eigvalsh(cov).min() > -1e-9 * np.trace(cov)
-    draws = model.sample_y(T[:4], 4_000, random_state=1, include_noise=noise)
-    np.testing.assert_allclose(np.cov(draws), cov[:4, :4], atol=0.1 * cov.max())
-
-
-def test_noise_is_added_where_it_is_asked_for(table, T):
-    X, y = table
-    both = np.column_stack([y, -3 * y + X[:, 0]])
-    model = build(**FIXED).fit(X, both)
-    std, noisy = (model.predict(T, return_std=True, include_noise=n)[1] for n in (False, True))
-    unit = model.solved_.scaling.y_scale**2 * model.noise_variance_
-    assert std.shape == (15, 2)
-    np.testing.assert_allclose(noisy**2 - std**2, np.broadcast_to(unit, std.shape))
-    assert CaGP(n_actions=30, max_iter=20).fit(X, both).score(X, both) > 0.9
-
-
-@pytest.mark.parametrize("kind", ["sparse", "cg"])
-def test_prediction_stores_are_written_and_resumed(kind, table, tmp_path):
-    X, y = rows(120, seed=7)
-    model = build(**{**FIXED, **ACTIONS[kind]}).fit(*table)
-    inputs, out = dataset(tmp_path / "in.zarr", X, y, step=30), str(tmp_path / "p.zarr")
-    assert model.predict_store(inputs, out) == (120, 0)
-    mean, std = model.predict(X, return_std=True, include_noise=True)
-    store = zarr.open_group(out, mode="r")
-    equal([store["mean"][...], np.sqrt(store["variance"][...])], [mean, std])
-    wanted = store["mean"][...]
-    (tmp_path / "p.zarr" / "done" / "c" / "2").unlink()
-    assert model.predict_store(inputs, out, resume=True) == (30, 90)
-    np.testing.assert_array_equal(zarr.open_group(out, mode="r")["mean"][...], wanted)
-    other = build(**{**FIXED, **ACTIONS[kind], "n_actions": 11}).fit(*table)
-    with pytest.raises(StoreError, match="model_checksum"):
-        other.predict_store(inputs, out, resume=True)
-
-
 # -- the manners of an estimator -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
-def test_scikit_learn_finds_its_way(kind, table):
-    X, y = table
-    made = build(**{**QUICK, **ACTIONS[kind], "kernel": "rbf(ard=true)"})
-    before, text = made.get_params(), repr(made)
-    assert made.fit(X, y) is made
-    assert made.get_params() == before
-    assert repr(made) == text
-    assert text.startswith("CaGP(")
-    fresh = clone(made)
-    assert fresh.get_params() == before
-    assert not [name for name in vars(fresh) if name.endswith("_")]
-    np.testing.assert_array_equal(fresh.fit(X, y).predict(X), made.predict(X))
-    assert (made.n_features_in_, made.n_rows_, made.n_actions_) == (2, N, 8)
-    assert list(made.feature_names_in_) == ["x0", "x1"]
 
 
 def test_actions_that_are_given_are_cloned_and_left_alone(table):
@@ -837,24 +550,12 @@ def test_actions_that_are_given_are_cloned_and_left_alone(table):
     same_bits([nested.predict(table[0])], [made.predict(table[0])])
 
 
-def test_a_second_fit_forgets_the_first(table, T):
-    model = build(**FIXED).fit(*rows(100, seed=9))
-    same_bits([model.fit(*table).predict(T)], [build(**FIXED).fit(*table).predict(T)])
-
-
 # -- where rows and state are kept -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("kind", "where"),
-    [
-        *((kind, "memory") for kind in ACTIONS),
-        ("sparse", "store"),
-        ("support", "store"),
-        ("cg", "store"),
-        ("as they lie", "zarr"),
-        ("given", "lazy"),
-    ],
+    [("eigen", "memory"), ("support", "store"), ("as they lie", "zarr"), ("given", "lazy")],
 )
 def test_a_saved_model_holds_all_it_needs(kind, where, table, T, temporary, tmp_path):
     X, y = table
@@ -871,11 +572,11 @@ def test_a_saved_model_holds_all_it_needs(kind, where, table, T, temporary, tmp_
     model.save(tmp_path / "m.zarr")
     history, objective = model.history_, model.objective_
     del model
-    gc.collect()
+    forget()
     for gone in (source, folder, *temporary.iterdir()):
         shutil.rmtree(gone, ignore_errors=True)
     (tmp_path / "m.zarr").rename(tmp_path / "moved.zarr")
-    reading._held.cache_clear()
+    forget()
     found = daskgp.load(tmp_path / "moved.zarr")
     assert type(found) is CaGP
     assert found.solved_.token == token
@@ -898,39 +599,10 @@ def test_a_model_store_without_the_points_of_the_fit_is_refused(damage, table, T
     shutil.rmtree(tmp_path / "a" / "rows")
     if damage == "other rows":
         shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
-    reading._held.cache_clear()
+    forget()
     with pytest.raises(StoreError, match=r"fit again|rows") as error:
         daskgp.load(tmp_path / "a").predict(T)
     assert "\n" not in str(error.value)
-
-
-@most
-def test_rows_in_memory_stay_there(kind, table, temporary):
-    model = build(**{**FIXED, **ACTIONS[kind]}).fit(*table)
-    assert isinstance(model.solved_.kept.rows.X, np.ndarray)
-    assert files_below(temporary) == []
-
-
-@pytest.mark.parametrize("kind", ["sparse", "support", "cg"])
-@pytest.mark.parametrize("stop", ["training", "points"])
-def test_a_fit_that_fails_leaves_nothing(
-    kind, stop, table, temporary, tmp_path, calls, monkeypatch
-):
-    if stop == "training":
-        calls["stop"] = 1
-    else:
-
-        def fail(*_):
-            raise Stopped
-
-        monkeypatch.setattr(CaGP, "_remember", fail)
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    for store in ({}, {"store": str(tmp_path / "kept")}):
-        source = given if store else lazily(*table)
-        with pytest.raises(Stopped):
-            build(**{**QUICK, "max_iter": 1, **ACTIONS[kind]}, **store).fit(*source)
-    gc.collect()
-    assert files_below(temporary, tmp_path / "kept") == []
 
 
 # -- the command -----------------------------------------------------------------------------
@@ -945,50 +617,6 @@ def options(*settings):
 def data(table, tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "t.zarr"
     return dataset(path, *table, step=30, names=["lon", "lat"])
-
-
-def shown(*arguments):
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return re.sub(r"[\s│]+", " ", result.stdout)
-
-
-@pytest.mark.parametrize(
-    ("settings", "iterations", "points"),
-    quick(
-        1,
-        [
-            (("order=lon,lat",), 3, N),
-            (("support=3", "order=none", "loss=projected"), 3, 60),
-            (("actions=cg", "refreshes=1", "action_tol=1e-8"), 3, N),
-            (("optimizer=adam", "batch_rows=30", "support=3"), 3, 60),
-        ],
-    ),
-    ids=["sparse", "support", "cg", "mini-batches"],
-)
-def test_the_command_fits_predicts_scores_and_describes(
-    settings, iterations, points, data, table, tmp_path, scheduler
-):
-    X, y = table
-    at, model = ("--scheduler", scheduler), tmp_path / "m.zarr"
-    found = succeed("fit", data, model, *options(*settings), *at)
-    assert (found["rows"], found["iterations"]) == (N, iterations)
-    assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
-    assert not (model / "checkpoint").exists()
-    assert not (model / "rows-ordered").exists()
-    assert succeed("predict", model, data, tmp_path / "p.zarr", *at)["rows"] == N
-    mean, std = daskgp.load(model).predict(X, return_std=True, include_noise=True)
-    store = zarr.open_group(tmp_path / "p.zarr", mode="r")
-    equal([store["mean"][...], np.sqrt(store["variance"][...])], [mean, std])
-    scores = succeed("score", model, data, *at)
-    for name, value in daskgp.metrics.summary(y, mean, std**2).items():
-        assert scores[name] == pytest.approx(value, rel=1e-8)
-    text = shown("info", model)
-    assert "model cagp" in text
-    of = "cg" if "actions=cg" in settings else "sparse"
-    assert re.search(rf"actions \d+ {of}[^s]* points {points} of 90 rows", text)
-    assert f"rows {N}" in shown("plan", data, *options(*settings))
-    assert succeed("plan", data, *options(*settings), "--json")["fits"] is True
 
 
 @pytest.mark.parametrize("how", quick(1, ["stopped", "killed"]))
@@ -1111,27 +739,6 @@ def test_complete_rows_are_what_counts(settings, says, table, temporary, tmp_pat
 def test_a_support_takes_rows_in_random_order_too(table, T):
     model = build(**FIXED, support=3, order="random").fit(*table)
     agrees(model, *table, T)
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (("n_actions=91",), "91 actions for 90 usable rows: choose at most 90"),
-        (("n_actions=many",), "n_actions='many': a whole number is needed"),
-        (("loss=evidence",), "loss='evidence'"),
-        (("actions=cgs",), "actions='cgs'"),
-        (("order=lon,depth",), "'depth'"),
-        (("batch_rows=20",), "batch_rows=20 has no effect"),
-    ],
-)
-def test_the_command_says_so_in_one_line_and_leaves_nothing(
-    settings, says, data, tmp_path, scheduler
-):
-    given = *options(*settings), "--scheduler", scheduler
-    line = refused("fit", data, tmp_path / "m.zarr", *given)
-    assert says in line
-    assert os.listdir(tmp_path) == []
-    assert says in refused("plan", data, *options(*settings))
 
 
 def test_points_and_weights_are_kept_in_the_same_chunks(table, T, tmp_path, monkeypatch):

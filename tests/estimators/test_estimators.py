@@ -1,10 +1,8 @@
 """Estimators: the dense definition under any chunking, and the manners of scikit-learn."""
 
-import copy
 import itertools
 import logging
 import os
-import pickle
 
 import dask
 import dask.array as da
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from distributed import default_client
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
@@ -407,29 +404,6 @@ EVERY = {
 }
 
 
-@pytest.mark.parametrize("make", [lambda: SGPR(**EVERY), lambda: ExactGP("rbf", max_iter=2)])
-def test_fit_leaves_the_constructor_parameters_alone(make):
-    X, y = data(150)
-    model = make()
-    before = copy.deepcopy(model.get_params())
-    assert model.fit(X, y) is model
-    assert model.get_params() == before
-    fresh = clone(model)
-    assert fresh.get_params() == before
-    assert not [name for name in vars(fresh) if name.endswith("_")]
-    np.testing.assert_array_equal(fresh.fit(X, y).predict(X), model.predict(X))
-
-
-def test_fit_does_not_touch_the_data():
-    X, y = data(150)
-    kept = X.copy(), y.copy()
-    for a in (X, y):
-        a.flags.writeable = False
-    SGPR(**EVERY).fit(X, y).predict(X, return_cov=True)
-    np.testing.assert_array_equal(X, kept[0])
-    np.testing.assert_array_equal(y, kept[1])
-
-
 def test_parameters_can_be_set_and_unknown_ones_are_refused():
     model = SGPR().set_params(n_inducing=7, kernel=kernels.RBF())
     assert model.n_inducing == 7
@@ -464,16 +438,6 @@ def test_before_a_fit_nothing_is_learned(estimator):
         with pytest.raises(NotFittedError, match=f"{estimator.__name__} .*not fitted yet") as error:
             getattr(model, name)
         assert "\n" not in str(error.value)
-
-
-def test_attributes_of_a_fit():
-    X, y = data(p=2)
-    model = SGPR(**EVERY).fit(X, y)
-    assert (model.n_features_in_, model.n_rows_) == (3, 300)
-    assert list(model.feature_names_in_) == ["x0", "x1", "x2"]
-    assert isinstance(model.objective_, float)
-    assert isinstance(model.noise_variance_, float)
-    assert isinstance(model.kernel_, kernels.Kernel)
 
 
 def test_score_is_r_squared_of_numpy_and_dask():
@@ -524,23 +488,6 @@ def test_pipelines_and_cross_validation():
     assert cross_val_score(model, X, y, cv=3).min() > 0.5
     piped = make_pipeline(StandardScaler(), model).fit(X, y)
     assert piped.score(X, y) > 0.9
-
-
-def test_an_estimator_can_be_pickled():
-    X, y = data()
-    model = SGPR(**EVERY).fit(X, y)
-    again = pickle.loads(pickle.dumps(model))
-    for a, b in zip(again.predict(X, True), model.predict(X, True), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert again.solved_.token == model.solved_.token
-    assert pickle.loads(pickle.dumps(SGPR(**EVERY))).get_params() == SGPR(**EVERY).get_params()
-
-
-def test_single_precision_is_close():
-    X, y = data()
-    wide, narrow = (SGPR(**EVERY, dtype=dtype).fit(X, y) for dtype in ("float64", "float32"))
-    assert narrow.objective_ == pytest.approx(wide.objective_, abs=2.0)
-    np.testing.assert_allclose(narrow.predict(X), wide.predict(X), rtol=1e-3)
 
 
 # -- plans and clusters --------------------------------------------------------------------

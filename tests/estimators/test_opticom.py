@@ -5,7 +5,7 @@ import logging
 import dask.array as da
 import numpy as np
 import pytest
-from commands import dataset, invoke, refused, rows, succeed
+from commands import rows
 from docs_text import ROOT
 from sklearn.base import clone
 
@@ -113,27 +113,6 @@ def test_few_rows_and_missing_values_are_fine():
     np.testing.assert_allclose(one.predict(X[:1]), y[:1])
 
 
-def test_predictions_are_lazy():
-    X, y = rows()
-    model = OptiComGP(**QUICK).fit(X, y)
-    with testing.no_compute():
-        lazy = model.predict(da.from_array(X, chunks=(90, 2)), return_std=True)
-    for found, wanted in zip(lazy, model.predict(X, return_std=True), strict=True):
-        np.testing.assert_allclose(found.compute(), wanted, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_training_on_some_blocks_and_in_float32():
-    X, y = rows()
-    settings = {"level": 4, "max_iter": 10, "block_rows": 30}
-    whole = OptiComGP(**settings).fit(X, y)
-    part = OptiComGP(train_blocks=3, **settings).fit(X, y)
-    assert part.kernel_ != whole.kernel_
-    assert part.n_rows_ == 300
-    narrow = OptiComGP(dtype="float32", **settings).fit(X, y)
-    np.testing.assert_allclose(narrow.predict(X), whole.predict(X), atol=0.02)
-
-
 @pytest.mark.parametrize("variance", ["linear", "paper"])
 def test_a_saved_model_predicts_the_same_bits(variance, tmp_path):
     X, y = rows()
@@ -215,35 +194,6 @@ def test_rows_outside_the_bounds_are_told(caplog):
 
 
 # -- the command ---------------------------------------------------------------------------
-
-
-def test_the_command_fits_predicts_and_describes(tmp_path, scheduler):
-    X, y = rows()
-    data, model = dataset(tmp_path / "t.zarr", X, y), tmp_path / "m.zarr"
-    options = ("--set", "level=5", "--set", "bounds=[[0, 3], [-0.5, 3.5]]", "--set", "max_iter=3")
-    at = ("--scheduler", scheduler)
-    assert succeed("fit", data, model, "--model", "opticom", *options, *at)["rows"] == 300
-    assert succeed("predict", model, data, tmp_path / "p.zarr", *at)["rows"] == 300
-    assert succeed("score", model, data, *at)["rmse"] < 0.2
-    described = invoke("info", model).stdout
-    assert "grid points" in described
-    assert "129" in described
-    assert invoke("plan", data, "--model", "opticom", "--set", "bounds=none").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("level=12", "choose at most level=8"),
-        ("weights=best", "weights='best': one of 'projection', 'paper', 'combination' is needed"),
-        ("bounds=wide", "bounds='wide': a list of rows or none is needed"),
-        ("bounds=[[0, 1]]", "bounds has shape (1, 2) for 2 features"),
-    ],
-)
-def test_the_command_refuses_in_one_line(setting, says, tmp_path):
-    data = dataset(tmp_path / "t.zarr", *rows(30))
-    assert says in refused("fit", data, tmp_path / "m.zarr", "--model", "opticom", "--set", setting)
-    assert not (tmp_path / "m.zarr").exists()
 
 
 # -- the page ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from effective import effective
+from fits import forget
 
 import daskgp
 from daskgp import ExpertsGP, kernels, testing
@@ -22,7 +23,6 @@ from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
-from daskgp.predict import training_rows
 from daskgp.predict.members import Members
 from daskgp.predict.training_rows import Fitted
 from daskgp.runtime.executor import Executor, map_all
@@ -271,7 +271,7 @@ def bits(url, inputs):
     """All that fits and their predictions give, as bytes."""
     found = []
     for made in FITTED.values():
-        training_rows._held.cache_clear()
+        forget()
         with single_blas_thread():
             model = made.fit(*daskgp.open_dataset(url))
             predictions = dask.compute(

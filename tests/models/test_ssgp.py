@@ -5,12 +5,10 @@ import tracemalloc
 import dask.array as da
 import numpy as np
 import pytest
-from commands import dataset, invoke, rows, succeed
+from commands import rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 
-import daskgp
 from daskgp import SparseSpectrumGP, kernels, testing
 from daskgp.errors import InputError, SettingError
 from daskgp.models.sparse.ssgp import SparseSpectrum, sample_spectrum
@@ -364,25 +362,6 @@ def test_the_frequencies_are_those_of_the_units_of_x():
     np.testing.assert_allclose(other, plain / 1000, rtol=1e-9)
 
 
-def test_random_state_draws_the_points():
-    X, y = rows(50)
-    fit = lambda seed: SparseSpectrumGP(n_spectral=5, optimizer=None, random_state=seed).fit(X, y)  # noqa: E731
-    np.testing.assert_array_equal(fit(1).frequencies_, fit(1).frequencies_)
-    assert not np.array_equal(fit(1).frequencies_, fit(2).frequencies_)
-
-
-@pytest.mark.slow
-def test_training_on_some_blocks_and_in_float32():
-    X, y = rows()
-    settings = {"n_spectral": 15, "max_iter": 10, "block_rows": 30}
-    whole = SparseSpectrumGP(**settings).fit(X, y)
-    part = SparseSpectrumGP(train_blocks=3, **settings).fit(X, y)
-    assert part.kernel_ != whole.kernel_
-    assert part.n_rows_ == 300
-    narrow = SparseSpectrumGP(dtype="float32", **settings).fit(X, y)
-    np.testing.assert_allclose(narrow.predict(X), whole.predict(X), atol=0.02)
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -396,29 +375,3 @@ def test_settings_that_cannot_be_used(settings, says):
     with pytest.raises(SettingError) as error:
         SparseSpectrumGP(**settings).fit(*rows(20))
     assert says in str(error.value)
-
-
-def test_a_saved_model_predicts_the_same_bits(tmp_path):
-    X, y = rows()
-    made = SparseSpectrumGP("matern52(ard=true)", n_spectral=15, train_spectral=True, max_iter=3)
-    model = clone(made).fit(X, y)
-    model.save(tmp_path / "m.zarr")
-    found = daskgp.load(tmp_path / "m.zarr")
-    assert type(found) is SparseSpectrumGP
-    assert found.get_params() == model.get_params()
-    for a, b in zip(found.predict(X, True), model.predict(X, True), strict=True):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(found.frequencies_, model.frequencies_)
-
-
-def test_the_command_fits_predicts_and_describes(tmp_path, scheduler):
-    X, y = rows()
-    data, model = dataset(tmp_path / "t.zarr", X, y), tmp_path / "m.zarr"
-    options = ("--set", "n_spectral=20", "--set", "train_spectral=true", "--set", "max_iter=3")
-    at = ("--scheduler", scheduler)
-    assert succeed("fit", data, model, "--model", "ssgp", *options, *at)["rows"] == 300
-    assert succeed("predict", model, data, tmp_path / "p.zarr", *at)["rows"] == 300
-    described = invoke("info", model).stdout
-    assert "spectral points" in described
-    assert "inducing" not in described
-    assert invoke("plan", data, "--model", "ssgp").exit_code == 0

@@ -7,10 +7,10 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from fits import forget
 
 import daskgp
 from daskgp import LMA, PIC
-from daskgp.predict import training_rows
 from daskgp.runtime.process import single_blas_thread
 
 SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
@@ -29,7 +29,7 @@ def data(n=280, seed=0):
 
 def bits(url, inputs, made):
     """All that a fit and its predictions give, as bytes."""
-    training_rows._held.cache_clear()
+    forget()
     with single_blas_thread():
         model = made.fit(*daskgp.open_dataset(url))
         found = dask.compute(*model.predict(daskgp.open_dataset(inputs)[0], return_std=True))

@@ -6,6 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from fits import forget
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -274,10 +275,10 @@ def factored(monkeypatch):
         seen.append((float(blocks[0].X[0, 0]), found.nbytes))
         return found
 
-    training_rows._held.cache_clear()
+    forget()
     monkeypatch.setattr(LowRankMarkov, "condition", counting)
     yield seen
-    training_rows._held.cache_clear()
+    forget()
 
 
 def data(n=200, d=2, seed=0):
@@ -334,7 +335,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
         assert factored == []
         blockwise(model, X[:20])
         assert len(factored) == 1
-    training_rows._held.cache_clear()
+    forget()
     with dask.config.set({"daskgp.cache-bytes": 0}):  # nothing is held, all is right
         del factored[:]
         found = blockwise(model, X, 10)

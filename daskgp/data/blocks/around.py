@@ -111,6 +111,9 @@ class _Near:
 class NearestRows(_Near):
     """The ``number`` training rows nearest to a place's cell.
 
+    They are looked for in blocks whose landmarks are near; one far from the landmarks of its block
+    may be missed.
+
     Parameters
     ----------
     number : int
