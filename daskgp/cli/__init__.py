@@ -317,9 +317,9 @@ def plan(
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:
             limit = executor.memory_per_task()
-        needs = estimator.plan(X, y)
+        needs, work = estimator.plan(X, y), estimator._workload(rows)
         try:
-            refuse(needs, limit, estimator._knob(rows))
+            refuse(work, limit)
         except PlanError as error:
             remedy = str(error)
         if measure and remedy is None:
@@ -334,8 +334,7 @@ def plan(
         }
         click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
     else:
-        most, staged = estimator._most_iterations(), estimator._trains_in_stages()
-        describe_plan(needs, limit, remedy, threads, most, where, staged)
+        describe_plan(needs, limit, remedy, threads, work.iterations, where, work.staged)
 
 
 def _since(began: float) -> float:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -27,13 +26,14 @@ from daskgp.fit import hyperparameters, refusal, rounds, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.plan import Knob, Workload
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
 from daskgp.models.method import Method as Contract
 from daskgp.models.values import Theta
-from daskgp.predict import hyperparameter_table
+from daskgp.predict import hyperparameter_table, training_rows
 from daskgp.predict.posterior import Solved
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
@@ -45,8 +45,6 @@ logger = logging.getLogger("daskgp")
 DEFAULT_TOL = 0.1
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
-ALIKE = 128
-"""Number of blocks above which more of them do not change what a worker needs."""
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
@@ -166,26 +164,6 @@ class GaussianProcess(FittedGP):
         """Return the training rows that prediction reads back; None for a method without."""
         return None
 
-    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        """Return rows per window, rows that a prediction is conditioned on, and blocks per task."""
-        return block_rows, 0, 1
-
-    def _solve_steps(self) -> int:
-        """Return the number of steps that a fit took if the method trains nothing."""
-        return 1
-
-    def _most_iterations(self) -> int | None:
-        """Return the maximum number of iterations of a fit; None if it makes none."""
-        return None if self.optimizer is None else self.max_iter
-
-    def _trains_in_stages(self) -> bool:
-        """Return True if training may begin several times, with so many iterations each time."""
-        return False
-
-    def _counted(self) -> str:
-        """Return the history's name for what it counts that takes about the same time each."""
-        return "evaluations"
-
     # -- small things ----------------------------------------------------------------------------
 
     def _kernel(self) -> Kernel:
@@ -211,10 +189,6 @@ class GaussianProcess(FittedGP):
 
     def _spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
         return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
-
-    def _work(self, rows: data.Rows) -> tuple[partition.Span, ...]:
-        """Return the blocks that the method will work on."""
-        return self._spans(rows)
 
     def _warn_of_inputs(
         self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling
@@ -310,18 +284,21 @@ class GaussianProcess(FittedGP):
         # sizes first: what cannot fit in memory is refused before anything is written
         chunk_rows = self._read_rows()
         sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows)
-        self._refuse(sizes, executor)
-        self._refuse_full_disk(sizes, keep)
-        if self.store is not None and not self._written_bytes(sizes):
+        self._check(sizes, len(sizes))
+        work, limit = self._workload(sizes), executor.memory_per_task()
+        refusal.refuse(work, limit)
+        plan = planning.make_plan(work)
+        refusal.refuse_full_disk(plan.bytes_written, str(self.store or tempfile.gettempdir()))
+        if keep is not None:
+            refusal.refuse_full_disk(plan.bytes_on_disk, keep)
+        if self.store is not None and not plan.bytes_written:
             logger.info("store=%s is not used: tasks read the rows where they are", self.store)
-        limit = executor.memory_per_task()
         try:
             with scratch_rows(self.store) as spill:
                 rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
                 self._fit_rows(rows, executor, checkpoint, keep)
         except MemoryRunError as error:
-            knob = self._knob(sizes)
-            raise refusal.out_of_memory(error, self._plan(sizes), limit, knob) from error
+            raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self
 
     def _fit_rows(
@@ -337,7 +314,7 @@ class GaussianProcess(FittedGP):
         spans = self._spans(rows)
         sums = sampling.describe(rows, spans, executor)
         self._check_columns(sums, rows)
-        self._refuse_few_rows(int(sums.rows))
+        self._check(rows, int(sums.rows))
         scaling.warn_of_missing(sums.dropped)
         if not self._codes_targets():
             scaling.warn_of_discrete(sums, rows.target_names)
@@ -449,27 +426,13 @@ class GaussianProcess(FittedGP):
         check_settings(self)
         executor = Executor.current(self.progress)
         rows = data.rows_of(X, y, None, executor.shares_memory, self._read_rows())
-        planned = planning.with_held(self._plan(rows), *self._held_bytes(rows, executor))
-        self._refuse_few_rows(len(rows))
+        self._check(rows, len(rows))
+        work = self._workload(rows)
+        cache = training_rows.most_kept(executor.memory_per_task() or executor.memory())
+        planned = planning.with_kept(planning.make_plan(work), work, executor, cache)
         if measure:
-            seconds = timing.seconds(self, rows, executor)
-            planned = dataclasses.replace(planned, seconds=seconds)
+            planned = dataclasses.replace(planned, seconds=timing.seconds(self, work, executor))
         return planned
-
-    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        """Return short runs that measure the seconds of an iteration, the smaller one first.
-
-        They have blocks of the planned size, some for each thread.
-        """
-        largest = max((span.rows for span in self._work(rows)), default=1)
-        return [
-            timing.Probe(self._quick(block_rows=largest), number)
-            for number in timing.sizes(len(rows), largest * threads, self._n_inputs())
-        ]
-
-    def _quick(self, **settings: Any) -> Self:
-        """Return a copy that makes a few iterations, on all blocks of its rows."""
-        return timing.quick(self, train_blocks=None, **settings)
 
     # -- stores ----------------------------------------------------------------------------------
 
@@ -491,77 +454,48 @@ class GaussianProcess(FittedGP):
 
     # -- plan --------------------------------------------------------------------------------
 
-    def _plan(self, rows: data.Rows) -> planning.Plan:
-        return self._plan_blocks(rows, self._work(rows))
+    def _check(self, rows: data.Rows, n: int | None) -> None:
+        """Raise InputError for settings or sizes of data that the method cannot be fitted with.
 
-    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
-        largest = max((span.rows for span in spans), default=0)
-        plan = planning.make_plan(
-            self._model(),
-            self._kernel(),
-            rows,
-            spans,
-            self._planned_inputs(rows),
-            np.dtype(self.dtype).itemsize,
-            *self._held_rows(largest, len(rows)),
-            bytes_written=self._written_bytes(rows),
-        )
-        return dataclasses.replace(
-            plan,
-            operations=plan.operations * self._trained_share(len(spans)),
-        )
-
-    def _planned_wide(self, rows: data.Rows, block_rows: int) -> planning.Plan:
-        """Return the plan for blocks of ``block_rows`` rows."""
-        cut = rows
-        if rows.chunks and not data.is_zarr(rows.X):  # chunks that a fit will write
-            most = max(block_rows, partition.default_block_rows(len(rows)))
-            cut = dataclasses.replace(rows, chunks=(min(most, max(rows.chunks)),))
-        count = min(-(-len(rows) // block_rows), ALIKE)
-        return self._plan_blocks(cut, [partition.Span(0, block_rows)] * count)
-
-    def _trained_share(self, blocks: int) -> float:
-        """Return the share of the blocks that hyper-parameters are trained on."""
-        if self.train_blocks is None:
-            return 1.0
-        number = hyperparameters.SECOND if self.train_blocks == "auto" else self.train_blocks
-        return min(1.0, number / max(blocks, 1))
-
-    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
-        """Return the bytes that a worker keeps if there is room, in the fit and in prediction."""
-        return 0, 0
-
-    def _written_bytes(self, rows: data.Rows) -> int:
-        """Return the bytes of rows that a fit writes: those that tasks could not read otherwise."""
-        spilled = rows.chunks is not None and not data.is_zarr(rows.X)
-        return planning.rows_bytes(rows) if spilled else 0
-
-    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
-        """Raise InputError or PlanError for what cannot be fitted, from its sizes alone."""
-        self._refuse_few_rows(len(rows))
-        refusal.refuse(self._plan(rows), executor.memory_per_task(), self._knob(rows))
-
-    def _knob(self, rows: data.Rows) -> refusal.Knob:
-        """Return the setting that the memory of a task depends on."""
-        largest = self._plan(rows).block_rows
-        planned = partial(self._planned_wide, rows)
-        return refusal.Knob(
-            "block_rows", largest, f"blocks of {largest} rows", planned, note=SMALL_CHUNKS
-        )
-
-    def _refuse_few_rows(self, n: int) -> None:
+        ``n`` counts the usable rows; None if more of them will follow.
+        """
+        if n is None:
+            return
         if n == 0:
             raise InputError("no rows: the training data has length 0")
         count = self._n_inputs_of(n)
         if n < count:
             raise InputError(f"{count} {self.inputs_label} for {n} usable rows: choose at most {n}")
 
-    def _refuse_full_disk(self, rows: data.Rows, keep: str | None) -> None:
-        """Raise PlanError if there is no room for rows, or for the model store that keeps them."""
-        plan = self._plan(rows)
-        refusal.refuse_full_disk(plan.bytes_written, str(self.store or tempfile.gettempdir()))
-        if keep is not None:
-            refusal.refuse_full_disk(plan.bytes_on_disk, keep)
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        """Return what a fit to rows works on, on request with another value of its knob."""
+        return self._in_blocks(rows, self._spans(rows), value)
+
+    def _in_blocks(
+        self, rows: data.Rows, spans: Sequence[partition.Span], block_rows: int | None
+    ) -> Workload:
+        """Return the work on blocks of rows: these, or ones of ``block_rows`` rows."""
+        if block_rows is not None:
+            rows, spans = planning.in_blocks(rows, block_rows)
+        largest, count = max((span.rows for span in spans), default=0), self._planned_inputs(rows)
+        units, trained = f"blocks of {largest} rows", self.train_blocks
+        return Workload(
+            self._model(),
+            self._kernel(),
+            rows,
+            spans,
+            count,
+            Knob("block_rows", largest, units, self._planning(rows), note=SMALL_CHUNKS),
+            timing.in_blocks(len(rows), max(largest, 1), self._n_inputs(), block_rows=largest),
+            np.dtype(self.dtype).itemsize,
+            written=planning.spilled_bytes(rows),
+            train_units=hyperparameters.SECOND if isinstance(trained, str) else trained,
+            iterations=None if self.optimizer is None else self.max_iter,
+        )
+
+    def _planning(self, rows: data.Rows) -> Callable[[int], planning.Plan]:
+        """Return the plan of a fit to rows as a function of its knob's value."""
+        return lambda value: planning.make_plan(self._workload(rows, value))
 
 
 def _refuse_alone(**settings: float) -> None:

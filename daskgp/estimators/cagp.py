@@ -25,8 +25,8 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.fit import effects, hyperparameters, rounds, timing
-from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
+from daskgp.fit.plan import Beside, Workload, rows_bytes
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
@@ -296,17 +296,12 @@ progress
         actions = self._given
         return whole("n_actions", self.n_actions, 1) if actions is None else actions.shape[1]
 
-    def _trains_in_stages(self) -> bool:
-        chosen_anew = self._given is None and self.actions in ("cg", "eigen")
-        return self.optimizer is not None and chosen_anew and self.refreshes > 1
-
     def _n_inputs_of(self, n: int) -> int:
         t, usual = self._n_inputs(), effects.defaults(type(self))["n_actions"]
         whole_rows = self._given is None and self.support is None and t == usual
         return min(t, max(1, n - (self.actions == "eigen"))) if whole_rows else t
 
-    def _check(self, n: int) -> None:
-        """Raise SettingError for settings out of range or that contradict one another."""
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         actions = self._given
         positive("action_tol", self.action_tol)
         whole("refreshes", self.refreshes, 1)
@@ -319,17 +314,19 @@ progress
                     f"batch_rows={self.batch_rows} saves nothing where all rows are points of "
                     "actions, whose kernel matrix each step needs: set support=, or leave it out"
                 )
-        if actions is not None and len(actions) != n:
+        if actions is not None and len(actions) != len(rows):
             raise SettingError(
-                f"actions have {len(actions)} rows, the training data {n}: give one for each row"
+                f"actions have {len(actions)} rows, the training data {len(rows)}: give one for "
+                "each row"
             )
+        if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
+            ordering.check_order(self.order, rows.feature_names)
+        super()._check(rows, n)
+        if n is not None:
+            self._check_number(n)
 
-    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
-        self._check(len(rows))
-        super()._refuse(rows, executor)
-
-    def _refuse_few_rows(self, n: int) -> None:
-        super()._refuse_few_rows(n)
+    def _check_number(self, n: int) -> None:
+        """Raise InputError for more actions, points or drawn rows than n rows allow."""
         t = self._n_inputs_of(n)
         if self.support is not None and self.support * t > n:
             raise InputError(
@@ -346,61 +343,42 @@ progress
                 f"batch_rows={self.batch_rows} for {n} usable rows: choose at most {n}"
             )
 
-    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
-        self._check(len(rows))
-        if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
-            ordering.check_order(self.order, rows.feature_names)
-        plan, n = super()._plan_blocks(rows, spans), len(rows)
-        t = self._n_inputs_of(n)
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        work, n, t = super()._workload(rows, value), len(rows), self._n_inputs_of(len(rows))
         points, counted = self._n_points(n), self._counted_rows(n)
-        task, client, disk, work = self._grows_with(points, t)
+        panel = points if points <= HELD_POINTS else PANEL_ROWS
+        task, client, disk, per_row = self._grows_with(points, t)
+        store = 8 * points * (rows.n_features + (1 if self._sparse else t))
+        functions = counted if self.loss == "elbo" else points
+        settings: dict[str, Any] = {"block_rows": work.largest, "refreshes": 1}
+        if self._given is not None:
+            settings |= {"actions": "random", "n_actions": self._n_inputs()}
+        least = max(2 * self._n_inputs(), self._n_points(0), self.batch_rows or 0)
+        anew = self._given is None and self.actions in ("cg", "eigen") and self.refreshes > 1
         return dataclasses.replace(
-            plan,
-            bytes_per_task=plan.bytes_per_task + task,
-            bytes_per_worker=plan.bytes_per_worker + task,
-            bytes_client=plan.bytes_client + client,
-            bytes_on_disk=plan.bytes_on_disk + disk + 8 * points * rows.n_features,
-            operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + work * n,
+            work,
+            window_rows=max(work.largest, panel),
+            near_rows=panel,
+            written=work.written
+            + (rows_bytes(rows) if self._reorders(rows) else 0)
+            + (0 if isinstance(rows.X, np.ndarray) else store),
+            kept=work.itemsize * self._n_inputs() * functions,
+            generous=True,
+            staged=self.optimizer is not None and anew,
+            beside=Beside(task, 0, client, disk + 8 * points * rows.n_features),
+            operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + per_row * n,
+            probes=timing.in_blocks(n, work.largest, least, **settings),
         )
 
-    def _written_bytes(self, rows: data.Rows) -> int:
-        written, whole = super()._written_bytes(rows), planning.rows_bytes(rows)
+    def _reorders(self, rows: data.Rows) -> bool:
+        """Return True if a fit writes the rows in the order of their actions."""
         ordered = self._sparse and self.support is None and self.order is not None
-        if ordered and read_layout(rows.X) is None:
-            written += whole
-        kept = 0 if isinstance(rows.X, np.ndarray) else self._kept_bytes(rows)
-        return written + kept
-
-    def _kept_bytes(self, rows: data.Rows) -> int:
-        """Return the bytes of points with their weights, in a store."""
-        return (
-            8
-            * self._n_points(len(rows))
-            * (rows.n_features + (1 if self._sparse else self._n_inputs_of(len(rows))))
-        )
-
-    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
-        """Return the bytes of the actions' functions at all rows, which wait for the gradient."""
-        counted = (
-            self._counted_rows(len(rows)) if self.loss == "elbo" else self._n_points(len(rows))
-        )
-        kept = np.dtype(self.dtype).itemsize * self._n_inputs() * counted
-        kept = int(min(kept, rounds.KEEP_SHARE * executor.memory()))
-        return kept // executor.threads(), 0
+        return ordered and read_layout(rows.X) is None
 
     def _counted_rows(self, n: int) -> int:
         """Return how many rows an iteration needs the actions' functions at, with drawn points."""
         own = 0 if self.support is None else self._n_points(n)
         return own + (n if self.batch_rows is None else self.batch_rows)
-
-    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        largest, t = max(span.rows for span in self._work(rows)), self._n_inputs()
-        settings: dict[str, Any] = {"block_rows": largest, "refreshes": 1}
-        if self._given is not None:
-            settings |= {"actions": "random", "n_actions": t}
-        least = max(2 * t, self._n_points(0), self.batch_rows or 0)
-        numbers = timing.sizes(len(rows), largest * threads, least)
-        return [timing.Probe(self._quick(**settings), number) for number in numbers]
 
     def _grows_with(self, points: int, t: int) -> tuple[int, int, int, float]:
         """Return bytes in a task, in the client and on disk, and operations per row, to add."""
@@ -412,11 +390,6 @@ progress
 
     def _n_points(self, n: int) -> int:
         return n if self.support is None else self.support * self._n_inputs()
-
-    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        points = self._n_points(n)
-        panel = points if points <= HELD_POINTS else PANEL_ROWS
-        return max(block_rows, panel), panel, 1
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -437,8 +410,7 @@ progress
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> rounds.Rounds:
         rows = stage.rows
-        as_it_lies = self.order is None or not self._sparse or self.support is not None
-        if as_it_lies or read_layout(rows.X) is not None:
+        if not self._reorders(rows):
             return stage
         lengths = hyperparameters.lengths(stage, theta, sums)
         url, order = _ordered(keep), self.order or "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,9 +14,9 @@ from daskgp.checks import positive
 from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
-from daskgp.fit import plan as planning
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
+from daskgp.fit.plan import Workload, rows_bytes
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
@@ -83,22 +84,19 @@ class CGGP(GaussianProcess):
     def _model(self) -> Any:
         return ConjugateGradients()
 
-    def _most_iterations(self) -> int:
-        return self.max_iter
-
-    def _written_bytes(self, rows: data.Rows) -> int:
-        kept = 0 if isinstance(rows.X, np.ndarray) else planning.rows_bytes(rows)
-        return super()._written_bytes(rows) + kept
-
-    def _solve_steps(self) -> int:
-        return self.n_iter_ + 1  # and the residual
-
-    def _plan(self, rows: data.Rows) -> planning.Plan:
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         positive("solver_tol", self.solver_tol)
-        return super()._plan(rows)
+        super()._check(rows, n)
 
-    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        return max(block_rows, min(n, HELD_POINTS)), n, 1
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        work, n = super()._workload(rows, value), len(rows)
+        return dataclasses.replace(
+            work,
+            window_rows=max(work.largest, min(n, HELD_POINTS)),
+            near_rows=n,
+            written=work.written + (0 if isinstance(rows.X, np.ndarray) else rows_bytes(rows)),
+            iterations=self.max_iter,
+        )
 
     def _fit_rows(
         self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None

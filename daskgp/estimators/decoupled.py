@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from daskgp import data
 from daskgp.checks import positive, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.variational import STREAM, VariationalGP
@@ -220,8 +221,7 @@ class DecoupledGP(VariationalGP):
         number = min(N_MEAN, n) if self.n_mean is None else whole("n_mean", self.n_mean, 1)
         return max(0, number - self._n_inputs()) if self._shared() else number
 
-    def _check(self) -> None:
-        super()._check()
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         if self.basis != "kernel" and type(self._kernel()) is not RBF:
             raise SettingError(
                 f"basis={self.basis!r} needs an RBF kernel, not {type(self._kernel()).__name__}: "
@@ -236,9 +236,9 @@ class DecoupledGP(VariationalGP):
                 f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts those of the "
                 "covariance too: raise n_mean, or choose parametrization='direct' and share=False"
             )
-
-    def _refuse_few_rows(self, n: int) -> None:
-        super()._refuse_few_rows(n)
+        super()._check(rows, n)
+        if n is None:
+            return
         left = n - self._n_validation(n)
         if self.n_mean is not None and self.n_mean > left:
             raise InputError(

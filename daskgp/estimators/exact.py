@@ -7,8 +7,12 @@ from typing import ClassVar
 
 from daskgp import data
 from daskgp.estimators.base import GaussianProcess
-from daskgp.fit import refusal, timing
+from daskgp.fit import timing
+from daskgp.fit.plan import Workload
 from daskgp.models.exact import Exact
+
+PROBE_ROWS = (1_536, 3_072)
+"""Rows of the short runs by which iterations are timed."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -44,9 +48,8 @@ random_state, progress
     def _model(self) -> Exact:
         return Exact()
 
-    def _knob(self, rows: data.Rows) -> refusal.Knob:
-        return replace(super()._knob(rows), otherwise="choose fewer rows or another method")
-
-    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        numbers = sorted({min(len(rows), number) for number in (1_536, 3_072)})
-        return [timing.Probe(self._quick(), number) for number in numbers]
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        work = super()._workload(rows, value)
+        knob = replace(work.knob, otherwise="choose fewer rows or another method")
+        numbers = sorted({min(len(rows), number) for number in PROBE_ROWS})
+        return replace(work, knob=knob, probes=lambda _: [timing.Probe({}, n) for n in numbers])

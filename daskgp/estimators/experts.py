@@ -25,11 +25,11 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
-from daskgp.fit import hyperparameters, refusal, rounds, timing
-from daskgp.fit import plan as planning
+from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.experts import Objectives
 from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.plan import Knob, Workload, rows_bytes, spilled_bytes
 from daskgp.fit.scratch import kept_rows, scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
@@ -297,8 +297,7 @@ random_state, progress
             return max(1, -(-n // EXACT_ROWS))
         return min(SPARSE_EXPERTS, max(1, n // max(SPARSE_ROWS, self._n_inputs())))
 
-    def _check(self, rows: data.Rows) -> None:
-        """Raise SettingError for settings out of range or that contradict one another."""
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         if self.aggregation == "grbcm" and self.partition == "block":
             raise SettingError(
                 "aggregation='grbcm' needs a first expert whose rows are spread over all data: "
@@ -309,6 +308,9 @@ random_state, progress
         layout = read_layout(rows.X)
         if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
             ordering.check_order(self.order, rows.feature_names, nearby=True)
+        super()._check(rows, n)
+        if n is not None:
+            self._check_number(n)
 
     def _check_weights(self) -> None:
         """Raise SettingError for settings of optimal weights out of range."""
@@ -322,12 +324,8 @@ random_state, progress
 
     # -- rows --------------------------------------------------------------------------------
 
-    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
-        self._check(rows)
-        super()._refuse(rows, executor)
-
-    def _refuse_few_rows(self, n: int) -> None:
-        super()._refuse_few_rows(n)
+    def _check_number(self, n: int) -> None:
+        """Raise InputError for more experts than n rows, or a share of these that is none."""
         count = self._number(n)
         if count > n:
             raise InputError(f"n_experts={count} for {n} usable rows: choose at most {n}")
@@ -343,53 +341,46 @@ random_state, progress
             return max(most, 1)
         return min(self.block_rows or partition.default_block_rows(n), max(most, 1))
 
-    def _plan(self, rows: data.Rows) -> planning.Plan:
-        self._check(rows)
-        return self._planned(rows, self._number(len(rows)))
-
-    def _planned(self, rows: data.Rows, count: int) -> planning.Plan:
-        largest = min(self._part_rows(len(rows), count), len(rows))
-        return planning.make_plan(
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        n = len(rows)
+        count = self._number(n) if value is None else value
+        largest, each = min(self._part_rows(n, count), n), -(-n // count)
+        units, fewer = (
+            f"experts of up to {each} rows",
+            "choose another aggregation or fewer inducing inputs",
+        )
+        planned = self._planning(rows)
+        return Workload(
             self._model(count),
             self._kernel(),
             rows,
             [Span(0, largest)] * count,
             self._n_inputs(),
+            Knob("n_experts", count, units, planned, finer=True, otherwise=fewer),
+            partial(self._probes, n, count),
             np.dtype(self.dtype).itemsize,
-            largest,
-            per_task=partition.per_task(count, -(-len(rows) // count), rounds.EXPERT_TASKS),
-            bytes_written=self._written_bytes(rows),
+            per_task=partition.per_task(count, each, rounds.EXPERT_TASKS),
+            written=spilled_bytes(rows) + (rows_bytes(rows) if self._reorders(rows) else 0),
+            iterations=None if self.optimizer is None else self.max_iter,
+            counted="evaluations" if self.training == "fact" else "iteration",
         )
 
-    def _written_bytes(self, rows: data.Rows) -> int:
-        rewritten = planning.rows_bytes(rows)
-        as_they_lie = self.partition == "chunks" or read_layout(rows.X) is not None
-        if as_they_lie or (isinstance(rows.X, np.ndarray) and self.partition == "random"):
-            rewritten = 0
-        return super()._written_bytes(rows) + rewritten
+    def _reorders(self, rows: data.Rows) -> bool:
+        """Return True if a fit writes the rows in the order of the experts."""
+        if self.partition == "chunks" or read_layout(rows.X) is not None:
+            return False
+        return self.partition != "random" or not isinstance(rows.X, np.ndarray)
 
-    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        count = self._number(len(rows))
-        expert_rows = -(-len(rows) // count)
+    def _probes(self, n: int, count: int, threads: int) -> list[timing.Probe]:
+        each = -(-n // count)
         if self._exact:
-            expert_rows = min(expert_rows, EXACT_PROBE_ROWS)
-        settings = {"partition": "random", "order": "auto"}
+            each = min(each, EXACT_PROBE_ROWS)
+        part = self._part_rows(n, count)
+        settings = {"partition": "random", "order": "auto", "block_rows": part}
         return [
-            timing.Probe(
-                self._quick(n_experts=k, block_rows=self._part_rows(len(rows), count), **settings),
-                max(k * expert_rows, self._n_inputs()),
-            )
+            timing.Probe(settings | {"n_experts": k}, max(k * each, self._n_inputs()))
             for k in sorted({min(count, threads), min(count, 3 * threads)})
         ]
-
-    def _counted(self) -> str:
-        return "evaluations" if self.training == "fact" else "iteration"
-
-    def _knob(self, rows: data.Rows) -> refusal.Knob:
-        count, planned = self._number(len(rows)), partial(self._planned, rows)
-        units = f"experts of up to {-(-len(rows) // count)} rows"
-        fewer = "choose another aggregation or fewer inducing inputs"
-        return refusal.Knob("n_experts", count, units, planned, finer=True, otherwise=fewer)
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str

@@ -19,22 +19,21 @@ from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, Ne
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.data.blocks.neighbours import earlier, held, made_from, mark, open_blocks
 from daskgp.data.blocks.prepare import arrange
-from daskgp.data.partition import Span, Unit
+from daskgp.data.partition import Unit
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
-from daskgp.fit import plan as planning
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.plan import Workload, rows_bytes
 from daskgp.fit.scratch import kept_rows
 from daskgp.kernels import Kernel
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Theta
-from daskgp.predict import training_rows
 from daskgp.predict.near import Nearby
 from daskgp.predict.posterior import in_users_units
 from daskgp.runtime.executor import Executor
@@ -222,7 +221,7 @@ class LMA(GaussianProcess):
     def _read_rows(self) -> int | None:
         return None
 
-    def _work(self, rows: data.Rows) -> tuple[Span, ...]:
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         layout = read_layout(rows.X)
         if layout is None:
             ordering.check_order(self.order, rows.feature_names, nearby=True)
@@ -231,45 +230,35 @@ class LMA(GaussianProcess):
                 f"the dataset was prepared in random order but {type(self).__name__} needs nearby "
                 "rows in blocks: run daskgp.prepare again with another order, such as 'auto'"
             )
-        block_rows = self._block_rows(len(rows), layout)
-        spans = partition.blocks(len(rows), None, block_rows)
-        self._refuse_few_blocks(len(spans), block_rows)
-        return tuple(spans)
+        super()._check(rows, n)
 
-    def _held_rows(self, block_rows: int, n: int) -> tuple[int, int, int]:
-        count = -(-n // max(block_rows, 1))
-        window = min(n, block_rows * (1 + self._reach()))
-        around = self._blocks_around()
-        near = self._rows_around(n, count) if around is None else min(n, block_rows * (1 + around))
-        return window, near, partition.per_task(count, block_rows, rounds.WINDOW_TASKS)
-
-    def _held_bytes(self, rows: data.Rows, executor: Executor) -> tuple[int, int]:
-        """Return the bytes of factors that wait for the gradient, and of the last predictions'."""
-        spans, m, p = self._work(rows), self._n_inputs(), rows.n_targets
-        block_rows = max(span.rows for span in spans)
-        window, near, _ = self._held_rows(block_rows, len(rows))
-        trained = round(len(spans) * self._trained_share(len(spans)))
-        kept = trained * self._model().window_bytes(window, m, p)
-        kept = int(min(kept, rounds.kept_bytes(executor)))
-        factors = 8 * len(rows) * (2 * rows.n_features + p + m)
-        factors += len(spans) * 8 * near * (near + m + rows.n_features + p)
-        share = executor.threads()
-        most = training_rows.CACHE_SHARE * (executor.memory_per_task() or executor.memory())
-        predicting = min(factors // share, most, training_rows.CACHE_BYTES)
-        return kept // share, int(predicting)
-
-    def _written_bytes(self, rows: data.Rows) -> int:
-        rewritten = 0 if read_layout(rows.X) else planning.rows_bytes(rows)
-        return super()._written_bytes(rows) + rewritten
-
-    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        block_rows = max(span.rows for span in self._work(rows))
-        step = 2 * block_rows * threads
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        layout, n = read_layout(rows.X), len(rows)
+        block_rows = self._block_rows(n, layout) if value is None else value
+        spans = partition.blocks(n, None, block_rows)
+        if value is None:
+            self._refuse_few_blocks(len(spans), block_rows)
+        work = self._in_blocks(rows, spans, value)
+        largest, m, d, p = work.largest, work.n_inputs, rows.n_features, rows.n_targets
+        count, around = -(-n // max(largest, 1)), self._blocks_around()
+        window = min(n, largest * (1 + self._reach()))
+        near = self._rows_around(n, count) if around is None else min(n, largest * (1 + around))
+        trained = round(len(work.units) * work.trained)
+        cached = 8 * n * (2 * d + p + m) + len(work.units) * 8 * near * (near + m + d + p)
         # the trust region trains on a part of the blocks first, which takes other times
         usual = self.optimizer in ("auto", "trust-region")
-        copy = self._quick(block_rows=block_rows, **({"optimizer": "l-bfgs"} if usual else {}))
-        numbers = timing.sizes(len(rows), step, self._n_inputs())
-        return [timing.Probe(copy, number) for number in numbers]
+        settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
+        return dataclasses.replace(
+            work,
+            window_rows=window,
+            near_rows=near,
+            per_task=partition.per_task(count, largest, rounds.WINDOW_TASKS),
+            written=work.written + (0 if layout else rows_bytes(rows)),
+            kept=trained * self._model().window_bytes(window, m, p),
+            cached=cached,
+            staged=usual and not self._trains_inputs(),
+            probes=timing.in_blocks(n, 2 * largest, self._n_inputs(), **settings),
+        )
 
     def _block_rows(self, n: int, layout: Layout | None) -> int:
         if layout is None:
@@ -332,9 +321,6 @@ class LMA(GaussianProcess):
             rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...], identity=None)
             data.remove(keep)
         return rows, layout
-
-    def _trains_in_stages(self) -> bool:
-        return self.optimizer in ("auto", "trust-region") and not self._trains_inputs()
 
     def _fit_rows(
         self,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daskgp import data
 from daskgp.checks import whole
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import kernel_of
@@ -92,10 +93,10 @@ progress
     def _n_inputs(self) -> int:
         return whole("n_spectral", self.n_spectral, 1)
 
-    def _refuse_few_rows(self, n: int) -> None:
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         """Raise InputError for no rows alone: one is enough for any number of spectral points."""
-        if n == 0:
-            super()._refuse_few_rows(n)
+        if not n:
+            super()._check(rows, n)
 
     def _trains_inputs(self) -> bool:
         return self.train_spectral

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import dask.array as da
 import numpy as np
-from distributed.system import MEMORY_LIMIT
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -31,11 +30,11 @@ from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, n
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER, check_settings
-from daskgp.fit import hyperparameters, refusal, rounds, subset, timing
-from daskgp.fit import plan as planning
+from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Stream
+from daskgp.fit.plan import Beside, Knob, Workload, rows_bytes
 from daskgp.fit.subset import Start
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import Kernel
@@ -236,8 +235,7 @@ class VariationalGP(GaussianProcess):
         p = rows.n_targets
         return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
 
-    def _check(self) -> None:
-        """Raise SettingError for settings out of range or that contradict one another."""
+    def _check(self, rows: data.Rows, n: int | None) -> None:
         likelihood = self._likelihood()
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
@@ -274,11 +272,12 @@ class VariationalGP(GaussianProcess):
                 f"mean='linear' is least squares of measured targets: with likelihood="
                 f"{shown(self.likelihood)} choose 'constant' or 'zero'"
             )
+        super()._check(rows, n)
+        if n is not None:
+            self._check_number(n)
 
-    # -- plans -----------------------------------------------------------------------------------
-
-    def _refuse_few_rows(self, n: int) -> None:
-        super()._refuse_few_rows(n)
+    def _check_number(self, n: int) -> None:
+        """Raise InputError for fewer rows to train on than one batch has."""
         left = n - self._n_validation(n)
         if left < 1:
             raise InputError(f"{n} usable rows: too few to hold some out, leave validation out")
@@ -287,49 +286,31 @@ class VariationalGP(GaussianProcess):
                 f"batch_rows={self.batch_rows} for {left} rows to train on: choose at most {left}"
             )
 
-    def _refuse(self, rows: data.Rows, executor: Executor) -> None:
-        self._check()
-        if self._from_subset():
-            n, d, p = min(self.n_subset, len(rows)), rows.n_features, rows.n_targets
-            subset.refuse_large(n, d, p, self._kernel().tiles, MEMORY_LIMIT)
-        super()._refuse(rows, executor)
-
-    def _plan_blocks(self, rows: data.Rows, spans: Sequence[partition.Span]) -> planning.Plan:
-        self._check()
-        n, batch = len(rows), self._batch(len(rows))
+    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
+        if value is not None:
+            return clone(self).set_params(batch_rows=value)._workload(rows)
+        n, batch, blocks = len(rows), self._batch(len(rows)), super()._workload(rows)
         lanes = -(-batch // LANE_ROWS)
-        step = super()._plan_blocks(rows, [partition.Span(0, -(-batch // lanes))] * lanes)
-        plan = dataclasses.replace(step, block_rows=max((s.rows for s in spans), default=0))
-        pools = 2 * min(POOL_BYTES * lanes, planning.rows_bytes(rows))
-        client = plan.bytes_client
-        if self._from_subset():
-            number, d, p = min(self.n_subset, n), rows.n_features, rows.n_targets
-            client = max(client, subset.solve_bytes(number, d, p, self._kernel().tiles))
+        most = self._n_inputs() + self._n_mean(n)
+        grown = 1 + -(
+            -most // batch
+        )  # steps with which the bases are full: all others cost as much
+        settings = {
+            "max_iter": grown + timing.ITERATIONS,
+            "n_added": max(self.n_added, batch),
+            "n_subset": min(self.n_subset, PROBE_SUBSET),
+            "validation": None,
+        }
+        probe = timing.Probe(settings, min(n, max(most, grown * batch)))
         return dataclasses.replace(
-            plan,
-            bytes_per_worker=plan.bytes_per_worker + pools,
-            bytes_client=client,
+            blocks,
+            units=[partition.Span(0, -(-batch // lanes))] * lanes,
+            block_rows=blocks.largest,
+            knob=Knob("batch_rows", batch, f"batches of {batch} rows", self._planning(rows)),
+            beside=Beside(worker=2 * min(POOL_BYTES * lanes, rows_bytes(rows))),
+            n_subset=min(self.n_subset, n) if self._from_subset() else 0,
+            probes=lambda _: [probe],
         )
-
-    def _knob(self, rows: data.Rows) -> refusal.Knob:
-        def planned(batch_rows: int) -> planning.Plan:
-            return clone(self).set_params(batch_rows=batch_rows)._plan(rows)
-
-        batch = self._batch(len(rows))
-        return refusal.Knob("batch_rows", batch, f"batches of {batch} rows", planned)
-
-    def _probes(self, rows: data.Rows, threads: int) -> list[timing.Probe]:
-        """Return one run of a few steps with full bases, which cost the same for any rows."""
-        batch, most = self._batch(len(rows)), self._n_inputs() + self._n_mean(len(rows))
-        grown = 1 + -(-most // batch)
-        copy = self._quick(
-            max_iter=grown + timing.ITERATIONS,
-            n_added=max(self.n_added, batch),
-            n_subset=min(self.n_subset, PROBE_SUBSET),
-            validation=None,
-        )
-        number = min(len(rows), max(most, grown * batch))
-        return [timing.Probe(copy, number)]
 
     _learned: Mapping[str, np.ndarray] | None = field(default=None, init=False)
     """State beside the run that another call of ``partial_fit`` goes on from."""
@@ -512,10 +493,10 @@ class VariationalGP(GaussianProcess):
         self
         """
         check_settings(self, besides=("n_added", "average"))
-        self._check()
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
         rows = data.rows_of(X, y, None, True, self.block_rows)
+        self._check(rows, None)
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")
         spans = self._spans(rows)

@@ -1,17 +1,24 @@
-"""Plan of a fit: its tasks, memory and disk, before it starts."""
+"""Plan of a fit: the work it is, and the tasks, memory and disk that it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from daskgp.data import Rows
-from daskgp.data.partition import Span
+import numpy as np
+
+from daskgp.data import Rows, is_zarr
+from daskgp.data.partition import Span, default_block_rows
+from daskgp.fit import rounds, subset
 from daskgp.kernels import Kernel
 from daskgp.models import inducing
 from daskgp.models.method import Method
 from daskgp.models.values import Shape
-from daskgp.runtime.executor import FAN_IN
+from daskgp.runtime.executor import FAN_IN, Executor
+
+if TYPE_CHECKING:
+    from daskgp.fit.timing import Probes
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
@@ -21,6 +28,10 @@ SENT = 2
 """Copies of the values that a round shares: one packed by the client, one in a local scheduler."""
 PROCESS, CLIENT = 190_000_000, 280_000_000
 """Bytes of a worker, and of a client with the scheduler of a local cluster, with few rows."""
+ALIKE = 128
+"""Number of blocks above which more of them do not change what a worker needs."""
+MOST_EXPERTS = 1 << 20
+"""Maximum number of experts that a refusal suggests."""
 
 
 @dataclass(frozen=True)
@@ -76,52 +87,210 @@ class Plan:
     bytes_device: int = 0
 
 
-def make_plan(
-    model: Method,
-    kernel: Kernel,
-    rows: Rows,
-    spans: Sequence[Span],
-    n_inputs: int,
-    itemsize: int,
-    window_rows: int,
-    near_rows: int = 0,
-    per_task: int = 1,
-    bytes_written: int = 0,
-) -> Plan:
-    """Return the plan of fitting ``model`` with ``n_inputs`` inducing or support inputs.
+@dataclass(frozen=True)
+class Knob:
+    """A setting that the memory of a task depends on.
 
-    ``window_rows`` counts the rows of a block and of the blocks its summary is conditioned on,
-    ``near_rows`` those that predictions are conditioned on, ``per_task`` the blocks per task.
+    Attributes
+    ----------
+    name : str
+    value : int
+        Its present value, chosen by the user or by default.
+    units : str
+        Units that tasks work on with that value, such as "blocks of 1,000 rows".
+    planned : callable
+        Returns the plan with another value.
+    finer : bool
+        Whether a larger value, such as more experts, makes smaller units.
+    otherwise : str
+        Advice if no value fits.
+    note : str
+        What else a smaller value requires before a fit.
     """
-    largest = max((span.rows for span in spans), default=0)
+
+    name: str
+    value: int
+    units: str
+    planned: Callable[[int], Plan]
+    finer: bool = False
+    otherwise: str = "choose fewer inputs of the method"
+    note: str = ""
+
+    def remedy(self, fits: Callable[[Plan], bool]) -> str | None:
+        """Return the advice to set the nearest value whose plan fits; None if none does."""
+        nearest = self._nearest(lambda value: fits(self.planned(value)))
+        if nearest is None:
+            return None
+        side = "most" if nearest < self.value else "least"
+        return f"set {self.name} to at {side} {nearest}"
+
+    def _nearest(self, fits: Callable[[int], bool]) -> int | None:
+        if not self.finer:
+            return _most(self.value, fits) or None
+        most = min(self.planned(self.value).rows, MOST_EXPERTS)
+        steps = range(1, 64)
+        tried = [v for k in steps for v in (self.value >> k, self.value << k) if 1 <= v <= most]
+        tried.sort(key=lambda value: abs(np.log(value / self.value)))
+        return next(filter(fits, tried), None)
+
+
+class Beside(NamedTuple):
+    """Bytes that a fit needs beside what the footprint of its method says."""
+
+    task: int = 0
+    worker: int = 0
+    client: int = 0
+    disk: int = 0
+
+
+NOTHING = Beside()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a fit works on, from its settings and the sizes of the data.
+
+    Attributes
+    ----------
+    method : Method
+    kernel : Kernel
+    rows : Rows
+    units : sequence of Span
+        Rows of each block or expert, or of each part of a batch.
+    n_inputs : int
+        Number of inducing or support inputs.
+    knob : Knob
+        The setting that the memory of a task depends on.
+    probes : callable
+        Returns the short runs by which iterations are timed on a number of threads.
+    itemsize : int
+        Bytes of an entry of a kernel tile.
+    block_rows : int, optional
+        Rows of the largest block of rows; default the largest unit.
+    window_rows : int, optional
+        Rows of a unit with those that its summary is conditioned on; default the largest unit.
+    near_rows : int
+        Rows that predictions are conditioned on.
+    per_task : int
+        Units per task.
+    written : int
+        Bytes of training rows that the fit writes.
+    kept, generous : int, bool
+        Bytes of residuals that wait for the gradient if there is room, and whether this room is
+        that of a generous pass.
+    cached : int
+        Bytes of factors that predictions keep if there is room.
+    beside : Beside
+    n_subset : int
+        Rows whose exact evidence gives the hyper-parameters, 0 if training does.
+    train_units : int, optional
+        Units that hyper-parameters are trained on; default all.
+    operations : float, optional
+        Floating-point operations of an iteration; default those that the method says.
+    iterations : int or None
+        Maximum number of iterations; None for a fit that makes none.
+    staged : bool
+        Whether training may begin several times, with so many iterations each time.
+    counted : str
+        The history's name for what takes about the same time each.
+    """
+
+    method: Method
+    kernel: Kernel
+    rows: Rows
+    units: Sequence[Span]
+    n_inputs: int
+    knob: Knob
+    probes: Probes
+    itemsize: int = 8
+    block_rows: int | None = None
+    window_rows: int | None = None
+    near_rows: int = 0
+    per_task: int = 1
+    written: int = 0
+    kept: int = 0
+    generous: bool = False
+    cached: int = 0
+    beside: Beside = NOTHING
+    n_subset: int = 0
+    train_units: int | None = None
+    operations: float | None = None
+    iterations: int | None = None
+    staged: bool = False
+    counted: str = "evaluations"
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest unit."""
+        return max((span.rows for span in self.units), default=0)
+
+    @property
+    def trained(self) -> float:
+        """Share of the units that hyper-parameters are trained on."""
+        if self.train_units is None:
+            return 1.0
+        return min(1.0, self.train_units / max(len(self.units), 1))
+
+    @property
+    def subset_bytes(self) -> int:
+        """Bytes of the client while hyper-parameters come from a subset of rows."""
+        if not self.n_subset:
+            return 0
+        rows = self.rows
+        return subset.solve_bytes(self.n_subset, rows.n_features, rows.n_targets, self.kernel.tiles)
+
+
+def make_plan(work: Workload) -> Plan:
+    """Return the plan of a workload."""
+    model, rows, largest = work.method, work.rows, work.largest
     d, p = rows.n_features, rows.n_targets
+    window_rows = largest if work.window_rows is None else work.window_rows
     shape = Shape(
-        len(rows), d, p, largest, n_inputs, itemsize, kernel.tiles, window_rows, near_rows
+        len(rows),
+        d,
+        p,
+        largest,
+        work.n_inputs,
+        work.itemsize,
+        work.kernel.tiles,
+        window_rows,
+        work.near_rows,
     )
-    need = model.footprint(shape)
-    tasks = -(-len(spans) // per_task)
-    task_rows = window_rows + (per_task - 1) * largest
+    need, more = model.footprint(shape), work.beside
+    tasks = -(-len(work.units) // work.per_task)
+    task_rows = window_rows + (work.per_task - 1) * largest
     task = _raw_bytes(rows, task_rows) + _chunk_bytes(rows, largest) + need.task
     on_device = model.footprint(shape._replace(device=True)).task
-    choice = _choice_bytes(n_inputs, len(rows), d)
+    choice = _choice_bytes(work.n_inputs, len(rows), d)
+    client = CLIENT + max(need.solve + SENT * need.shared, choice) + more.client
+    operations = need.operations * work.trained if work.operations is None else work.operations
     return Plan(
         rows=len(rows),
-        block_rows=largest,
+        block_rows=largest if work.block_rows is None else work.block_rows,
         tasks=tasks,
-        bytes_per_task=task,
-        bytes_per_worker=PROCESS + _with_waiting(task, need.stats, tasks),
-        bytes_predict=PROCESS + _raw_bytes(rows, near_rows) + need.predict,
+        bytes_per_task=task + more.task,
+        bytes_per_worker=PROCESS + _with_waiting(task, need.stats, tasks) + more.task + more.worker,
+        bytes_predict=PROCESS + _raw_bytes(rows, work.near_rows) + need.predict,
         reads_rows=model.keeps_rows,
-        bytes_client=CLIENT + max(need.solve + SENT * need.shared, choice),
-        bytes_on_disk=EMPTY_STORE + need.state,
-        bytes_written=bytes_written,
-        operations=need.operations,
+        bytes_client=max(client, work.subset_bytes),
+        bytes_on_disk=EMPTY_STORE + need.state + more.disk,
+        bytes_written=work.written,
+        operations=operations,
         bytes_device=2 * 8 * task_rows * (d + p) + on_device,
     )
 
 
-def with_held(plan: Plan, fitting: int, predicting: int) -> Plan:
-    """Return the plan of workers that also hold that many bytes because there is room for them."""
+def with_kept(plan: Plan, work: Workload, executor: Executor, most_cached: float) -> Plan:
+    """Return the plan of workers that also keep what there is room for, in fit and prediction.
+
+    Predictions keep at most ``most_cached`` bytes in a process.
+    """
+    if not (work.kept or work.cached):
+        return plan
+    threads = executor.threads()
+    room = rounds.KEEP_SHARE * executor.memory() if work.generous else rounds.kept_bytes(executor)
+    fitting = int(min(work.kept, room)) // threads
+    predicting = int(min(work.cached // threads, most_cached))
     return replace(
         plan,
         bytes_per_worker=plan.bytes_per_worker + fitting,
@@ -129,6 +298,21 @@ def with_held(plan: Plan, fitting: int, predicting: int) -> Plan:
         bytes_held=fitting,
         bytes_held_predicting=predicting,
     )
+
+
+def in_blocks(rows: Rows, block_rows: int) -> tuple[Rows, list[Span]]:
+    """Return rows in blocks of ``block_rows`` rows, as far as these change what a worker needs."""
+    cut = rows
+    if rows.chunks and not is_zarr(rows.X):  # chunks that a fit will write
+        most = max(block_rows, default_block_rows(len(rows)))
+        cut = replace(rows, chunks=(min(most, max(rows.chunks)),))
+    count = min(-(-len(rows) // block_rows), ALIKE)
+    return cut, [Span(0, block_rows)] * count
+
+
+def spilled_bytes(rows: Rows) -> int:
+    """Return the bytes of rows that a fit must write, as tasks could not read them otherwise."""
+    return rows_bytes(rows) if rows.chunks is not None and not is_zarr(rows.X) else 0
 
 
 def rows_bytes(rows: Rows) -> int:
@@ -159,3 +343,15 @@ def _chunk_bytes(rows: Rows, block_rows: int) -> int:
 
 def _raw_bytes(rows: Rows, block_rows: int) -> int:
     return COPIES * 8 * block_rows * (rows.n_features + rows.n_targets)
+
+
+def _most(below: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number below a bound that fits, 0 if 1 does not."""
+    fitting, too_many = 0, below
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        if fits(middle):
+            fitting = middle
+        else:
+            too_many = middle
+    return fitting

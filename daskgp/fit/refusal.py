@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp import data
 from daskgp.errors import DeviceMemoryError, MemoryRunError, PlanError
-from daskgp.fit.plan import Plan
+from daskgp.fit.plan import Knob, Plan, Workload, make_plan
 from daskgp.runtime import device_memory
 
 SHARE = 0.7
 """Share of a worker's memory limit that a plan may use; Dask pauses workers at 0.8."""
-MOST_EXPERTS = 1 << 20
-"""Maximum number of experts that a refusal suggests."""
 
 
 def needed(plan: Plan) -> int:
@@ -27,55 +22,14 @@ def needed(plan: Plan) -> int:
     return max(fitting, predicting)
 
 
-@dataclass(frozen=True)
-class Knob:
-    """A setting that the memory of a task depends on.
-
-    Attributes
-    ----------
-    name : str
-    value : int
-        Its present value, chosen by the user or by default.
-    units : str
-        Units that tasks work on with that value, such as "blocks of 1,000 rows".
-    planned : callable
-        Returns the plan with another value.
-    finer : bool
-        Whether a larger value, such as more experts, makes smaller units.
-    otherwise : str
-        Advice if no value fits.
-    note : str
-        What else a smaller value requires before a fit.
-    """
-
-    name: str
-    value: int
-    units: str
-    planned: Callable[[int], Plan]
-    finer: bool = False
-    otherwise: str = "choose fewer inputs of the method"
-    note: str = ""
-
-    def remedy(self, fits: Callable[[Plan], bool]) -> str | None:
-        """Return the advice to set the nearest value whose plan fits; None if none does."""
-        nearest = self._nearest(lambda value: fits(self.planned(value)))
-        if nearest is None:
-            return None
-        side = "most" if nearest < self.value else "least"
-        return f"set {self.name} to at {side} {nearest}"
-
-    def _nearest(self, fits: Callable[[int], bool]) -> int | None:
-        if not self.finer:
-            return _most(self.value, fits) or None
-        most = min(self.planned(self.value).rows, MOST_EXPERTS)
-        steps = range(1, 64)
-        tried = [v for k in steps for v in (self.value >> k, self.value << k) if 1 <= v <= most]
-        tried.sort(key=lambda value: abs(np.log(value / self.value)))
-        return next(filter(fits, tried), None)
-
-
-def refuse(plan: Plan, limit: int | None, knob: Knob) -> None:
-    """Raise PlanError if a plan needs more than a task's memory limit or the client's memory."""
+def refuse(work: Workload, limit: int | None) -> None:
+    """Raise PlanError for work that needs more than the memory of a task or of the client."""
+    if work.subset_bytes > SHARE * MEMORY_LIMIT:
+        raise PlanError(
+            f"n_subset={work.n_subset} needs {_size(work.subset_bytes)} for its kernel matrices, "
+            f"this machine has {_size(MEMORY_LIMIT)}: choose fewer, or hyperparameters='bound'"
+        )
+    plan, knob = make_plan(work), work.knob
     if _inside(plan, limit):
         return
     remedy = knob.remedy(lambda other: _inside(other, limit))
@@ -98,18 +52,6 @@ def _inside(plan: Plan, limit: int | None) -> bool:
     """Return True if a plan fits the client and a worker thread with ``limit`` bytes."""
     client = plan.bytes_client <= SHARE * MEMORY_LIMIT
     return client and (limit is None or needed(plan) <= SHARE * limit)
-
-
-def _most(below: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number below a bound that fits, 0 if 1 does not."""
-    fitting, too_many = 0, below
-    while too_many - fitting > 1:
-        middle = (fitting + too_many) // 2
-        if fits(middle):
-            fitting = middle
-        else:
-            too_many = middle
-    return fitting
 
 
 def out_of_memory(

@@ -12,9 +12,8 @@ from scipy.spatial.distance import pdist
 
 from daskgp import kernels, train
 from daskgp.data.blocks import sampling
-from daskgp.errors import NumericalError, PlanError
+from daskgp.errors import NumericalError
 from daskgp.fit import rounds
-from daskgp.fit.refusal import SHARE
 from daskgp.kernels import Kernel
 from daskgp.models.exact import Exact, Rows
 from daskgp.models.values import Block, Shape, Theta
@@ -272,16 +271,6 @@ def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
     """Return the bytes that an evaluation of the evidence of ``number`` rows takes."""
     shape = Shape(number, features, targets, number, 0, 8, tiles, number)
     return Exact().footprint(shape).solve
-
-
-def refuse_large(number: int, features: int, targets: int, tiles: int, memory: int) -> None:
-    """Raise PlanError if the kernel matrices of ``number`` rows do not fit in memory."""
-    needed = solve_bytes(number, features, targets, tiles)
-    if needed > SHARE * memory:
-        raise PlanError(
-            f"n_subset={number} needs {needed / 2**30:.2f} GiB for its kernel matrices, this "
-            f"machine has {memory / 2**30:.2f} GiB: choose fewer, or hyperparameters='bound'"
-        )
 
 
 def evidence(block: Block, theta: Theta) -> train.Evaluate:

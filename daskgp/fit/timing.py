@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import clone
 
 from daskgp import data
 from daskgp.fit import effects
+from daskgp.fit.plan import Workload, make_plan
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
@@ -24,10 +26,14 @@ ITERATIONS = 3
 
 
 class Probe(NamedTuple):
-    """A short run: an estimator with all settings that its rows need, and the number of rows."""
+    """A short run: the settings that its rows need, and the number of rows."""
 
-    estimator: GaussianProcess
+    settings: Mapping[str, Any]
     rows: int
+
+
+Probes: TypeAlias = Callable[[int], list[Probe]]
+"""Returns the short runs for a number of threads, the smaller one first."""
 
 
 class Timed(NamedTuple):
@@ -37,17 +43,29 @@ class Timed(NamedTuple):
     seconds: float
 
 
-def seconds(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> float:
+def seconds(estimator: GaussianProcess, work: Workload, executor: Executor) -> float:
     """Measure the seconds per iteration of training, or of a whole fit that trains nothing.
 
     Two runs of different size separate the time that grows with the work from the rest.
     """
-    threads = executor.threads()
+    threads, rows = executor.threads(), work.rows
     measured: list[Timed] = []
-    for probe in estimator._probes(rows, threads):
+    for probe in work.probes(threads):
         X, y = (np.asarray(part[: probe.rows]) for part in (rows.X, rows.y))
-        measured.append(_timed(probe.estimator, X, y, threads))
-    return _at(_share(estimator, rows, threads), measured)
+        measured.append(_timed(quick(estimator, **probe.settings), X, y, threads))
+    return _at(_share(work, threads), measured)
+
+
+def in_blocks(n: int, step: int, least: int, **settings: Any) -> Probes:
+    """Return the short runs of a method whose tasks work on blocks, some for each thread.
+
+    A run has ``step`` of the ``n`` rows per thread or more, and at least ``least``.
+    """
+
+    def probes(threads: int) -> list[Probe]:
+        return [Probe(settings, number) for number in sizes(n, step * threads, least)]
+
+    return probes
 
 
 def sizes(n: int, step: int, least: int) -> list[int]:
@@ -61,8 +79,11 @@ def sizes(n: int, step: int, least: int) -> list[int]:
 
 
 def quick(estimator: E, **settings: Any) -> E:
-    """Return a copy that makes a few silent iterations, with those of ``settings`` that it has."""
-    wanted = {"max_iter": ITERATIONS, "progress": False, **settings}
+    """Return a copy that makes a few silent iterations on all blocks of its rows.
+
+    It has those of ``settings`` that the estimator has.
+    """
+    wanted = {"max_iter": ITERATIONS, "progress": False, "train_blocks": None, **settings}
     known = estimator.get_params(deep=False)
     copy: E = clone(estimator)
     copy.set_params(**{name: value for name, value in wanted.items() if name in known})
@@ -76,14 +97,15 @@ def _timed(estimator: GaussianProcess, X: np.ndarray, y: np.ndarray, threads: in
     began = time.perf_counter()
     estimator.fit(X, y)
     whole = time.perf_counter() - began
-    rows = data.rows_of(X, y, None, True, estimator._read_rows())
-    spent = _of_history(estimator) if estimator.history_ else whole / estimator._solve_steps()
-    return Timed(_share(estimator, rows, threads), spent)
+    work = estimator._workload(data.rows_of(X, y, None, True, estimator._read_rows()))
+    history, alone = estimator.history_, estimator.n_iter_ + 1  # without any, steps of the solve
+    spent = _of_history(history, work.counted) if history else whole / alone
+    return Timed(_share(work, threads), spent)
 
 
-def _of_history(estimator: GaussianProcess) -> float:
+def _of_history(history: list[dict[str, Any]], counted: str) -> float:
     """Return the seconds per iteration, the first one left out if there are others."""
-    counted, entries = estimator._counted(), estimator.history_[-ITERATIONS:]
+    entries = history[-ITERATIONS:]
     steps = [
         (after["seconds"] - before["seconds"]) / max(after[counted] - before[counted], 1)
         for before, after in itertools.pairwise(entries)
@@ -91,10 +113,10 @@ def _of_history(estimator: GaussianProcess) -> float:
     return median(steps) if steps else entries[0]["seconds"] / max(entries[0][counted], 1)
 
 
-def _share(estimator: GaussianProcess, rows: data.Rows, threads: int) -> float:
+def _share(work: Workload, threads: int) -> float:
     """Return the operations of the busiest of ``threads`` threads."""
-    plan = estimator._plan(rows)
-    tasks = max(1, round(plan.tasks * estimator._trained_share(len(estimator._work(rows)))))
+    plan = make_plan(work)
+    tasks = max(1, round(plan.tasks * work.trained))
     return plan.operations * -(-tasks // threads) / tasks
 
 

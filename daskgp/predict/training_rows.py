@@ -170,3 +170,8 @@ def _budget(device: str, most: float = np.inf) -> float:
     except ValueError:  # not in a worker
         limit = None
     return min(most, CACHE_SHARE * float(limit or MEMORY_LIMIT))
+
+
+def most_kept(memory: float) -> float:
+    """Return the most bytes of factors that predictions keep in a process with that memory."""
+    return min(CACHE_SHARE * memory, CACHE_BYTES)

@@ -14,7 +14,7 @@ import daskgp
 from daskgp import errors, kernels, likelihoods, metrics, plot
 from daskgp.data import rows_of
 from daskgp.data.partition import default_block_rows
-from daskgp.fit.plan import Plan
+from daskgp.fit.plan import Plan, make_plan
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -123,7 +123,8 @@ def test_the_table_of_local_memory_is_that_of_the_code():
     assert len(table) == 6
     for b, m, window, task, worker, held, alone in table:
         rows = rows_of(X, X[:, 0], None, shared_memory=True)
-        plan = daskgp.LMA(n_support=m, block_rows=b, predict_order=6)._plan(rows)
+        model = daskgp.LMA(n_support=m, block_rows=b, predict_order=6)
+        plan = make_plan(model._workload(rows))
         assert window == 7 * b
         assert (task, worker) == (
             round(plan.bytes_per_task / 1e6),

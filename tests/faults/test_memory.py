@@ -109,7 +109,7 @@ def test_what_no_smaller_block_mends_asks_for_fewer_inputs():
         MemoryRunError("workers died"),
         small,
         None,
-        refusal.Knob("block_rows", 4, "blocks of 4 rows", lambda rows: small),
+        plan.Knob("block_rows", 4, "blocks of 4 rows", lambda rows: small),
     )
     assert str(found) == (
         "workers died on blocks of 4 rows, most likely out of memory: choose fewer inputs of the "

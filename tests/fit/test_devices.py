@@ -218,7 +218,7 @@ def test_the_setting_that_needs_less_is_named(divided, said):
         return planning.Plan(1_000, rows, 1, rows, 1, 1, True, 1, 1, 0, 1.0)
 
     error = DeviceMemoryError("short", "64 rows at a time", "choose fewer inputs", divided)
-    knob = refusal.Knob("block_rows", 1_000, "blocks of 1000 rows", planned)
+    knob = planning.Knob("block_rows", 1_000, "blocks of 1000 rows", planned)
     found = refusal.out_of_memory(error, planned(1_000), None, knob)
     assert isinstance(found, DeviceMemoryError)
     assert str(found) == said

@@ -45,8 +45,15 @@ def rows_of(n, p=1):
 
 
 def planned(model, kernel, rows, m, itemsize=8):
-    spans = partition.blocks(len(rows), None, len(rows))
-    return plan.make_plan(model, kernel, rows, spans, m, itemsize, len(rows))
+    return in_blocks(len(rows), model, kernel, rows, m, itemsize)
+
+
+def in_blocks(block_rows, model, kernel, rows, m, itemsize=8):
+    knob = plan.Knob("block_rows", block_rows, "blocks", planned=None)
+    spans = [partition.Span(0, block_rows)]
+    return plan.make_plan(
+        plan.Workload(model, kernel, rows, spans, m, knob, probes=None, itemsize=itemsize)
+    )
 
 
 def solve(model, kernel, rows, m):
@@ -114,7 +121,7 @@ def test_the_client_chooses_few_inducing_inputs_from_many_rows():
 def test_the_memory_of_a_gpu_is_that_of_its_larger_tiles():
     m, tile = 400, collapsed.TILE_ROWS
     kernel, rows = kernels.Matern32(1.0), rows_of(20 * tile)
-    few = plan.make_plan(SGPR(), kernel, rows, [partition.Span(0, tile)], m, 8, tile)
+    few = in_blocks(tile, SGPR(), kernel, rows, m)
     many = planned(SGPR(), kernel, rows, m)
     rest = 2 * 8 * 3 * (len(rows) - tile)
     a_tile = (kernel.tiles + 2) * 8 * tile * m
