@@ -204,7 +204,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     _add_features(table, solved)
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
     if solved.theta.inputs is not None:
-        table.add_row(estimator.inputs_label, f"{len(solved.theta.inputs):,}")
+        table.add_row(estimator._inputs.label, f"{len(solved.theta.inputs):,}")
     if isinstance(estimator, ExpertsGP):
         table.add_row("combination", f"{estimator.aggregation} of {estimator.expert} experts")
         if solved.kept is None:

@@ -104,7 +104,7 @@ def learning(
 ) -> Learning:
     """Return the problem that training ascends: batches, bases and rates."""
     n, stage = int(fit.rows), fit.stage
-    covariance = estimator._n_inputs() if fit.theta.inputs is None else len(fit.theta.inputs)
+    covariance = estimator._inputs.count if fit.theta.inputs is None else len(fit.theta.inputs)
     scaled, shared = estimator._basis == "generalized", estimator._shared()
     mean, batch = estimator._n_mean(n), estimator._batch(n)
     most = 2 * -(-mean // estimator.n_added) + 2 * -(-n // batch)

@@ -22,10 +22,10 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import hyperparameters, refusal, rounds, timing
+from daskgp.fit import hyperparameters, refusal, rounds, subset, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
-from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Knob, Workload
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.subset import Start
@@ -43,9 +43,30 @@ from daskgp.typing import Device, DtypeName, MeanName, OptimizerName
 logger = logging.getLogger("daskgp")
 
 DEFAULT_TOL = 0.1
-OUTSIDE = 0.1
-"""Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What holds for a class of estimators whatever the settings.
+
+    Attributes
+    ----------
+    ard_reach : float
+        Factor on the upper bounds of lengthscales of single inputs, which may not matter.
+        Lengthscales and variance may then drift off together, which not every method tolerates.
+    searches_start : bool
+        Whether training starts from the best of several starts.
+    knows_enough_blocks : bool
+        Whether ``train_blocks="auto"`` can tell how many blocks are enough.
+    reads_blocks : bool
+        Whether ``block_rows`` are the rows that a task reads in their original order.
+    """
+
+    ard_reach: float = 1.0
+    searches_start: bool = True
+    knows_enough_blocks: bool = False
+    reads_blocks: bool = True
 
 
 @dataclass(eq=False, repr=False)
@@ -84,20 +105,7 @@ class GaussianProcess(FittedGP):
         "train_blocks": (TRAINED,),
     }
     """Conditions that settings need to have an effect."""
-    chooses_tol: ClassVar[bool] = False
-    """True if ``tol=None`` leaves the tolerance to the method."""
-    ard_reach: ClassVar[float] = 1.0
-    """Factor on the upper bounds of lengthscales of single inputs, which may not matter.
-
-    Lengthscales and variance may then drift off together, which not every method tolerates.
-    """
-    knows_enough_blocks: ClassVar[bool] = False
-    """True if ``train_blocks="auto"`` can tell how many blocks are enough."""
-    searches_start: ClassVar[bool] = True
-    """True if training starts from the best of several starts."""
-    inputs_label: ClassVar[str] = "inducing inputs"
-    finer: ClassVar[str] = ""
-    """What to do where the inputs do not resolve the data; empty where blocks or experts would."""
+    traits: ClassVar[Traits] = Traits()
 
     def _model(self) -> Contract:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
@@ -106,41 +114,17 @@ class GaussianProcess(FittedGP):
         """Return the method that predicts."""
         return self._model()
 
-    def _n_inputs(self) -> int:
-        """Return the number of inducing inputs, 0 for a method without any."""
-        return 0
-
-    def _n_inputs_of(self, n: int) -> int:
-        """Return the number of inducing inputs for n rows; the default number is at most n."""
-        count = self._n_inputs()
-        usual = self._chosen is not None and self._chosen.usual
-        return min(n, count) if usual else count
-
     @property
-    def _chosen(self) -> ChosenInputs | None:
-        """Choice of the inducing inputs; None for a method without any."""
-        return None
+    def _inputs(self) -> Inputs:
+        """Inducing inputs or the like that the settings ask for."""
+        return Inputs()
 
-    def _planned_inputs(self, rows: data.Rows) -> int:
-        """Return the number of inducing inputs that a plan for these rows assumes."""
-        return self._n_inputs()
+    def _kernels(self) -> Sequence[Kernel]:
+        """Return the kernels of which the evidence of a subset of rows chooses one.
 
-    def _choose_inputs(
-        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
-    ) -> np.ndarray | None:
-        """Return inducing inputs in scaled units, from a scaled sample."""
-        return None
-
-    def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray | None:
-        """Return inducing inputs in scaled units that follow from the ranges of the data alone."""
-        return None
-
-    def _trains_inputs(self) -> bool:
-        return False
-
-    def _trains_more(self) -> bool:
-        """Return True if training moves more than hyper-parameters."""
-        return self._trains_inputs()
+        The first one is taken where nothing is trained.
+        """
+        return subset.smooth_and_rough() if self.kernel is None else [kernel_of(self.kernel)]
 
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
@@ -167,11 +151,7 @@ class GaussianProcess(FittedGP):
     # -- small things ----------------------------------------------------------------------------
 
     def _kernel(self) -> Kernel:
-        return kernel_of(self.kernel)
-
-    def _chooses_kernel(self) -> bool:
-        """Return True if training chooses the kernel by the evidence of a subset of rows."""
-        return self.kernel is None
+        return self._kernels()[0]
 
     def _tol(self) -> float:
         """Return the nats per hyper-parameter below which training stops."""
@@ -185,29 +165,10 @@ class GaussianProcess(FittedGP):
 
     def _read_rows(self) -> int | None:
         """Return how many rows a task reads of the data in their original order."""
-        return self.block_rows
+        return self.block_rows if self.traits.reads_blocks else None
 
     def _spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
         return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
-
-    def _warn_of_inputs(
-        self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling
-    ) -> None:
-        """Warn of inducing inputs far from all data, which explain nothing."""
-        if inputs is None:
-            return
-        d = len(scale.x_scale)
-        low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
-        margin = OUTSIDE * (high - low)
-        away = (inputs < low - margin) | (inputs > high + margin)
-        count = int(away.any(axis=1).sum())
-        if count:
-            logger.warning(
-                "%d of %d %s lie outside the range of the data: they explain nothing there",
-                count,
-                len(inputs),
-                self.inputs_label,
-            )
 
     # -- fit ---------------------------------------------------------------------------------
 
@@ -463,9 +424,7 @@ class GaussianProcess(FittedGP):
             return
         if n == 0:
             raise InputError("no rows: the training data has length 0")
-        count = self._n_inputs_of(n)
-        if n < count:
-            raise InputError(f"{count} {self.inputs_label} for {n} usable rows: choose at most {n}")
+        self._inputs.check(n)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
         """Return what a fit to rows works on, on request with another value of its knob."""
@@ -477,16 +436,16 @@ class GaussianProcess(FittedGP):
         """Return the work on blocks of rows: these, or ones of ``block_rows`` rows."""
         if block_rows is not None:
             rows, spans = planning.in_blocks(rows, block_rows)
-        largest, count = max((span.rows for span in spans), default=0), self._planned_inputs(rows)
+        largest, own = max((span.rows for span in spans), default=0), self._inputs
         units, trained = f"blocks of {largest} rows", self.train_blocks
         return Workload(
             self._model(),
             self._kernel(),
             rows,
             spans,
-            count,
+            own.planned(rows.n_features),
             Knob("block_rows", largest, units, self._planning(rows), note=SMALL_CHUNKS),
-            timing.in_blocks(len(rows), max(largest, 1), self._n_inputs(), block_rows=largest),
+            timing.in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
             np.dtype(self.dtype).itemsize,
             written=planning.spilled_bytes(rows),
             train_units=hyperparameters.SECOND if isinstance(trained, str) else trained,

@@ -23,9 +23,10 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, Traits
 from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
+from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Beside, Workload, rows_bytes
 from daskgp.fit.scratch import kept_rows
 from daskgp.fit.subset import Start
@@ -135,8 +136,7 @@ progress
     """
 
     model_name: ClassVar[str] = "cagp"
-    ard_reach: ClassVar[float] = 100.0
-    inputs_label: ClassVar[str] = "actions"
+    traits: ClassVar[Traits] = Traits(ard_reach=100.0)
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "n_actions": (chosen("actions", "sparse", *DENSE),),
@@ -289,17 +289,14 @@ progress
             )
         return actions
 
-    def _trains_more(self) -> bool:
-        return self._sparse
-
-    def _n_inputs(self) -> int:
-        actions = self._given
-        return whole("n_actions", self.n_actions, 1) if actions is None else actions.shape[1]
-
-    def _n_inputs_of(self, n: int) -> int:
-        t, usual = self._n_inputs(), effects.defaults(type(self))["n_actions"]
-        whole_rows = self._given is None and self.support is None and t == usual
-        return min(t, max(1, n - (self.actions == "eigen"))) if whole_rows else t
+    @property
+    def _inputs(self) -> Inputs:
+        actions, number = self._given, self.n_actions
+        number = whole("n_actions", number, 1) if actions is None else actions.shape[1]
+        usual = number == effects.defaults(type(self))["n_actions"]
+        usual &= actions is None and self.support is None
+        spare = int(isinstance(self.actions, str) and self.actions == "eigen")
+        return Inputs(number, "actions", self._sparse, usual, spare)
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         actions = self._given
@@ -327,7 +324,7 @@ progress
 
     def _check_number(self, n: int) -> None:
         """Raise InputError for more actions, points or drawn rows than n rows allow."""
-        t = self._n_inputs_of(n)
+        t = self._inputs.of(n)
         if self.support is not None and self.support * t > n:
             raise InputError(
                 f"support={self.support} for {t} actions on {n} usable rows: an action has at "
@@ -344,7 +341,7 @@ progress
             )
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        work, n, t = super()._workload(rows, value), len(rows), self._n_inputs_of(len(rows))
+        work, n, t = super()._workload(rows, value), len(rows), self._inputs.of(len(rows))
         points, counted = self._n_points(n), self._counted_rows(n)
         panel = points if points <= HELD_POINTS else PANEL_ROWS
         task, client, disk, per_row = self._grows_with(points, t)
@@ -352,8 +349,8 @@ progress
         functions = counted if self.loss == "elbo" else points
         settings: dict[str, Any] = {"block_rows": work.largest, "refreshes": 1}
         if self._given is not None:
-            settings |= {"actions": "random", "n_actions": self._n_inputs()}
-        least = max(2 * self._n_inputs(), self._n_points(0), self.batch_rows or 0)
+            settings |= {"actions": "random", "n_actions": self._inputs.count}
+        least = max(2 * self._inputs.count, self._n_points(0), self.batch_rows or 0)
         anew = self._given is None and self.actions in ("cg", "eigen") and self.refreshes > 1
         return dataclasses.replace(
             work,
@@ -362,7 +359,7 @@ progress
             written=work.written
             + (rows_bytes(rows) if self._reorders(rows) else 0)
             + (0 if isinstance(rows.X, np.ndarray) else store),
-            kept=work.itemsize * self._n_inputs() * functions,
+            kept=work.itemsize * self._inputs.count * functions,
             generous=True,
             staged=self.optimizer is not None and anew,
             beside=Beside(task, 0, client, disk + 8 * points * rows.n_features),
@@ -389,7 +386,7 @@ progress
         return 2 * dense, 4 * dense, dense, 6.0 * points * t
 
     def _n_points(self, n: int) -> int:
-        return n if self.support is None else self.support * self._n_inputs()
+        return n if self.support is None else self.support * self._inputs.count
 
     # -- stages ------------------------------------------------------------------------------
 
@@ -443,7 +440,7 @@ progress
             )
         seed = self._seed()
         points, edges = self._points(stage, theta, sums, seed)
-        t = self._n_inputs_of(len(stage.rows))
+        t = self._inputs.of(len(stage.rows))
         pairs, quiet = (
             self._paired(one, points, int(sums.rows), t) for one in (stage, stage.quiet)
         )
@@ -479,7 +476,7 @@ progress
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
     ) -> tuple[data.Rows, np.ndarray | None]:
         """Return the rows that actions are on, and the first row of each action with its own."""
-        rows, t = stage.rows, self._n_inputs_of(len(stage.rows))
+        rows, t = stage.rows, self._inputs.of(len(stage.rows))
         if not self._sparse:
             return rows, None
         if self.support is None:
@@ -508,7 +505,7 @@ progress
         lengths = hyperparameters.lengths(stage, theta, sums)
         low, high = sums.low[:d], sums.high[:d]
         order = ordering.make_order(
-            self.order, drawn.X, low, high, names, self._n_inputs(), lengths, seed
+            self.order, drawn.X, low, high, names, self._inputs.count, lengths, seed
         )
         return np.argsort(order.keys(drawn.X), kind="stable")
 
@@ -593,7 +590,7 @@ progress
         """Learn hyper-parameters for fixed actions, then choose these anew, [CAGP] section 4."""
         history: list[dict[str, Any]] = []
         kind = "given" if self._given is not None else str(self.actions)
-        t = self._n_inputs_of(pairs.count)
+        t = self._inputs.of(pairs.count)
         choose = Dense(kind, t, self.action_tol, seed, self._given)
         for i in range(0 if self.optimizer is None else self.refreshes if choose.follows else 1):
             fixed = pairs.hold(choose(pairs, theta))

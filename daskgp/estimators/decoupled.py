@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ from daskgp.checks import positive, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.variational import STREAM, VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
+from daskgp.fit.inputs import Inputs
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import RBF, Kernel
 
@@ -126,8 +128,6 @@ class DecoupledGP(VariationalGP):
     """
 
     model_name: ClassVar[str] = "decoupled"
-    inputs_label: ClassVar[str] = "functions of the covariance"
-    _inducing: ClassVar[tuple[str, str]] = ("inducing", "n_covariance")
     effects: ClassVar[Effects] = {
         **VariationalGP.effects,
         "n_covariance": (chosen("inducing", *WAYS, STREAM),),
@@ -195,7 +195,8 @@ class DecoupledGP(VariationalGP):
     @property
     def _grows(self) -> bool:
         """True if functions are added step by step."""
-        return self._chosen is None or self._n_mean(1 << 62) > 0
+        streamed = isinstance(self.inducing, str) and self.inducing == STREAM
+        return streamed or self._n_mean(1 << 62) > 0
 
     @property
     def _learns_mean(self) -> bool:
@@ -209,17 +210,21 @@ class DecoupledGP(VariationalGP):
             return self.hyperparameters
         return "subset" if self.likelihood == "gaussian" else "bound"
 
-    def _kernel(self) -> Kernel:
+    def _kernels(self) -> Sequence[Kernel]:
         if self.kernel is None and self.basis != "kernel":
-            return RBF(ard=True)
-        return super()._kernel()
+            return [RBF(ard=True)]
+        return super()._kernels()
+
+    @property
+    def _inputs(self) -> Inputs:
+        return self._inducing_inputs("n_covariance", "functions of the covariance")
 
     def _shared(self) -> bool:
         return self.parametrization == "hybrid" or self.share
 
     def _n_mean(self, n: int) -> int:
         number = min(N_MEAN, n) if self.n_mean is None else whole("n_mean", self.n_mean, 1)
-        return max(0, number - self._n_inputs()) if self._shared() else number
+        return max(0, number - self._inputs.count) if self._shared() else number
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         if self.basis != "kernel" and type(self._kernel()) is not RBF:
@@ -229,7 +234,7 @@ class DecoupledGP(VariationalGP):
             )
         if self.mean_learning_rate is not None:
             positive("mean_learning_rate", self.mean_learning_rate)
-        number = self._n_inputs()
+        number = self._inputs.count
         most = number if self.n_mean is None else whole("n_mean", self.n_mean, 1)
         if self._shared() and number > most:
             raise SettingError(

@@ -28,10 +28,10 @@ from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.experts import Objectives
-from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.inputs import Inputs
+from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.plan import Knob, Workload, rows_bytes, spilled_bytes
 from daskgp.fit.scratch import kept_rows, scratch_rows
-from daskgp.kernels import Kernel
 from daskgp.models import scaling
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
@@ -158,7 +158,6 @@ random_state, progress
     """
 
     model_name: ClassVar[str] = "experts"
-    chooses_tol: ClassVar[bool] = True
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "order": (among("partition", "block"),),
@@ -275,19 +274,10 @@ random_state, progress
         return self._model(stage.n_units)
 
     @property
-    def _chosen(self) -> ChosenInputs:
-        return ChosenInputs(self, "inducing", "n_inducing", self.inputs_label)
-
-    def _n_inputs(self) -> int:
-        return 0 if self._exact else self._chosen.count
-
-    def _trains_inputs(self) -> bool:
-        return self.train_inducing and not self._exact
-
-    def _choose_inputs(
-        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
-    ) -> np.ndarray | None:
-        return None if self._exact else self._chosen.choose(stage, sample, kernel)
+    def _inputs(self) -> Inputs:
+        if self._exact:
+            return Inputs()
+        return chosen_inputs(self, "inducing", "n_inducing", trained=self.train_inducing)
 
     def _number(self, n: int) -> int:
         """Return the number of experts for n rows."""
@@ -295,7 +285,7 @@ random_state, progress
             return whole("n_experts", self.n_experts, 1)
         if self._exact:
             return max(1, -(-n // EXACT_ROWS))
-        return min(SPARSE_EXPERTS, max(1, n // max(SPARSE_ROWS, self._n_inputs())))
+        return min(SPARSE_EXPERTS, max(1, n // max(SPARSE_ROWS, self._inputs.count)))
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         if self.aggregation == "grbcm" and self.partition == "block":
@@ -355,7 +345,7 @@ random_state, progress
             self._kernel(),
             rows,
             [Span(0, largest)] * count,
-            self._n_inputs(),
+            self._inputs.count,
             Knob("n_experts", count, units, planned, finer=True, otherwise=fewer),
             partial(self._probes, n, count),
             np.dtype(self.dtype).itemsize,
@@ -378,7 +368,7 @@ random_state, progress
         part = self._part_rows(n, count)
         settings = {"partition": "random", "order": "auto", "block_rows": part}
         return [
-            timing.Probe(settings | {"n_experts": k}, max(k * each, self._n_inputs()))
+            timing.Probe(settings | {"n_experts": k}, max(k * each, self._inputs.count))
             for k in sorted({min(count, threads), min(count, 3 * threads)})
         ]
 
@@ -455,7 +445,7 @@ random_state, progress
     # -- stages ------------------------------------------------------------------------------
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        experts = Objectives(self._fitted(stage), stage.quiet, theta, self._trains_inputs())
+        experts = Objectives(self._fitted(stage), stage.quiet, theta, self._inputs.trained)
         if self.training == "fact":
             values = int(experts.counts.sum())
             return hyperparameters.maximise(

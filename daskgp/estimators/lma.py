@@ -22,14 +22,14 @@ from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Unit
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, Traits
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.plan import Workload, rows_bytes
 from daskgp.fit.scratch import kept_rows
-from daskgp.kernels import Kernel
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
@@ -127,8 +127,7 @@ class LMA(GaussianProcess):
     """
 
     model_name: ClassVar[str] = "lma"
-    inputs_label: ClassVar[str] = "support inputs"
-    knows_enough_blocks: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(knows_enough_blocks=True, reads_blocks=False)
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "n_support": (chosen("support", *WAYS),),
@@ -202,24 +201,11 @@ class LMA(GaussianProcess):
         return n if self._reach() + 1 >= blocks else min(DEFAULT_ROWS, n)
 
     @property
-    def _chosen(self) -> ChosenInputs:
-        return ChosenInputs(self, "support", "n_support", self.inputs_label)
-
-    def _n_inputs(self) -> int:
-        return self._chosen.count
-
-    def _trains_inputs(self) -> bool:
-        return self.train_support
-
-    def _choose_inputs(
-        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
-    ) -> np.ndarray:
-        return self._chosen.choose(stage, sample, kernel)
+    def _inputs(self) -> ChosenInputs:
+        moved = self.train_support
+        return chosen_inputs(self, "support", "n_support", "support inputs", trained=moved)
 
     # -- blocks ------------------------------------------------------------------------------
-
-    def _read_rows(self) -> int | None:
-        return None
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         layout = read_layout(rows.X)
@@ -256,8 +242,8 @@ class LMA(GaussianProcess):
             written=work.written + (0 if layout else rows_bytes(rows)),
             kept=trained * self._model().window_bytes(window, m, p),
             cached=cached,
-            staged=usual and not self._trains_inputs(),
-            probes=timing.in_blocks(n, 2 * largest, self._n_inputs(), **settings),
+            staged=usual and not self._inputs.trained,
+            probes=timing.in_blocks(n, 2 * largest, m, **settings),
         )
 
     def _block_rows(self, n: int, layout: Layout | None) -> int:

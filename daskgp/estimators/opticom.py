@@ -9,13 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import data
 from daskgp.checks import choice, positive, shown, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects, among
+from daskgp.fit.inputs import Inputs
 from daskgp.models import scaling
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
@@ -88,8 +88,6 @@ random_state, progress
     """
 
     model_name: ClassVar[str] = "opticom"
-    inputs_label: ClassVar[str] = "grid points"
-    finer: ClassVar[str] = "raise level"
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "ridge": (among("weights", "projection", "paper"),),
@@ -131,9 +129,28 @@ random_state, progress
         level = whole("level", self.level, 1)
         return OptiCom(level, self.weights, self.variance, float(self.ridge), JITTER[self.dtype])
 
-    def _planned_inputs(self, rows: data.Rows) -> int:
+    @property
+    def _inputs(self) -> Grid:
+        return Grid(
+            label="grid points",
+            finer="raise level",
+            level=self.level,
+            bounds=self.bounds,
+            most=self.max_points,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Inputs):
+    """Points of a sparse grid that fills a box."""
+
+    level: int
+    bounds: ArrayLike | None
+    most: int
+
+    def planned(self, features: int) -> int:
         """Return the number of points, after a check that there are not too many."""
-        d, most = rows.n_features, whole("max_points", self.max_points, 1)
+        d, most = features, whole("max_points", self.most, 1)
         level, largest = whole("level", self.level, 1), sparse_grid.largest_level(d, most)
         if level > largest:
             raise SettingError(
@@ -167,7 +184,8 @@ random_state, progress
                 )
         return box
 
-    def _placed_inputs(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray:
+    def placed(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray:
+        """Return all points (m, d) in scaled units; InputError for a box that cannot be used."""
         d, uses = stage.rows.n_features, stage.scaling.uses
         names = [name for name, used in zip(stage.rows.feature_names, uses, strict=True) if used]
         box, low, high = self._box(d), sums.low[:d][uses], sums.high[:d][uses]

@@ -32,19 +32,19 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
     place("store", estimator.store, "a folder")
     positive("noise_variance", estimator.noise_variance)
     tol: Any = estimator.tol
-    if tol is not None or not estimator.chooses_tol:
+    if tol is not None or type(estimator).tol is not None:  # the method may choose it
         positive("tol", tol)
     whole("max_iter", estimator.max_iter, 1)
     if estimator.random_state is not None:
         whole("random_state", estimator.random_state, 0)
-    if estimator.optimizer == "trust-region" and estimator._trains_more():
+    if estimator.optimizer == "trust-region" and estimator._inputs.trained:
         raise SettingError(
             "optimizer='trust-region' trains hyper-parameters alone, no inputs or actions: choose "
             "'auto' or 'l-bfgs'"
         )
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
-    _number_of_blocks("train_blocks", estimator.train_blocks, estimator.knows_enough_blocks)
+    _number_of_blocks("train_blocks", estimator.train_blocks, estimator.traits.knows_enough_blocks)
     kernel_of(estimator.kernel)
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)

@@ -8,12 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, Traits
 from daskgp.estimators.settings import JITTER
-from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
 from daskgp.fit.inputs import ChosenInputs
-from daskgp.kernels import Kernel
+from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.predict.posterior import in_users_units
 
@@ -94,8 +93,7 @@ class SGPR(GaussianProcess):
     """
 
     model_name: ClassVar[str] = "sgpr"
-    ard_reach: ClassVar[float] = 100.0
-    finer: ClassVar[str] = "raise n_inducing"
+    traits: ClassVar[Traits] = Traits(ard_reach=100.0)
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "n_inducing": (chosen("inducing", *WAYS),),
@@ -116,16 +114,6 @@ class SGPR(GaussianProcess):
         return CollapsedSparse(jitter=JITTER[self.dtype])
 
     @property
-    def _chosen(self) -> ChosenInputs:
-        return ChosenInputs(self, "inducing", "n_inducing", self.inputs_label)
-
-    def _n_inputs(self) -> int:
-        return self._chosen.count
-
-    def _trains_inputs(self) -> bool:
-        return self.train_inducing
-
-    def _choose_inputs(
-        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
-    ) -> np.ndarray:
-        return self._chosen.choose(stage, sample, kernel)
+    def _inputs(self) -> ChosenInputs:
+        moved, finer = self.train_inducing, "raise n_inducing"
+        return chosen_inputs(self, "inducing", "n_inducing", trained=moved, finer=finer)

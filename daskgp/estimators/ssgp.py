@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp import data
 from daskgp.checks import whole
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import kernel_of
 from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, Effects
+from daskgp.fit.inputs import Inputs
 from daskgp.kernels import RBF, Kernel
 from daskgp.models.sparse.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
 
@@ -66,7 +66,6 @@ progress
     """
 
     model_name: ClassVar[str] = "ssgp"
-    inputs_label: ClassVar[str] = "spectral points"
     effects: ClassVar[Effects] = {**GaussianProcess.effects, "train_spectral": (TRAINED,)}
 
     n_spectral: int = 256
@@ -82,30 +81,34 @@ progress
     def _model(self) -> SparseSpectrum:
         return SparseSpectrum()
 
-    def _kernel(self) -> Kernel:
+    def _kernels(self) -> list[Kernel]:
+        # spectra of rough kernels have heavy tails: there is nothing to choose
         kernel = RBF(ard=True) if self.kernel is None else kernel_of(self.kernel)
         check_spectrum(kernel)
-        return kernel
+        return [kernel]
 
-    def _chooses_kernel(self) -> bool:
-        return False  # spectra of rough kernels have heavy tails
+    @property
+    def _inputs(self) -> SpectralPoints:
+        number = whole("n_spectral", self.n_spectral, 1)
+        return SpectralPoints(
+            number, "spectral points", self.train_spectral, seed=self.random_state
+        )
 
-    def _n_inputs(self) -> int:
-        return whole("n_spectral", self.n_spectral, 1)
 
-    def _check(self, rows: data.Rows, n: int | None) -> None:
-        """Raise InputError for no rows alone: one is enough for any number of spectral points."""
-        if not n:
-            super()._check(rows, n)
+@dataclass(frozen=True, kw_only=True)
+class SpectralPoints(Inputs):
+    """Points drawn from the spectral density of the kernel; they are no places among the data."""
 
-    def _trains_inputs(self) -> bool:
-        return self.train_spectral
+    seed: int | None
 
-    def _choose_inputs(
-        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
-    ) -> np.ndarray:
-        rng = np.random.default_rng(self.random_state)
-        return sample_spectrum(kernel, self._n_inputs(), sample.shape[1], rng)
+    def check(self, n: int) -> None:
+        """Allow any number: one row is enough."""
 
-    def _warn_of_inputs(self, *args: Any) -> None:
-        """Warn of nothing: spectral points are not places among the data."""
+    def choose(self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel) -> np.ndarray:
+        """Return points (m, d) drawn from the spectral density."""
+        return sample_spectrum(
+            kernel, self.count, sample.shape[1], np.random.default_rng(self.seed)
+        )
+
+    def warn(self, *_: Any) -> None:
+        """Warn of nothing."""

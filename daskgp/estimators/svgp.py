@@ -9,6 +9,7 @@ import numpy as np
 
 from daskgp.estimators.variational import STREAM, VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
+from daskgp.fit.inputs import Inputs
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -57,7 +58,6 @@ gradients, block_rows, dtype, device, store, random_state, progress
     """
 
     model_name: ClassVar[str] = "svgp"
-    _inducing: ClassVar[tuple[str, str]] = ("inducing", "n_inducing")
     effects: ClassVar[Effects] = {
         **VariationalGP.effects,
         "n_inducing": (chosen("inducing", *WAYS, STREAM),),
@@ -79,3 +79,7 @@ gradients, block_rows, dtype, device, store, random_state, progress
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X."""
         return self._in_units(self.solved_.state.covariance_points)
+
+    @property
+    def _inputs(self) -> Inputs:
+        return self._inducing_inputs("n_inducing", Inputs.label)

@@ -28,11 +28,12 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ascending
 from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, no_rows
 from daskgp.estimators.attributes import offered_unless
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, Traits
 from daskgp.estimators.settings import JITTER, check_settings
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
-from daskgp.fit.inputs import ChosenInputs
+from daskgp.fit.inputs import Inputs
+from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Stream
 from daskgp.fit.plan import Beside, Knob, Workload, rows_bytes
 from daskgp.fit.subset import Start
@@ -118,10 +119,7 @@ class VariationalGP(GaussianProcess):
         ),
     }
     tol: float = field(default=1.0, init=False)
-    searches_start: ClassVar[bool] = False
-    ard_reach: ClassVar[float] = 100.0
-    _inducing: ClassVar[tuple[str, str]]
-    """Names of the settings that choose the covariance's functions, and their number."""
+    traits: ClassVar[Traits] = Traits(ard_reach=100.0, searches_start=False)
 
     # -- what a form says ------------------------------------------------------------------------
 
@@ -194,15 +192,14 @@ class VariationalGP(GaussianProcess):
             self._batch(1 << 62),
         )
 
-    @property
-    def _chosen(self) -> ChosenInputs | None:
-        how, number = self._inducing
-        setting = getattr(self, how)
+    def _inducing_inputs(self, number: str, label: str) -> Inputs:
+        """Return the inputs of the covariance's functions, whose number is that setting."""
+        setting = self.inducing
         if isinstance(setting, str):
-            choice(how, setting, ("greedy", "kmeans", "random", STREAM))
+            choice("inducing", setting, ("greedy", "kmeans", "random", STREAM))
             if setting == STREAM:
-                return None
-        return ChosenInputs(self, how, number, self.inputs_label)
+                return Inputs(whole(number, getattr(self, number), 1), label)
+        return chosen_inputs(self, "inducing", number, label)
 
     def _batch(self, n: int) -> int:
         if self.batch_rows is None:
@@ -213,16 +210,6 @@ class VariationalGP(GaussianProcess):
         if self.validation is None:
             return 0
         return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
-
-    def _n_inputs(self) -> int:
-        number = self._inducing[1]
-        chosen = self._chosen
-        return whole(number, getattr(self, number), 1) if chosen is None else chosen.count
-
-    def _choose_inputs(
-        self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel
-    ) -> np.ndarray | None:
-        return None if self._chosen is None else self._chosen.choose(stage, sample, kernel)
 
     def _codes_targets(self) -> bool:
         return self._likelihood().discrete
@@ -291,7 +278,7 @@ class VariationalGP(GaussianProcess):
             return clone(self).set_params(batch_rows=value)._workload(rows)
         n, batch, blocks = len(rows), self._batch(len(rows)), super()._workload(rows)
         lanes = -(-batch // LANE_ROWS)
-        most = self._n_inputs() + self._n_mean(n)
+        most = self._inputs.count + self._n_mean(n)
         grown = 1 + -(
             -most // batch
         )  # steps with which the bases are full: all others cost as much
@@ -560,7 +547,7 @@ class VariationalGP(GaussianProcess):
 
         none = no_rows(fit.stage.rows)
         problem = ascending.learning(self, fit, executor, lambda: pieces.pop(0), _nowhere, none)
-        problem.bases = problem.bases._replace(covariance=self._n_inputs(), most=None)
+        problem.bases = problem.bases._replace(covariance=self._inputs.count, most=None)
         # a model that ``fit`` has begun keeps to its setting
         learn = self._learns or (self._streamed and self.optimizer is not None)
         if learn:

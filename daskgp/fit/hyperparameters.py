@@ -18,6 +18,7 @@ from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import rounds, subset
+from daskgp.fit.inputs import Inputs
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
 from daskgp.models import inducing, scaling
@@ -71,7 +72,8 @@ class Run(NamedTuple):
 
 def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> subset.Start:
     """Return the initial hyper-parameters, from a sample of rows."""
-    number = max(inducing.sample_rows(estimator._n_inputs()), subset.ROWS + 1)
+    own = estimator._inputs
+    number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
@@ -85,10 +87,10 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
-    if begun.theta == plain or not estimator._n_inputs() or estimator._model().keeps_rows:
+    if begun.theta == plain or not own.count or estimator._model().keeps_rows:
         starts = [begun]
-    placed = estimator._placed_inputs(stage, sums)
-    candidates = [_with_inputs(estimator, stage, placed, sample.X, one) for one in starts]
+    placed = own.placed(stage, sums)
+    candidates = [_with_inputs(own, stage, placed, sample.X, one) for one in starts]
     chosen = candidates[0]
     if len(candidates) > 1:
         units = partition.sample(stage.units, FIRST, np.random.default_rng(0))
@@ -96,12 +98,12 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
         model = cast(Additive, estimator._model())  # methods with inducing inputs are
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
-        estimator._warn_of_inputs(chosen.theta.inputs, sums, stage.scaling)
+        own.warn(chosen.theta.inputs, sums, stage.scaling)
     return chosen._replace(searched=begun.searched)
 
 
 def _with_inputs(
-    estimator: GaussianProcess,
+    own: Inputs,
     stage: rounds.Rounds,
     placed: np.ndarray | None,
     sample: np.ndarray,
@@ -110,7 +112,7 @@ def _with_inputs(
     """Return a start with its inducing inputs, if the method has any."""
     inputs = placed
     if inputs is None:
-        inputs = estimator._choose_inputs(stage, sample, begun.theta.kernel)
+        inputs = own.choose(stage, sample, begun.theta.kernel)
     return begun._replace(theta=dataclasses.replace(begun.theta, inputs=inputs))
 
 
@@ -125,17 +127,16 @@ def _searched(
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
     noise, kernel = float(estimator.noise_variance), estimator._kernel()
     theta = Theta(kernel.resolve(*distances), noise)
-    if estimator.optimizer is None or not estimator.searches_start:
+    if estimator.optimizer is None or not estimator.traits.searches_start:
         return subset.Start(theta)
     rows = subset.subset_rows(stage, sample, seed)
     limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
     if len(rows.X) < 2:
         return subset.Start(theta)
-    if estimator.kernel is not None and kernel == theta.kernel:  # nothing is left to search for
+    if kernel == theta.kernel:  # nothing is left to search for
         evidence = subset.Evidence(rows, limits, estimator._tol())
         return subset.at(evidence, theta)
-    choices = subset.smooth_and_rough() if estimator._chooses_kernel() else [kernel]
-    return subset.search(choices, noise, rows, distances, limits, estimator._tol())
+    return subset.search(estimator._kernels(), noise, rows, distances, limits, estimator._tol())
 
 
 def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
@@ -199,7 +200,7 @@ def train_theta(
     if estimator.optimizer is None:
         return Learned(theta, [], unknown)
     _warn_of_few_blocks(estimator, len(stage.units))
-    if begun.rivals and estimator.knows_enough_blocks:
+    if begun.rivals and estimator.traits.knows_enough_blocks:
         begun = _best_of_rivals(estimator, stage, begun, sums)
         theta = begun.theta
     run = plan_run(estimator, stage, begun, sums, checkpoint)
@@ -208,9 +209,10 @@ def train_theta(
     if trained.curvature is not None and trained.curvature.exact:
         errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
     found = theta.from_vector(trained.vector)
-    if begun.searched and estimator.finer and found.inputs is not None:
-        inputs = f"{len(found.inputs)} {estimator.inputs_label}"
-        begun.searched.warn_of_coarse(found, inputs, f"{estimator.finer}, or take LMA")
+    own = estimator._inputs
+    if begun.searched and own.finer and found.inputs is not None:
+        inputs = f"{len(found.inputs)} {own.label}"
+        begun.searched.warn_of_coarse(found, inputs, f"{own.finer}, or take LMA")
     return Learned(found, trained.history, errors)
 
 
@@ -227,7 +229,7 @@ def plan_run(
     limits = bounds(estimator, theta, sums, stage.scaling)
     varies = newton.varies(limits)[: len(theta.kernel.parameter_names)]
     return Run(
-        theta.to_vector(estimator._trains_inputs()),
+        theta.to_vector(estimator._inputs.trained),
         limits,
         partial(_named, theta),
         _tape(estimator, checkpoint, sums),
@@ -261,7 +263,7 @@ def on_blocks(
 ) -> train.Trained:
     """Maximise the objective of the blocks to train on."""
     settings = _settings(estimator, run, estimator._tol())
-    if estimator.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
+    if estimator.traits.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
         return on_growing_blocks(estimator, stage, theta, run)
     if estimator.train_blocks == "auto":
         logger.info(
@@ -408,7 +410,7 @@ def _objective(
     factor: float = 1.0,
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
-    with_inputs = estimator._trains_inputs()
+    with_inputs = estimator._inputs.trained
     part, model = dataclasses.replace(stage.quiet, units=units), estimator._model()
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -475,7 +477,7 @@ def bounds(
     # an input with its own lengthscale may turn out not to matter
     single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names], dtype=bool)
     single &= len(spread) > 1
-    kernel[single, 1] += np.log(estimator.ard_reach)
+    kernel[single, 1] += np.log(estimator.traits.ard_reach)
     # bounds of variances are for targets of variance 1
     unit = scaling.target_variance(sums, scale, estimator.mean)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
@@ -486,7 +488,7 @@ def bounds(
     limits = np.stack([np.minimum(limits[:, 0], start), np.maximum(limits[:, 1], start)], axis=1)
     idle = [scaling.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
     limits[:-1][idle] = start[:-1][idle, None]
-    if not estimator._trains_inputs() or theta.inputs is None:
+    if not estimator._inputs.trained or theta.inputs is None:
         return limits
     return np.concatenate([limits, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
 

@@ -13,42 +13,104 @@ from daskgp.checks import whole
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import effects, rounds
 from daskgp.kernels import Kernel
-from daskgp.models import inducing
+from daskgp.models import inducing, scaling
 from daskgp.models.scaling import usable_rows
 
 logger = logging.getLogger("daskgp")
 
+OUTSIDE = 0.1
+"""Share of the data's range by which inducing inputs may lie beyond it without a warning."""
+
 
 @dataclass(frozen=True)
-class ChosenInputs:
-    """Inputs that the settings ``how`` ("inducing") and ``number`` ("n_inducing") ask for."""
+class Inputs:
+    """Inputs that a method has beside the rows, and how they are chosen: these ones are not.
 
-    estimator: BaseEstimator
-    how: str
-    number: str
-    label: str
+    Attributes
+    ----------
+    count : int
+        Their number; 0 for a method without any.
+    label : str
+        What messages call them.
+    trained : bool
+        Whether training moves them.
+    usual : bool
+        Whether their number is the default, which data with fewer rows may fall short of.
+    spare : int
+        Rows that must be left where there are few.
+    finer : str
+        What to do where they do not resolve the data; empty where blocks or experts would.
+    """
 
-    @property
-    def count(self) -> int:
-        """Number of inputs."""
-        if isinstance(self._setting, str):
-            if self._setting not in effects.WAYS:
-                raise inducing.unknown(self._setting)
-            return whole(self.number, getattr(self.estimator, self.number), 1)
-        return len(self._given())
+    count: int = 0
+    label: str = "inducing inputs"
+    trained: bool = False
+    usual: bool = False
+    spare: int = 0
+    finer: str = ""
 
-    @property
-    def usual(self) -> bool:
-        """True if their number is the default, which data with fewer rows may fall short of."""
-        usual = effects.defaults(type(self.estimator))[self.number]
-        return isinstance(self._setting, str) and getattr(self.estimator, self.number) == usual
+    def of(self, n: int) -> int:
+        """Return their number for n rows."""
+        return min(self.count, max(1, n - self.spare)) if self.usual else self.count
+
+    def planned(self, features: int) -> int:
+        """Return their number in that many dimensions, of which a plan is made."""
+        return self.count
+
+    def check(self, n: int) -> None:
+        """Raise InputError if there are more of them than n usable rows."""
+        count = self.of(n)
+        if n < count:
+            raise InputError(f"{count} {self.label} for {n} usable rows: choose at most {n}")
+
+    def choose(self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel) -> np.ndarray | None:
+        """Return them (m, d) in scaled units, from a scaled sample of rows."""
+        return None
+
+    def placed(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray | None:
+        """Return those (m, d), in scaled units, that follow from the ranges of the data alone."""
+        return None
+
+    def warn(self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling) -> None:
+        """Warn of inputs far from all data, which explain nothing."""
+        if inputs is None:
+            return
+        d = len(scale.x_scale)
+        low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
+        margin = OUTSIDE * (high - low)
+        away = (inputs < low - margin) | (inputs > high + margin)
+        count = int(away.any(axis=1).sum())
+        if count:
+            logger.warning(
+                "%d of %d %s lie outside the range of the data: they explain nothing there",
+                count,
+                len(inputs),
+                self.label,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenInputs(Inputs):
+    """Inputs as a setting gives them: how they are chosen, or the inputs themselves.
+
+    Attributes
+    ----------
+    name : str
+        Name of the setting, such as "inducing".
+    setting : object
+    seed : int or None
+    """
+
+    name: str
+    setting: Any
+    seed: int | None
 
     def choose(self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel) -> np.ndarray:
         """Return the inputs (m, d) in scaled units, from a scaled sample or as set by the user."""
-        if not isinstance(self._setting, str):
+        if not isinstance(self.setting, str):
             return self._scaled(stage, sample.shape[1])
-        rng = np.random.default_rng(self.estimator.random_state)
-        chosen = inducing.choose(sample, kernel, self.count, self._setting, rng)
+        rng = np.random.default_rng(self.seed)
+        chosen = inducing.choose(sample, kernel, self.count, self.setting, rng)
         if len(chosen) < self.count:
             logger.log(
                 logging.INFO if self.usual else logging.WARNING,
@@ -59,25 +121,48 @@ class ChosenInputs:
             )
         return chosen
 
-    @property
-    def _setting(self) -> Any:
-        return getattr(self.estimator, self.how)
-
     def _scaled(self, stage: rounds.Rounds, d: int) -> np.ndarray:
-        Z = self._given()
+        Z = given(self.name, self.setting)
         if Z.shape[1] != d:
-            raise InputError(f"{self.how} has shape {Z.shape}: inputs of shape (m, {d}) are needed")
+            raise InputError(
+                f"{self.name} has shape {Z.shape}: inputs of shape (m, {d}) are needed"
+            )
         return np.asarray(stage.scaling.inputs(Z))
 
-    def _given(self) -> np.ndarray:
-        """Return the inputs (m, d) that the setting itself holds, in the units of X."""
-        try:
-            Z = np.asarray(self._setting, np.float64)
-        except (TypeError, ValueError) as error:
-            raise SettingError(
-                f"{self.how} is no array of numbers: choose 'greedy', 'kmeans', 'random' or give "
-                f"inputs (m, d) ({error})"
-            ) from error
-        if Z.ndim != 2 or not len(Z) or not usable_rows(Z).all():
-            raise SettingError(f"{self.how} has shape {Z.shape}: finite inputs (m, d) are needed")
-        return Z
+
+def chosen(
+    estimator: BaseEstimator, name: str, number: str, label: str = Inputs.label, **more: Any
+) -> ChosenInputs:
+    """Return the inputs that two settings of an estimator ask for.
+
+    They are ``name``, how inputs are chosen, and ``number``, how many.
+    """
+    setting, count = getattr(estimator, name), getattr(estimator, number)
+    usual = isinstance(setting, str) and count == effects.defaults(type(estimator))[number]
+    if not isinstance(setting, str):
+        count = len(given(name, setting))
+    elif setting not in effects.WAYS:
+        raise inducing.unknown(setting)
+    return ChosenInputs(
+        whole(number, count, 1),
+        label,
+        usual=usual,
+        name=name,
+        setting=setting,
+        seed=estimator.random_state,
+        **more,
+    )
+
+
+def given(name: str, setting: Any) -> np.ndarray:
+    """Return the inputs (m, d) that a setting itself holds, in the units of X."""
+    try:
+        Z = np.asarray(setting, np.float64)
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            f"{name} is no array of numbers: choose 'greedy', 'kmeans', 'random' or give "
+            f"inputs (m, d) ({error})"
+        ) from error
+    if Z.ndim != 2 or not len(Z) or not usable_rows(Z).all():
+        raise SettingError(f"{name} has shape {Z.shape}: finite inputs (m, d) are needed")
+    return Z

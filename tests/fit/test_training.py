@@ -151,7 +151,7 @@ def test_inducing_inputs_that_are_too_few_are_warned_of(estimator, caplog):
         model = clone(estimator).set_params(kernel=kernels.Matern32()).fit(X, y)
     (said,) = [line for line in warnings_in(caplog) if RESOLVED in line]
     remedy = "raise n_inducing" if isinstance(model, daskgp.SGPR) else "raise level"
-    assert said.startswith(f"{len(model.solved_.theta.inputs)} {model.inputs_label} {RESOLVED}")
+    assert said.startswith(f"{len(model.solved_.theta.inputs)} {model._inputs.label} {RESOLVED}")
     assert said.endswith(f": {remedy}, or take LMA")
     noise = [float(number) for number in re.findall(r"([\d.]+)\)", said)]
     assert noise[0] == pytest.approx(model.noise_variance_, rel=0.01)
