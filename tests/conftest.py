@@ -3,9 +3,11 @@
 import gc
 import tempfile
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 from hypothesis import settings
 
 from daskgp.arrays import backend
@@ -14,6 +16,11 @@ from daskgp.data.stores import groups
 # Machines differ in speed and a run must not depend on it, nor on chance.
 settings.register_profile("daskgp", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("daskgp")
+
+# Workers are forked from a process that has imported what they need: tests start dozens.  They have
+# the environment of when the first of them started; clusters that need their own say "spawn".
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+get_mp_context().set_forkserver_preload(["distributed", "daskgp.estimators"])
 
 
 def pytest_collection_finish():

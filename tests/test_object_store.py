@@ -11,6 +11,7 @@ import sys
 import time
 
 import boto3
+import dask
 import numpy as np
 import pytest
 from commands import dataset, invoke, one_line, refused, rows, start, stop_when, succeed
@@ -40,7 +41,8 @@ CLOSED = {
 @pytest.fixture(scope="module")
 def server():
     """The server, with the environment of who uses it; workers inherit that."""
-    with Server().running() as found, pytest.MonkeyPatch.context() as patch:
+    spawned = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
+    with Server().running() as found, pytest.MonkeyPatch.context() as patch, spawned:
         patch.setenv("AWS_ENDPOINT_URL", found.url)
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")

@@ -3,6 +3,7 @@
 import re
 import time
 
+import dask
 import numpy as np
 import pytest
 from commands import dataset, rows
@@ -19,7 +20,8 @@ LIMIT = 400 << 20
 @pytest.fixture(scope="module")
 def cluster():
     """One worker with little memory, which dies for good of what is too much."""
-    with daskgp.connect(n_workers=1, memory_limit=LIMIT) as client:
+    spawned = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
+    with spawned, daskgp.connect(n_workers=1, memory_limit=LIMIT) as client:
         client.run_on_scheduler(_allow_no_failure)
         yield client.scheduler.address
 
