@@ -22,7 +22,8 @@ def mixed():
         for name, resources in (("with", {"GPU": 1}), ("without", {}))
     }
     scheduler = {"cls": Scheduler, "options": {"dashboard_address": None}}
-    with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
+    spawned = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
+    with spawned, SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
         client.wait_for_workers(2)
         with pytest.raises(DeviceError) as caught:
             gpus.claim(client)
