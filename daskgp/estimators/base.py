@@ -61,12 +61,15 @@ class Traits:
         Whether ``train_blocks="auto"`` can tell how many blocks are enough.
     reads_blocks : bool
         Whether ``block_rows`` are the rows that a task reads in their original order.
+    keeps_seed : bool
+        Whether a checkpoint keeps the seed that ``random_state=None`` drew.
     """
 
     ard_reach: float = 1.0
     searches_start: bool = True
     knows_enough_blocks: bool = False
     reads_blocks: bool = True
+    keeps_seed: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -232,7 +235,7 @@ class GaussianProcess(FittedGP):
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``."""
         check_settings(self)
-        if checkpoint is not None and self.random_state is None:
+        if checkpoint and self.random_state is None and not self.traits.keeps_seed:
             raise SettingError(
                 "random_state=None draws other rows each time, so that no fit could go on from the "
                 "checkpoint: set random_state to a whole number"

@@ -119,7 +119,7 @@ class VariationalGP(GaussianProcess):
         ),
     }
     tol: float = field(default=1.0, init=False)
-    traits: ClassVar[Traits] = Traits(ard_reach=100.0, searches_start=False)
+    traits: ClassVar[Traits] = Traits(ard_reach=100.0, searches_start=False, keeps_seed=True)
 
     # -- what a form says ------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class FakeGPU(WorkerPlugin):
     def setup(self, worker):
         if worker.state.total_resources.get("GPU"):
             sys.modules["cupy"] = _logging(setattr)
+            backend._is_installed.cache_clear()
 
 
 def module_of_arrays(*_):

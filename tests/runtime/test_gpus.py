@@ -23,7 +23,11 @@ def mixed():
     }
     scheduler = {"cls": Scheduler, "options": {"dashboard_address": None}}
     spawned = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
-    with spawned, SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
+    with (
+        spawned,
+        SpecCluster(workers=workers, scheduler=scheduler) as cluster,
+        Client(cluster) as client,
+    ):
         client.wait_for_workers(2)
         with pytest.raises(DeviceError) as caught:
             gpus.claim(client)
