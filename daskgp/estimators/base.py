@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,7 +27,7 @@ from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Knob, Workload
-from daskgp.fit.scratch import scratch_rows
+from daskgp.fit.scratch import kept_rows, ordered, scratch_rows
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.models import scaling
@@ -260,17 +260,20 @@ class GaussianProcess(FittedGP):
         try:
             with scratch_rows(self.store) as spill:
                 rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
-                self._fit_rows(rows, executor, checkpoint, keep)
+                with self._place(keep, spill) as place:
+                    self._fit_rows(rows, executor, checkpoint, place)
         except MemoryRunError as error:
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self
 
+    def _place(self, keep: str | None, spill: str) -> AbstractContextManager[str]:
+        """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
+        if self._model().keeps_rows:
+            return kept_rows(keep, self.store)
+        return nullcontext(ordered(spill))
+
     def _fit_rows(
-        self,
-        rows: data.Rows,
-        executor: Executor,
-        checkpoint: Place | None,
-        keep: str | None = None,
+        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str = ""
     ) -> None:
         for array in (rows.X, rows.y):
             remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
@@ -287,8 +290,8 @@ class GaussianProcess(FittedGP):
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
         begun = hyperparameters.start(self, stage, sums)
-        stage = self._arranged(stage, begun.theta, sums, keep or "")
-        self._learn(stage, begun, sums, checkpoint, keep or "")
+        stage = self._arranged(stage, begun.theta, sums, keep)
+        self._learn(stage, begun, sums, checkpoint, keep)
         self.n_rows_ = int(sums.rows)
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:

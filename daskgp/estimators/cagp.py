@@ -28,7 +28,7 @@ from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Beside, Workload, rows_bytes
-from daskgp.fit.scratch import kept_rows
+from daskgp.fit.scratch import ordered
 from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.kernels.weights import Weights
@@ -390,19 +390,6 @@ progress
 
     # -- stages ------------------------------------------------------------------------------
 
-    def _fit_rows(
-        self,
-        rows: data.Rows,
-        executor: Executor,
-        checkpoint: Place | None,
-        keep: str | None = None,
-    ) -> None:
-        with kept_rows(keep, self.store) as place:
-            try:
-                super()._fit_rows(rows, executor, checkpoint, place)
-            finally:
-                data.remove(_ordered(place))
-
     def _arranged(
         self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
     ) -> rounds.Rounds:
@@ -410,7 +397,7 @@ progress
         if not self._reorders(rows):
             return stage
         lengths = hyperparameters.lengths(stage, theta, sums)
-        url, order = _ordered(keep), self.order or "auto"
+        url, order = ordered(keep), self.order or "auto"
         made = lengths, order, self.random_state
         source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
         if not neighbours.made_from(url, source):  # else they are those of the resumed run
@@ -605,8 +592,3 @@ progress
             best, more, *_ = self._maximise(evaluate, part, pairs)
             theta, history = theta.from_vector(best), hyperparameters.continued(history, more)
         return theta, choose(pairs, theta), history
-
-
-def _ordered(keep: str) -> str:
-    """Return the URL of rows in the order of actions during a fit."""
-    return f"{keep}-ordered"

@@ -17,14 +17,12 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
 from daskgp.fit.plan import Workload, rows_bytes
-from daskgp.fit.scratch import kept_rows
 from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.models import scaling
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
 from daskgp.models.actions.passes import Paired
 from daskgp.predict import supports
-from daskgp.runtime.executor import Executor
 from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -97,13 +95,6 @@ class CGGP(GaussianProcess):
             written=work.written + (0 if isinstance(rows.X, np.ndarray) else rows_bytes(rows)),
             iterations=self.max_iter,
         )
-
-    def _fit_rows(
-        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
-    ) -> None:
-        # trains nothing, so there is nothing to keep at the checkpoint
-        with kept_rows(keep, self.store) as place:
-            super()._fit_rows(rows, executor, checkpoint, place)
 
     def _learn(
         self,

@@ -21,7 +21,6 @@ from daskgp.data.blocks import neighbours, ordering
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span
-from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
@@ -31,7 +30,6 @@ from daskgp.fit.experts import Objectives
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.plan import Knob, Workload, rows_bytes, spilled_bytes
-from daskgp.fit.scratch import kept_rows, scratch_rows
 from daskgp.models import scaling
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
@@ -40,7 +38,6 @@ from daskgp.models.values import Theta
 from daskgp.predict import members
 from daskgp.predict.members import Members
 from daskgp.predict.posterior import in_users_units
-from daskgp.runtime.executor import Executor
 from daskgp.train import federated
 from daskgp.typing import OptimizerName
 
@@ -430,17 +427,6 @@ random_state, progress
         rows = members.keep(stage.rows, keep, len(stage.rows))
         visibility.check(stage.executor, rows.X, "the experts' rows", SHARED)
         return rows
-
-    def _fit_rows(
-        self,
-        rows: data.Rows,
-        executor: Executor,
-        checkpoint: Place | None,
-        keep: str | None = None,
-    ) -> None:
-        place = kept_rows(keep, self.store) if self._exact else scratch_rows(self.store)
-        with place as url:
-            super()._fit_rows(rows, executor, checkpoint, url)
 
     # -- stages ------------------------------------------------------------------------------
 

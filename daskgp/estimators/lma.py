@@ -20,7 +20,6 @@ from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read
 from daskgp.data.blocks.neighbours import earlier, held, made_from, mark, open_blocks
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Unit
-from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess, Traits
 from daskgp.estimators.settings import JITTER
@@ -29,14 +28,12 @@ from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.plan import Workload, rows_bytes
-from daskgp.fit.scratch import kept_rows
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Theta
 from daskgp.predict.near import Nearby
 from daskgp.predict.posterior import in_users_units
-from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3
 APART = 8
@@ -307,16 +304,6 @@ class LMA(GaussianProcess):
             rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...], identity=None)
             data.remove(keep)
         return rows, layout
-
-    def _fit_rows(
-        self,
-        rows: data.Rows,
-        executor: Executor,
-        checkpoint: Place | None,
-        keep: str | None = None,
-    ) -> None:
-        with kept_rows(keep, self.store) as place:
-            super()._fit_rows(rows, executor, checkpoint, place)
 
     def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
         """Return windows for the hyper-parameters: distances are in units of the lengthscales."""

@@ -377,7 +377,7 @@ class VariationalGP(GaussianProcess):
     # -- stages ----------------------------------------------------------------------------------
 
     def _fit_rows(
-        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str | None = None
+        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str = ""
     ) -> None:
         if self._likelihood().discrete:
             remedy = f"put it in {visibility.HERE}, with store= where fit writes it"

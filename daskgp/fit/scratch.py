@@ -19,7 +19,7 @@ def kept_rows(keep: str | None, store: str | os.PathLike[str] | None) -> Iterato
     """Yield a URL for rows that predictions read back.
 
     It is ``keep``, or lies in ``store`` or a temporary folder; the last two are removed if the fit
-    fails.
+    fails.  Rows beside them in another order go when the fit ends.
     """
     folder = None if keep or store else _temporary_folder()
     place = keep or f"{str(folder or store).rstrip('/')}/rows-{uuid.uuid4().hex[:12]}.zarr"
@@ -29,11 +29,13 @@ def kept_rows(keep: str | None, store: str | os.PathLike[str] | None) -> Iterato
         if keep is None:
             data.remove(folder or place)
         raise
+    finally:
+        data.remove(ordered(place))
 
 
 @contextmanager
 def scratch_rows(store: str | os.PathLike[str] | None) -> Iterator[str]:
-    """Yield a URL for rows that live as long as a fit."""
+    """Yield a URL for rows that live as long as a fit, as do rows beside them in another order."""
     if store is None:
         with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
             yield f"{folder}/rows.zarr"
@@ -42,7 +44,13 @@ def scratch_rows(store: str | os.PathLike[str] | None) -> Iterator[str]:
     try:
         yield url
     finally:
-        data.remove(url)
+        for rows in (url, ordered(url)):
+            data.remove(rows)
+
+
+def ordered(url: str) -> str:
+    """Return the URL of rows in another order beside others, for as long as a fit lasts."""
+    return f"{url}-ordered"
 
 
 _temporary: set[str] = set()
