@@ -17,6 +17,7 @@ from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import NumericalError, SettingError
+from daskgp.estimators.base import Outcome
 from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daskgp")
 
+History = list[dict[str, Any]]
 BATCH_ROWS = 1_024
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Powers of the targets' variance by which bounds of a likelihood's parameters grow."""
@@ -229,20 +231,21 @@ def resumed(estimator: VariationalGP, stage: rounds.Rounds) -> tuple[Fit, Run]:
 
 
 @contextmanager
-def keeping_the_last(estimator: VariationalGP, conclude: Callable[[Run], None]) -> Iterator[None]:
+def keeping_the_last(remember: Callable[[Run, History], None]) -> Iterator[None]:
     """Keep the previous step if training meets numbers that are not finite."""
     try:
         yield
     except Stopped as error:
         if len(error.run.parameters.root):
             with suppress(NumericalError):  # the very first step may have no posterior
-                conclude(error.run)
-                estimator.history_ = error.history
+                remember(error.run, error.history)
         raise
 
 
-def conclude(estimator: VariationalGP, fit: Fit, run: Run, rows: float, begun: int = 0) -> None:
-    """Remember what prediction needs of a run, and the number of rows that it received.
+def concluded(
+    estimator: VariationalGP, fit: Fit, run: Run, history: History, rows: float, begun: int = 0
+) -> Outcome:
+    """Return what a run has learned, its bound as that of ``rows`` rows.
 
     Bounds of steps before ``begun`` were those of other rows.
     """
@@ -254,12 +257,11 @@ def conclude(estimator: VariationalGP, fit: Fit, run: Run, rows: float, begun: i
     last = max(1, min(SMOOTHED, len(run.history) // 10, run.step - begun))
     bounds = [float(row[0]) for row in run.history[-last:]]
     # as if held-out rows were trained on too
-    estimator.objective_ = float(np.mean(bounds)) * rows / fit.rows if bounds else None
-    estimator._run, estimator.n_rows_ = run, int(rows)
-    estimator._remember(fit.stage, theta, model.posterior(prepared), None)
+    objective = float(np.mean(bounds)) * rows / fit.rows if bounds else None
+    return Outcome(fit.stage, theta, model.posterior(prepared), objective, history)
 
 
-def _retold(history: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+def _retold(history: History, names: list[str]) -> dict[str, Any]:
     """Return the rows of a run's history, and its step, from the entries made of those rows."""
     rows = []
     for entry in history:

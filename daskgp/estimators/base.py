@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -72,6 +72,36 @@ class Traits:
     keeps_seed: bool = False
 
 
+class Outcome(NamedTuple):
+    """What a fit has learned.
+
+    Attributes
+    ----------
+    stage : Rounds
+        The rows in units, as the method has solved for them.
+    theta : Theta
+        Hyper-parameters.
+    state : NamedTuple
+        What the method's predictions need.
+    objective : float, optional
+        Its value for all rows, if the method has one.
+    history : list of dict
+        Iterations of the search for hyper-parameters.
+    kept : TrainingRows, optional
+        Rows that predictions read back.
+    errors : ndarray (k,), optional
+        Standard errors of the logarithms of the hyper-parameters.
+    """
+
+    stage: rounds.Rounds
+    theta: Theta
+    state: Any
+    objective: float | None
+    history: list[dict[str, Any]]
+    kept: TrainingRows | None = None
+    errors: np.ndarray | None = None
+
+
 @dataclass(eq=False, repr=False)
 class GaussianProcess(FittedGP):
     """Base of all estimators; use one of its subclasses.
@@ -113,10 +143,6 @@ class GaussianProcess(FittedGP):
     def _model(self) -> Contract:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
 
-    def _fitted(self, stage: rounds.Rounds) -> Contract:
-        """Return the method that predicts."""
-        return self._model()
-
     @property
     def _inputs(self) -> Inputs:
         """Inducing inputs or the like that the settings ask for."""
@@ -142,10 +168,6 @@ class GaussianProcess(FittedGP):
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         """Return the best vector of hyper-parameters, the search's history and the curvature."""
         return hyperparameters.on_blocks(self, stage, theta, run)
-
-    def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
-        """Return what prediction needs, and the value of the objective."""
-        return self._model().solve(theta, stage)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> TrainingRows | None:
         """Return the training rows that prediction reads back; None for a method without."""
@@ -291,8 +313,8 @@ class GaussianProcess(FittedGP):
         stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
         begun = hyperparameters.start(self, stage, sums)
         stage = self._arranged(stage, begun.theta, sums, keep)
-        self._learn(stage, begun, sums, checkpoint, keep)
-        self.n_rows_ = int(sums.rows)
+        outcome = self._learn(stage, begun, sums, checkpoint, keep)
+        self._remember(outcome, int(sums.rows))
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
@@ -329,33 +351,38 @@ class GaussianProcess(FittedGP):
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
-    ) -> None:
-        """Train from initial hyper-parameters, solve, and remember what prediction needs."""
-        theta, self.history_, errors = hyperparameters.train_theta(
-            self, stage, begun, sums, checkpoint
-        )
+    ) -> Outcome:
+        """Train from initial hyper-parameters, and solve; rows may be kept at ``keep``."""
+        trained = hyperparameters.train_theta(self, stage, begun, sums, checkpoint)
+        theta, history, errors = trained
         stage = self._settled(stage, theta)
-        state, self.objective_ = self._solve(stage, theta)
-        self._errors = errors
-        self._remember(stage, theta, state, self._kept(stage, theta))
+        state, objective = self._method(stage).solve(theta, stage)
+        return Outcome(stage, theta, state, objective, history, self._kept(stage, theta), errors)
 
-    def _remember(self, stage: rounds.Rounds, theta: Theta, state: Any, kept: Any) -> None:
-        rows = stage.rows
+    def _method(self, stage: rounds.Rounds) -> Contract:
+        """Return the method for rows in units."""
+        return self._model().of_units(stage.n_units)
+
+    def _remember(self, outcome: Outcome, n: int) -> None:
+        """Set what is learned, from n usable rows."""
+        stage, rows = outcome.stage, outcome.stage.rows
         self._set_solved(
             Solved(
-                self._fitted(stage),
-                theta,
-                state,
+                self._method(stage),
+                outcome.theta,
+                outcome.state,
                 stage.scaling,
                 rows.feature_names,
                 rows.target_names,
                 rows.y.ndim == 1,
                 stage.dtype,
                 stage.device,
-                kept,
+                outcome.kept,
                 rows.target_units,
             )
         )
+        self.objective_, self.history_ = outcome.objective, outcome.history
+        self._errors, self.n_rows_ = outcome.errors, n
 
     def _set_solved(self, solved: Solved) -> None:
         self.solved_ = solved

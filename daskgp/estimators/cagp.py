@@ -23,7 +23,7 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, Traits
+from daskgp.estimators.base import GaussianProcess, Outcome, Traits
 from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.inputs import Inputs
@@ -418,7 +418,7 @@ progress
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
-    ) -> None:
+    ) -> Outcome:
         theta = begun.theta
         if self._sparse and self.loss == "projected" and self.optimizer is not None:
             logger.warning(
@@ -433,10 +433,10 @@ progress
         )
         run = hyperparameters.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
-        theta, weights, self.history_ = learn(pairs, quiet, points, theta, run, edges, seed)
+        theta, weights, history = learn(pairs, quiet, points, theta, run, edges, seed)
         batch = None if self.batch_rows is None else (self.batch_rows, seed)
         acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
-        state, self.objective_ = self._model().solve(acting, pairs.drawn(batch))
+        state, objective = self._model().solve(acting, pairs.drawn(batch))
         dropped = weights.count - len(state.columns)
         if dropped:
             logger.warning(
@@ -447,7 +447,7 @@ progress
         values = weights.values[:, None] if weights.owner is not None else weights.values
         values = np.where(pairs.complete[:, None], values, np.nan)
         kept = supports.keep(points, values, edges, stage.executor, keep)
-        self._remember(stage, theta, state, kept)
+        return Outcome(stage, theta, state, objective, history, kept)
 
     def _paired(self, stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Paired:
         """Return the rows, paired with the points that actions are on."""

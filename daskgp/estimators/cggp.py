@@ -13,7 +13,7 @@ from daskgp import data
 from daskgp.checks import positive
 from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, Outcome
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
 from daskgp.fit.plan import Workload, rows_bytes
@@ -103,7 +103,7 @@ class CGGP(GaussianProcess):
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
-    ) -> None:
+    ) -> Outcome:
         theta = begun.theta
         rows, quiet = stage.rows, stage.quiet
         pairs = Paired(quiet, quiet, int(sums.rows), rows.n_targets, 0)
@@ -120,6 +120,5 @@ class CGGP(GaussianProcess):
         kept = supports.keep(
             rows, np.where(complete[:, None], v, np.nan), None, stage.executor, keep
         )
-        self.objective_, self.history_ = None, []
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
-        self._remember(stage, theta, state, kept)
+        return Outcome(stage, theta, state, None, [], kept)

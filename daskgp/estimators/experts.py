@@ -251,9 +251,9 @@ random_state, progress
     def _exact(self) -> bool:
         return self.expert == "exact"
 
-    def _model(self, count: int = 1) -> SparseExperts | ExactExperts:
+    def _model(self) -> SparseExperts | ExactExperts:
         settings: dict[str, Any] = {
-            "n_experts": count,
+            "n_experts": 1,
             "aggregation": self.aggregation,
             "weights": self.weights,
             "variance": self.variance,
@@ -266,9 +266,6 @@ random_state, progress
         if self.shrinkage is not None:
             settings["shrinkage"] = float(self.shrinkage)
         return SparseExperts(**settings, jitter=JITTER[self.dtype])
-
-    def _fitted(self, stage: rounds.Rounds) -> SparseExperts | ExactExperts:
-        return self._model(stage.n_units)
 
     @property
     def _inputs(self) -> Inputs:
@@ -338,7 +335,7 @@ random_state, progress
         )
         planned = self._planning(rows)
         return Workload(
-            self._model(count),
+            self._model().of_units(count),
             self._kernel(),
             rows,
             [Span(0, largest)] * count,
@@ -431,7 +428,8 @@ random_state, progress
     # -- stages ------------------------------------------------------------------------------
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        experts = Objectives(self._fitted(stage), stage.quiet, theta, self._inputs.trained)
+        method, moved = self._model().of_units(stage.n_units), self._inputs.trained
+        experts = Objectives(method, stage.quiet, theta, moved)
         if self.training == "fact":
             values = int(experts.counts.sum())
             return hyperparameters.maximise(
@@ -460,9 +458,6 @@ random_state, progress
             self._seed(),
             self.progress,
         )
-
-    def _solve(self, stage: rounds.Rounds, theta: Theta) -> tuple[Any, float]:
-        return self._fitted(stage).solve(theta, stage)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Members | None:
         if not self._exact:

@@ -95,8 +95,9 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
 
 def _notes(estimator: GaussianProcess) -> dict[str, Any]:
     notes: dict[str, Any] = {"history": estimator.history_}
-    if hasattr(estimator, "_errors"):
-        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in estimator._errors]
+    errors = getattr(estimator, "_errors", None)
+    if errors is not None:
+        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in errors]
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
     if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):

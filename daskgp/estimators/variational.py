@@ -28,7 +28,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ascending
 from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, no_rows
 from daskgp.estimators.attributes import offered_unless
-from daskgp.estimators.base import GaussianProcess, Traits
+from daskgp.estimators.base import GaussianProcess, Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
@@ -393,7 +393,7 @@ class VariationalGP(GaussianProcess):
         sums: scaling.Sums,
         checkpoint: Place | None,
         keep: str,
-    ) -> None:
+    ) -> Outcome:
         theta = begun.theta
         keeper = self._keeper(checkpoint, sums)
         kept = keeper.read() if keeper else None
@@ -418,20 +418,25 @@ class VariationalGP(GaussianProcess):
             if kept is not None:
                 problem.restore(kept)
 
-            def conclude(run: Run) -> None:
+            def concluded(run: Run, history: ascending.History) -> Outcome:
                 self._learned, self._sums, self._streamed = problem.arrays(), sums, False
-                ascending.conclude(self, fit, run, sums.rows)
+                outcome = ascending.concluded(self, fit, run, history, sums.rows)
                 self._run = run.going_on()
+                return outcome
+
+            def remember(run: Run, history: ascending.History) -> None:
+                self._remember(concluded(run, history), int(sums.rows))
 
             ascent, describe = (
                 self._ascent(fit, sums, self._learns),
                 ascending.describing(self, fit),
             )
-            with ascending.keeping_the_last(self, conclude), freed_memory_is_kept:
-                run, self.history_ = ascend(problem, run, ascent, describe, WATCHED, keeper)
-            conclude(run)
+            with ascending.keeping_the_last(remember), freed_memory_is_kept:
+                run, history = ascend(problem, run, ascent, describe, WATCHED, keeper)
+            outcome = concluded(run, history)
         if self._learns:
             _remark_on_limits(fit.theta.kernel, ascent.at_bounds(run.result, "kernel"))
+        return outcome
 
     def _ascent(self, fit: Fit, sums: scaling.Sums, learn: bool) -> Ascent:
         return ascending.ascent(self, fit, sums, learn)
@@ -540,10 +545,13 @@ class VariationalGP(GaussianProcess):
         pieces, begun, executor = ascending.batches(self, fit), run.step, fit.stage.executor
         seen = np.cumsum([before, *(sum(p.size for p in batch) for batch in pieces)])
 
-        def conclude(run: Run) -> None:
+        def remember(run: Run, history: ascending.History) -> None:
             rows = float(seen[run.step - begun])
             self._learned = problem.arrays()
-            ascending.conclude(self, fit._replace(rows=rows), run, rows, begun)
+            seen_so_far = fit._replace(rows=rows)
+            outcome = ascending.concluded(self, seen_so_far, run, history, rows, begun)
+            self._run = run
+            self._remember(outcome, int(rows))
 
         none = no_rows(fit.stage.rows)
         problem = ascending.learning(self, fit, executor, lambda: pieces.pop(0), _nowhere, none)
@@ -559,11 +567,9 @@ class VariationalGP(GaussianProcess):
             steps=run.step + len(pieces),
             patience=None,
         )
-        with ascending.keeping_the_last(self, conclude):
-            run, self.history_ = ascend(
-                problem, run, ascent, ascending.describing(self, fit), WATCHED
-            )
-        conclude(run)
+        with ascending.keeping_the_last(remember):
+            run, history = ascend(problem, run, ascent, ascending.describing(self, fit), WATCHED)
+        remember(run, history)
 
 
 def _wrong_classes(y: Any, mean: Any) -> Any:

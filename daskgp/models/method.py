@@ -22,7 +22,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -176,6 +176,10 @@ class Declared(Protocol):
     def likelihood_name(self) -> str:
         """Name of the likelihood of y given f."""
         return "gaussian"
+
+    def of_units(self, number: int) -> Self:
+        """Return the method for rows in that many units; itself unless their number matters."""
+        return self
 
     @property
     def noisy(self) -> bool:

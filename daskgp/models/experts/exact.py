@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -110,6 +110,10 @@ class ExactExperts(Ensemble):
     state_type: ClassVar[Any] = State
     divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+
+    def of_units(self, number: int) -> Self:
+        """Return the method for that many experts."""
+        return replace(self, n_experts=number)
 
     @property
     def noisy(self) -> bool:

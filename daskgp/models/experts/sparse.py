@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -96,6 +96,10 @@ class SparseExperts(Collapsed, Ensemble):
 
     name: ClassVar[str] = "sparse-experts"
     state_type: ClassVar[Any] = State
+
+    def of_units(self, number: int) -> Self:
+        """Return the method for that many experts."""
+        return replace(self, n_experts=number)
 
     @property
     def noisy(self) -> bool:
