@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from daskgp.estimators.base import Outcome
 from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps
-from daskgp.fit.svi import Bases, Learning
+from daskgp.fit.svi import Bases, Learning, Precondition
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.values import Block, Theta
@@ -41,8 +42,54 @@ POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Powers of the targets' variance by which bounds of a likelihood's parameters grow."""
 AVERAGE_FROM = 200
 """Number of steps before averaging: an average would lag behind parameters that still move far."""
+MEAN_PACE = 10.0
+"""Learning rate of the mean's weights relative to others: their coordinates are of size one."""
 SMOOTHED = 100
 """Maximum number of steps whose bounds are averaged for ``objective_``, the last tenth of all."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the posterior of an estimator is written and learned.
+
+    Attributes
+    ----------
+    natural : float or None
+        Rate of the natural gradients of q on the covariance's functions; None leaves q to Adam.
+    hyperparameters : {"subset", "bound"}
+        Where kernel and noise variance come from.
+    parametrization : {"hybrid", "direct"}
+    basis : {"kernel", "generalized"}
+        Functions of the kernel, or functions with lengthscales of their own.
+    shared : bool
+        Whether the mean has the covariance's functions.
+    decoupled : bool
+        Whether the mean has functions of its own.
+    n_mean : int or None
+        Functions of a decoupled mean, the shared ones included; None for the default.
+    precondition : {"blocks", "jacobi", None}
+        Coordinates of the mean's weights.
+    mean_rate : float or None
+        Learning rate of the mean's weights; None for the default.
+    moves_mean : bool
+        Whether training moves the functions of the mean alone.
+    """
+
+    natural: Any
+    hyperparameters: str
+    parametrization: Any = "hybrid"
+    basis: str = "kernel"
+    shared: bool = True
+    decoupled: bool = False
+    n_mean: int | None = None
+    precondition: Precondition = None
+    mean_rate: float | None = None
+    moves_mean: bool = False
+
+    @property
+    def scaled(self) -> bool:
+        """True if functions have lengthscales of their own."""
+        return self.basis == "generalized"
 
 
 class Fit(NamedTuple):
@@ -97,20 +144,19 @@ def first_parameters(estimator: VariationalGP, fit: Fit) -> Parameters:
     start = empty(fit.theta.kernel.log_parameters, fit.likelihood.log_parameters, d, p)
     if fit.theta.inputs is None:
         return start
-    scaled = estimator._basis == "generalized"
-    return with_covariance(start, fit.theta.inputs, estimator._form, scaled, estimator._shared())
+    form = estimator._form
+    return with_covariance(start, fit.theta.inputs, form.parametrization, form.scaled, form.shared)
 
 
 def learning(
     estimator: VariationalGP, fit: Fit, executor: Executor, take: Any, place: Any, validation: Block
 ) -> Learning:
     """Return the problem that training ascends: batches, bases and rates."""
-    n, stage = int(fit.rows), fit.stage
+    n, stage, form = int(fit.rows), fit.stage, estimator._form
     covariance = estimator._inputs.count if fit.theta.inputs is None else len(fit.theta.inputs)
-    scaled, shared = estimator._basis == "generalized", estimator._shared()
     mean, batch = estimator._n_mean(n), estimator._batch(n)
     most = 2 * -(-mean // estimator.n_added) + 2 * -(-n // batch)
-    bases = Bases(covariance, mean, estimator.n_added, scaled, shared, most)
+    bases = Bases(covariance, mean, estimator.n_added, form.scaled, form.shared, most)
     quiet = dataclasses.replace(executor, show=False)
     steps = Steps(
         estimator._model(),
@@ -128,21 +174,21 @@ def learning(
         take,
         place,
         bases,
-        estimator._natural,
-        estimator._precondition,
+        form.natural,
+        form.precondition,
         validation,
     )
 
 
 def ascent(estimator: VariationalGP, fit: Fit, sums: scaling.Sums, learn: bool) -> Ascent:
     """Return the settings of a run; ``learn`` lets hyper-parameters follow the bound."""
-    hyper = float(learn)
-    points, means = float(estimator.train_points), float(estimator._moves_mean)
+    hyper, form = float(learn), estimator._form
+    points, means = float(estimator.train_points), float(form.moves_mean)
     rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
     rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
     rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
-    pace = estimator._mean_pace
-    shared = pace if estimator._form == "hybrid" else 1.0  # else those on Z are not whitened
+    pace = MEAN_PACE if form.mean_rate is None else form.mean_rate / estimator.learning_rate
+    shared = pace if form.parametrization == "hybrid" else 1.0  # else those on Z are not whitened
     rates |= {"weights": pace, "shared_weights": shared}
     scale = fit.stage.scaling
     unit = scaling.target_variance(sums, scale, estimator.mean)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from daskgp import data
 from daskgp.checks import positive, whole
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators.ascending import Form
 from daskgp.estimators.variational import STREAM, VariationalGP
 from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import RBF, Kernel
 
-N_MEAN = 4_096
 OWN_MEAN = Needs(
     "n_mean",
-    lambda gp: gp._n_mean(1 << 62) > 0,
+    lambda gp: gp._n_mean() > 0,
     "choose n_mean greater than n_covariance",
 )
 
@@ -160,55 +160,42 @@ class DecoupledGP(VariationalGP):
     @property
     def mean_points_(self) -> np.ndarray:
         """Places (n_mean, d) of the mean's functions, in the units of X; shared ones first."""
-        state, shared = self.solved_.state, self._shared()
+        state, shared = self.solved_.state, self._form.shared
         own = [state.covariance_points] if shared else []
         return self._in_units(np.concatenate([*own, state.mean_points]))
 
     @property
-    def _form(self) -> Any:
-        return self.parametrization
-
-    @property
-    def _basis(self) -> str:
-        return "generalized" if self.basis == "generalized" else "kernel"
-
-    @property
-    def _precondition(self) -> Precondition:
-        return self.precondition
-
-    @property
-    def _natural(self) -> Any:
-        if not isinstance(self.natural, str) or self.natural != "auto":
-            return self.natural
-        return 0.1 if self.parametrization == "hybrid" else None
-
-    @property
-    def _mean_pace(self) -> float:
-        if self.mean_learning_rate is None:
-            return super()._mean_pace
-        return self.mean_learning_rate / self.learning_rate
-
-    @property
-    def _moves_mean(self) -> bool:
-        return self.train_mean_points
+    def _form(self) -> Form:
+        hybrid = self.parametrization == "hybrid"
+        natural, source = self.natural, self.hyperparameters
+        if isinstance(natural, str) and natural == "auto":
+            natural = 0.1 if hybrid else None
+        if source == "auto":
+            source = "subset" if self.likelihood == "gaussian" else "bound"
+        return Form(
+            natural,
+            source,
+            self.parametrization,
+            "generalized" if self.basis == "generalized" else "kernel",
+            shared=hybrid or self.share,
+            decoupled=True,
+            n_mean=self.n_mean,
+            precondition=self.precondition,
+            mean_rate=self.mean_learning_rate,
+            moves_mean=self.train_mean_points,
+        )
 
     @property
     def _grows(self) -> bool:
         """True if functions are added step by step."""
         streamed = isinstance(self.inducing, str) and self.inducing == STREAM
-        return streamed or self._n_mean(1 << 62) > 0
+        return streamed or self._n_mean() > 0
 
     @property
     def _learns_mean(self) -> bool:
         """True if Adam moves weights of the mean at their own rate."""
-        hybrid = self.parametrization == "hybrid"
-        return self._n_mean(1 << 62) > 0 or (hybrid and self._natural is None)
-
-    @property
-    def _hyperparameters(self) -> str:
-        if self.hyperparameters != "auto":
-            return self.hyperparameters
-        return "subset" if self.likelihood == "gaussian" else "bound"
+        form = self._form
+        return self._n_mean() > 0 or (form.parametrization == "hybrid" and form.natural is None)
 
     def _kernels(self) -> Sequence[Kernel]:
         if self.kernel is None and self.basis != "kernel":
@@ -218,13 +205,6 @@ class DecoupledGP(VariationalGP):
     @property
     def _inputs(self) -> Inputs:
         return self._inducing_inputs("n_covariance", "functions of the covariance")
-
-    def _shared(self) -> bool:
-        return self.parametrization == "hybrid" or self.share
-
-    def _n_mean(self, n: int) -> int:
-        number = min(N_MEAN, n) if self.n_mean is None else whole("n_mean", self.n_mean, 1)
-        return max(0, number - self._inputs.count) if self._shared() else number
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         if self.basis != "kernel" and type(self._kernel()) is not RBF:
@@ -236,7 +216,7 @@ class DecoupledGP(VariationalGP):
             positive("mean_learning_rate", self.mean_learning_rate)
         number = self._inputs.count
         most = number if self.n_mean is None else whole("n_mean", self.n_mean, 1)
-        if self._shared() and number > most:
+        if self._form.shared and number > most:
             raise SettingError(
                 f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts those of the "
                 "covariance too: raise n_mean, or choose parametrization='direct' and share=False"

@@ -26,7 +26,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ascending
-from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, no_rows
+from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, Form, no_rows
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess, Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
@@ -37,7 +37,6 @@ from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Stream
 from daskgp.fit.plan import Beside, Knob, Workload, rows_bytes
 from daskgp.fit.subset import Start
-from daskgp.fit.svi import Precondition
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
@@ -53,8 +52,10 @@ logger = logging.getLogger("daskgp")
 
 PROBE_SUBSET = 256
 """Rows whose evidence a short run maximises: its result does not matter."""
-MEAN_PACE = 10.0
-"""Learning rate of the mean's weights relative to others: their coordinates are of size one."""
+N_MEAN = 4_096
+"""Default number of functions of a decoupled mean."""
+MANY = 1 << 62
+"""Number of rows that is never the least of several."""
 VALIDATION_ROWS = 10_000
 """Maximum number of held-out rows."""
 Chosen = Literal["greedy", "kmeans", "random", "stream"]
@@ -103,7 +104,7 @@ class VariationalGP(GaussianProcess):
             TRAINED,
             Needs(
                 "hyperparameters",
-                lambda gp: gp._hyperparameters == "subset",
+                lambda gp: gp._form.hyperparameters == "subset",
                 "choose hyperparameters='subset'",
             ),
         ),
@@ -121,37 +122,12 @@ class VariationalGP(GaussianProcess):
     tol: float = field(default=1.0, init=False)
     traits: ClassVar[Traits] = Traits(ard_reach=100.0, searches_start=False, keeps_seed=True)
 
-    # -- what a form says ------------------------------------------------------------------------
+    # -- form ------------------------------------------------------------------------------------
 
     @property
-    def _form(self) -> Any:
-        return "hybrid"
-
-    @property
-    def _basis(self) -> str:
-        return "kernel"
-
-    @property
-    def _precondition(self) -> Precondition:
-        return None
-
-    @property
-    def _natural(self) -> Any:
-        return self.natural
-
-    @property
-    def _mean_pace(self) -> float:
-        """Learning rate of the mean's weights relative to other parameters."""
-        return MEAN_PACE
-
-    @property
-    def _moves_mean(self) -> bool:
-        """True if training moves the functions of the mean alone."""
-        return False
-
-    @property
-    def _hyperparameters(self) -> str:
-        return self.hyperparameters
+    def _form(self) -> Form:
+        """How the posterior is written and learned."""
+        return Form(self.natural, self.hyperparameters)
 
     @property
     def _learns(self) -> bool:
@@ -160,14 +136,15 @@ class VariationalGP(GaussianProcess):
 
     def _from_subset(self) -> bool:
         """Return True if hyper-parameters are those of the evidence of some rows, and kept."""
-        return self.optimizer is not None and self._hyperparameters == "subset"
+        return self.optimizer is not None and self._form.hyperparameters == "subset"
 
-    def _shared(self) -> bool:
-        return True
-
-    def _n_mean(self, n: int) -> int:
+    def _n_mean(self, n: int = MANY) -> int:
         """Return the number of functions of the mean beyond those of the covariance."""
-        return 0
+        form = self._form
+        if not form.decoupled:
+            return 0
+        number = min(N_MEAN, n) if form.n_mean is None else whole("n_mean", form.n_mean, 1)
+        return max(0, number - self._inputs.count) if form.shared else number
 
     # -- settings --------------------------------------------------------------------------------
 
@@ -181,15 +158,16 @@ class VariationalGP(GaussianProcess):
         return likelihood.with_log_parameters(start)
 
     def _model(self) -> Any:
+        form = self._form
         return Decoupled(
-            self._form,
-            self._basis,
+            form.parametrization,
+            form.basis,
             self.likelihood,
-            self._natural is not None,
-            not self._learns and not self._moves_mean,
+            form.natural is not None,
+            not self._learns and not form.moves_mean,
             JITTER[self.dtype],
-            self._n_mean(1 << 62),
-            self._batch(1 << 62),
+            self._n_mean(),
+            self._batch(MANY),
         )
 
     def _inducing_inputs(self, number: str, label: str) -> Inputs:
@@ -223,10 +201,10 @@ class VariationalGP(GaussianProcess):
         return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
-        likelihood = self._likelihood()
+        likelihood, form = self._likelihood(), self._form
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
-        if self._hyperparameters == "subset" and self.likelihood != "gaussian":
+        if form.hyperparameters == "subset" and self.likelihood != "gaussian":
             raise SettingError(
                 f"hyperparameters='subset' takes the evidence of a Gaussian likelihood, not of "
                 f"{shown(self.likelihood)}: choose 'bound'"
@@ -234,8 +212,8 @@ class VariationalGP(GaussianProcess):
         whole("patience", self.patience, 1)
         whole("check_every", self.check_every, 1)
         choice("average", self.average, (True, False))
-        if self._natural is not None:
-            share("natural", self._natural)
+        if form.natural is not None:
+            share("natural", form.natural)
         if self.n_columns is not None:
             whole("n_columns", self.n_columns, 1)
         if self.validation is not None:
