@@ -22,7 +22,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import hyperparameters, refusal, rounds, subset, timing
+from daskgp.fit import hyperparameters, refusal, rounds, subset, targets, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import Inputs
@@ -30,6 +30,7 @@ from daskgp.fit.plan import Knob, Workload
 from daskgp.fit.scratch import kept_rows, ordered, scratch_rows
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
+from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.method import Method as Contract
 from daskgp.models.values import Theta
@@ -147,6 +148,11 @@ class GaussianProcess(FittedGP):
     def _inputs(self) -> Inputs:
         """Inducing inputs or the like that the settings ask for."""
         return Inputs()
+
+    @property
+    def _codes(self) -> Likelihood | None:
+        """Likelihood of targets that are codes or counts; None for those that are measured."""
+        return None
 
     def _kernels(self) -> Sequence[Kernel]:
         """Return the kernels of which the evidence of a subset of rows chooses one.
@@ -297,16 +303,9 @@ class GaussianProcess(FittedGP):
     def _fit_rows(
         self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str = ""
     ) -> None:
-        for array in (rows.X, rows.y):
-            remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
-            visibility.check(executor, array, "the training data", remedy)
+        """Describe and scale the rows, start, arrange them, train and solve, and remember it."""
         spans = self._spans(rows)
-        sums = sampling.describe(rows, spans, executor)
-        self._check_columns(sums, rows)
-        self._check(rows, int(sums.rows))
-        scaling.warn_of_missing(sums.dropped)
-        if not self._codes_targets():
-            scaling.warn_of_discrete(sums, rows.target_names)
+        sums = self._described(rows, spans, executor)
         scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         units = partition.alone(spans)
@@ -315,6 +314,23 @@ class GaussianProcess(FittedGP):
         stage = self._arranged(stage, begun.theta, sums, keep)
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         self._remember(outcome, int(sums.rows))
+
+    def _described(
+        self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
+    ) -> scaling.Sums:
+        """Return sums over rows; InputError for rows to which nothing can be fitted."""
+        for array in (rows.X, rows.y):
+            remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
+            visibility.check(executor, array, "the training data", remedy)
+        if self._codes is not None:
+            targets.check(rows, spans, executor, self._codes)
+        sums = sampling.describe(rows, spans, executor)
+        self._check_columns(sums, rows)
+        self._check(rows, int(sums.rows))
+        scaling.warn_of_missing(sums.dropped)
+        if self._codes is None:
+            scaling.warn_of_discrete(sums, rows.target_names)
+        return sums
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
@@ -333,12 +349,12 @@ class GaussianProcess(FittedGP):
 
     def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
         """Return the units that the method works in, and the mean function."""
-        tied = self._tied(rows)
-        return scaling.solve(sums, rows.n_features, self.mean, self.standardize, tied)
-
-    def _codes_targets(self) -> bool:
-        """Return True if y holds codes or counts, for which the method has a likelihood."""
-        return False
+        coded, p = self._codes is not None, rows.n_targets
+        mean, tied = "zero" if coded else self.mean, self._tied(rows)
+        scale = scaling.solve(sums, rows.n_features, mean, self.standardize, tied)
+        if not coded:
+            return scale
+        return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
 
     def _tied(self, rows: data.Rows) -> scaling.Ties:
         """Return the columns that share a scale."""

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, likelihoods, metrics
 from daskgp.arrays.backend import resolve_device
 from daskgp.checks import choice, share, shown, whole
-from daskgp.data import grids, partition, reading, visibility
+from daskgp.data import grids, partition, reading
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
 from daskgp.data.stores.checkpoints import Place
@@ -30,7 +30,7 @@ from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, F
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess, Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
-from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import hyperparameters, rounds, targets, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
@@ -43,7 +43,7 @@ from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
 from daskgp.predict.posterior import Solved, check_columns
-from daskgp.runtime.executor import Executor, map_all
+from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Ascent, Run, ascend
 from daskgp.typing import LikelihoodName, OptimizerName
@@ -189,16 +189,10 @@ class VariationalGP(GaussianProcess):
             return 0
         return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
 
-    def _codes_targets(self) -> bool:
-        return self._likelihood().discrete
-
-    def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
-        if not self._codes_targets():
-            return super()._scaling(sums, rows)
-        tied = self._tied(rows)
-        scale = scaling.solve(sums, rows.n_features, "zero", self.standardize, tied)
-        p = rows.n_targets
-        return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
+    @property
+    def _codes(self) -> Likelihood | None:
+        likelihood = self._likelihood()
+        return likelihood if likelihood.discrete else None
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         likelihood, form = self._likelihood(), self._form
@@ -354,16 +348,6 @@ class VariationalGP(GaussianProcess):
 
     # -- stages ----------------------------------------------------------------------------------
 
-    def _fit_rows(
-        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str = ""
-    ) -> None:
-        if self._likelihood().discrete:
-            remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
-            for array in (rows.X, rows.y):
-                visibility.check(executor, array, "the training data", remedy)
-            _check_targets(rows, self._spans(rows), executor, self._likelihood())
-        super()._fit_rows(rows, executor, checkpoint, keep)
-
     def _learn(
         self,
         stage: rounds.Rounds,
@@ -470,8 +454,8 @@ class VariationalGP(GaussianProcess):
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")
         spans = self._spans(rows)
-        if self._likelihood().discrete:
-            _check_targets(rows, spans, executor, self._likelihood())
+        if self._codes is not None:
+            targets.check(rows, spans, executor, self._codes)
         stage, sums = self._given(rows, spans, executor)
         if hasattr(self, "solved_"):
             before, (fit, run) = self.n_rows_, ascending.resumed(self, stage)
@@ -571,20 +555,6 @@ def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
     y = y if isinstance(y, da.Array) else np.asarray(y)
     reading.check_kind("y", y)
     return (~likelihood.supports(y)).sum()
-
-
-def _check_targets(
-    rows: data.Rows, spans: Sequence[partition.Span], executor: Executor, likelihood: Likelihood
-) -> None:
-    """Raise InputError for targets of complete rows outside the support of a likelihood."""
-
-    def wrong(span: partition.Span) -> list[np.ndarray]:
-        X, y = rows.read(*span)
-        y = y[scaling.complete_rows(X, y)]
-        return [y[(~likelihood.supports(y)).any(axis=1)]]
-
-    outside = map_all(wrong, spans, executor, "targets")
-    likelihood.check(np.concatenate(outside), rows.target_names)
 
 
 def _check_more(solved: Solved, rows: data.Rows, sums: scaling.Sums) -> None:
