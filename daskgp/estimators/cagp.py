@@ -434,9 +434,9 @@ progress
         run = hyperparameters.plan_run(self, stage, begun, sums, checkpoint)
         learn = self._learn_sparse if edges is not None else self._learn_dense
         theta, weights, history = learn(pairs, quiet, points, theta, run, edges, seed)
-        batch = None if self.batch_rows is None else (self.batch_rows, seed)
+        drawn = pairs if self.batch_rows is None else pairs.drawn((self.batch_rows, seed))
         acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
-        state, objective = self._model().solve(acting, pairs.drawn(batch))
+        state, objective = self._model().solve(acting, drawn)
         dropped = weights.count - len(state.columns)
         if dropped:
             logger.warning(

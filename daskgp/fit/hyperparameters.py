@@ -168,11 +168,9 @@ def _warn_of_few_blocks(estimator: GaussianProcess, total: int) -> None:
     chosen = estimator.train_blocks
     if chosen is not None and chosen != "auto" and chosen >= total:
         logger.warning(
-            "train_blocks=%d has no effect on rows in %d block%s: choose fewer, or a smaller "
-            "block_rows",
+            "train_blocks=%d has no effect on rows in %s a smaller block_rows",
             chosen,
-            total,
-            "s" if total > 1 else "",
+            f"{total} blocks: choose fewer, or" if total > 1 else "1 block: leave it out, or choose",
         )
 
 

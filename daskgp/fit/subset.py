@@ -149,7 +149,7 @@ class Searched(NamedTuple):
         """Warn if the exact evidence contradicts hyper-parameters trained with few inputs."""
         size = self.evidence.few.y.size
         lost = (self.evidence.value(self.theta) - self.evidence.value(trained)) / size
-        if lost > COARSE:
+        if np.isfinite(lost) and lost > COARSE:
             logger.warning(
                 "%s do not resolve the data: the exact evidence of %d rows is %.2g nats per value "
                 "lower at the hyper-parameters found (noise variance %.2g) than at its best "

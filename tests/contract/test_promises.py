@@ -180,7 +180,8 @@ def test_the_kind_of_rows_and_their_chunks_do_not_matter(name, tmp_path):
     wanted = cases.fixed(name).fit(X, y)
     for given in kinds(X, y, tmp_path, 37):
         model = cases.fixed(name).fit(*given)
-        assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
+        if wanted.objective_ is not None:
+            assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
         forget()
         equal(cases.moments(model, T), cases.moments(wanted, T))
         assert (model.n_rows_, list(model.feature_names_in_)) == (cases.N, ["x0", "x1"])
