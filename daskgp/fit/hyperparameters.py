@@ -170,7 +170,9 @@ def _warn_of_few_blocks(estimator: GaussianProcess, total: int) -> None:
         logger.warning(
             "train_blocks=%d has no effect on rows in %s a smaller block_rows",
             chosen,
-            f"{total} blocks: choose fewer, or" if total > 1 else "1 block: leave it out, or choose",
+            f"{total} blocks: choose fewer, or"
+            if total > 1
+            else "1 block: leave it out, or choose",
         )
 
 

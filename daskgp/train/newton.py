@@ -25,32 +25,41 @@ FLOOR = 1e-3
 """Least curvature, in nats per squared coordinate: below it a direction is flat."""
 NEAR = 0.3
 """Distance, in coordinates, within which a curvature from differences is good."""
-STEP = {"float64": 1e-3, "float32": 3e-2}
-"""Steps of differences, in coordinates, by the precision of the objective."""
+STEPS = {"float64": (1e-3, 1e-2, 1e-1), "float32": (3e-2, 1e-1)}
+"""Steps of differences, in coordinates, by the precision of the objective; the first that will do.
+"""
+NOISY = 0.05
+"""Share of the curvature that rounding may change before differences take a longer step."""
 BOLD = 0.1
 """Cosine between a step and what B lacks along it above which the rank-one update is bounded."""
 ATOP = 1e-9
 """Distance from a bound below which a parameter counts as being at it."""
 REFRESHES = 8
 """Most times that a run makes curvature from differences."""
-FLAT = 0.1
+FLAT = 0.01
 """Share of a parameter along directions without curvature above which it has no standard error."""
+HIDDEN = 3.0
+"""Times the noise of a curvature below which a direction has none that is known."""
 
 
 class Curvature(NamedTuple):
     """The negative Hessian B (k, k) of an objective.
 
     ``exact`` says that it was made from differences of gradients of the objective at ``point``
-    (k,), or of its kind on other rows; steps since then may have corrected it.
+    (k,), or of its kind on other rows; steps since then may have corrected it.  ``noise`` is the
+    curvature that rounding feigns, and ``rounding`` the length of the rounding of a gradient.
     """
 
     point: np.ndarray
     matrix: np.ndarray
     exact: bool = False
+    noise: float = 0.0
+    rounding: float = 0.0
 
     def scaled(self, factor: float) -> Curvature:
         """Return the curvature for ``factor`` times as many rows of the same kind."""
-        return self._replace(matrix=self.matrix * factor)
+        noise, rounding = self.noise * factor, self.rounding * factor
+        return self._replace(matrix=self.matrix * factor, noise=noise, rounding=rounding)
 
 
 class Arrived(NamedTuple):
@@ -128,7 +137,7 @@ class Search:
             fresh = B.exact and np.array_equal(B.point, x)
             # a step too long says little about B at x, unless that is an estimate
             if trial >= value or not fresh or self.sampled:
-                B = B._replace(matrix=_updated(B.matrix, s, g - gradient, self.coordinates))
+                B = _updated(B, s, g - gradient, self.coordinates)
             share = (trial - value) / hoped
             self._fit_radius(share, length)
             if share > 1e-4:
@@ -145,11 +154,24 @@ class Search:
         return Arrived(x, B, gain, gain < least and self._trusted(x, B), cut)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
-        """Return B at x, where the gradient is g, from one more gradient per parameter."""
+        """Return B at x, where the gradient is g, from one more gradient per parameter.
+
+        B is symmetric but for rounding and what the steps leave out: where it is not, steps are
+        lengthened.
+        """
         self._refreshes += 1
-        gradient = self.sampled or (lambda x: self.evaluate(x)[1])
         g = g if self.sampled is None else self.sampled(x)
-        step, inverse = STEP[self.precision], np.linalg.inv(self.coordinates)
+        tried: list[Curvature] = []
+        for step in STEPS[self.precision]:
+            tried.append(self._differences(x, g, step))
+            if tried[-1].noise <= NOISY * np.linalg.norm(tried[-1].matrix, 2):
+                break
+        return min(tried, key=lambda one: one.noise)
+
+    def _differences(self, x: np.ndarray, g: np.ndarray, step: float) -> Curvature:
+        """Return B from differences over steps of one length, in coordinates."""
+        gradient = self.sampled or (lambda x: self.evaluate(x)[1])
+        inverse = np.linalg.inv(self.coordinates)
         turned = np.zeros_like(inverse)
         for j in np.flatnonzero(varies(self.bounds)):
             direction = step * inverse[:, j]
@@ -160,7 +182,8 @@ class Search:
             shifted = gradient(x + move)
             turned[:, j] = (g - shifted) / (step if inside else -step)
         B = turned @ self.coordinates  # by x on both sides
-        return Curvature(x.copy(), 0.5 * (B + B.T), exact=True)
+        noise = float(np.linalg.norm(B - B.T, 2)) / 2
+        return Curvature(x.copy(), 0.5 * (B + B.T), True, noise, noise * step)
 
     def _fit_radius(self, share: float, length: float) -> None:
         """Adapt the radius to a step of that length that gained a share of what was hoped."""
@@ -255,34 +278,39 @@ def _gain(g: np.ndarray, B: np.ndarray, s: np.ndarray) -> float:
     return float(g @ s - 0.5 * s @ B @ s)
 
 
-def _updated(B: np.ndarray, s: np.ndarray, y: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return B after a step s along which the gradient fell by y: the new B s is y.
+def _updated(curvature: Curvature, s: np.ndarray, y: np.ndarray, T: np.ndarray) -> Curvature:
+    """Return the curvature after a step s along which the gradient fell by y: the new B s is y.
 
     This is the symmetric rank-one update or, where that would change B by much along directions
-    that the step says little about, the smallest change in coordinates T (Powell's).
+    that the step says little about, the smallest change in coordinates T (Powell's).  A difference
+    that rounding explains says nothing.
     """
+    B = curvature.matrix
     missing, metric = y - B @ s, T.T @ (T @ s)
     along, squared = float(missing @ s), float(s @ metric)
-    if squared == 0 or not missing.any():
-        return B
+    if squared == 0 or np.linalg.norm(missing) <= curvature.rounding:
+        return curvature
     if abs(along) > BOLD * np.linalg.norm(np.linalg.solve(T.T, missing)) * squared**0.5:
-        return B + np.outer(missing, missing) / along
+        return curvature._replace(matrix=B + np.outer(missing, missing) / along)
     both = np.outer(missing, metric) / squared
-    return B + both + both.T - along / squared**2 * np.outer(metric, metric)
+    changed = B + both + both.T - along / squared**2 * np.outer(metric, metric)
+    return curvature._replace(matrix=changed)
 
 
 def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> np.ndarray:
     """Return standard errors (k,) of parameters x (k,) from the curvature at their optimum.
 
-    NaN for one at a bound, and for one that lies mostly along directions without curvature.
+    NaN for one at a bound, and for one that lies mostly along directions without curvature, or
+    with less than rounding feigns.
     """
-    B = curvature.matrix
+    B, least = curvature.matrix, max(FLOOR, HIDDEN * curvature.noise)
     free = (x > bounds[:, 0] + ATOP) & (x < bounds[:, 1] - ATOP)
     errors = np.full(len(x), np.nan)
     if not free.any():
         return errors
     values, vectors = np.linalg.eigh(B[np.ix_(free, free)])
-    variance = (vectors**2 / np.maximum(values, FLOOR)).sum(axis=1)
-    flat = (vectors[:, values <= FLOOR] ** 2).sum(axis=1)
+    known = values > least
+    variance = (vectors[:, known] ** 2 / values[known]).sum(axis=1)
+    flat = (vectors[:, ~known] ** 2).sum(axis=1)
     errors[free] = np.where(flat < FLAT, np.sqrt(variance), np.nan)
     return errors

@@ -145,6 +145,36 @@ def test_standard_errors_are_those_of_the_inverse_and_flat_directions_have_none(
     assert np.isnan(found[2])
 
 
+def rounded(scales, size):
+    """A quadratic whose gradient has errors of that size, which no step makes smaller."""
+    H = np.diag(scales)
+
+    def evaluate(x):
+        error = np.random.default_rng(np.frombuffer(x.tobytes(), np.uint32)).standard_normal(len(x))
+        return -0.5 * x @ H @ x, -H @ x + size * error
+
+    return evaluate
+
+
+def test_rounding_of_gradients_is_not_taken_for_curvature():
+    scales = np.array([1e3, 1e2, 1e-2])
+    for size, known in ((1e-9, 3), (1e-1, 2)):
+        run = newton.Search(rounded(scales, size), free(3), np.eye(3), 0.1)
+        found = run.differences(np.zeros(3), np.zeros(3))
+        assert found.noise <= newton.NOISY * 1e3  # of steps that are long enough
+        errors = newton.standard_errors(np.zeros(3), found, free(3))
+        np.testing.assert_allclose(errors[:known], scales[:known] ** -0.5, rtol=0.3)
+        assert np.isnan(errors[known:]).all()
+
+
+def test_a_step_whose_gradient_changes_by_no_more_than_rounding_leaves_the_curvature():
+    B = newton.Curvature(np.zeros(2), np.diag([4.0, 9.0]), True, noise=0.1, rounding=1e-3)
+    step = np.array([1e-4, 0.0])
+    assert newton._updated(B, step, np.array([4e-4, 9e-4]), np.eye(2)) is B
+    changed = newton._updated(B, step, np.array([4e-4, 9e-3]), np.eye(2))
+    assert not np.array_equal(changed.matrix, B.matrix)
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_curvature_that_rounding_makes_zero_gives_a_finite_step():
     run = search(rosenbrock, 2)
