@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from daskgp import data
-from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.base import GaussianProcess, Traits
 from daskgp.fit import timing
 from daskgp.fit.plan import Workload
 from daskgp.models.exact import Exact
@@ -44,6 +44,7 @@ random_state, progress
     """
 
     model_name: ClassVar[str] = "exact"
+    traits: ClassVar[Traits] = Traits(ard_reach=100.0)
 
     def _model(self) -> Exact:
         return Exact()

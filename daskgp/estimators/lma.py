@@ -124,7 +124,7 @@ class LMA(GaussianProcess):
     """
 
     model_name: ClassVar[str] = "lma"
-    traits: ClassVar[Traits] = Traits(knows_enough_blocks=True, reads_blocks=False)
+    traits: ClassVar[Traits] = Traits(ard_reach=100.0, knows_enough_blocks=True, reads_blocks=False)
     effects: ClassVar[Effects] = {
         **GaussianProcess.effects,
         "n_support": (chosen("support", *WAYS),),
