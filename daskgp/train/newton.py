@@ -28,7 +28,7 @@ NEAR = 0.3
 STEPS = {"float64": (1e-3, 1e-2, 1e-1), "float32": (3e-2, 1e-1)}
 """Steps of differences, in coordinates, by the precision of the objective; the first that will do.
 """
-NOISY = 0.05
+NOISY = 0.005
 """Share of the curvature that rounding may change before differences take a longer step."""
 BOLD = 0.1
 """Cosine between a step and what B lacks along it above which the rank-one update is bounded."""
@@ -47,7 +47,8 @@ class Curvature(NamedTuple):
 
     ``exact`` says that it was made from differences of gradients of the objective at ``point``
     (k,), or of its kind on other rows; steps since then may have corrected it.  ``noise`` is the
-    curvature that rounding feigns, and ``rounding`` the length of the rounding of a gradient.
+    curvature that rounding feigns, where that was seen, and ``rounding`` at most the length of the
+    rounding of a gradient.
     """
 
     point: np.ndarray
@@ -161,12 +162,19 @@ class Search:
         """
         self._refreshes += 1
         g = g if self.sampled is None else self.sampled(x)
-        tried: list[Curvature] = []
+        best = None
         for step in STEPS[self.precision]:
-            tried.append(self._differences(x, g, step))
-            if tried[-1].noise <= NOISY * np.linalg.norm(tried[-1].matrix, 2):
+            found = self._differences(x, g, step)
+            if best is not None and found.noise >= best.noise:
+                return best._replace(noise=0.0)  # longer steps are worse: it was not rounding
+            small = found.noise <= NOISY * np.linalg.norm(found.matrix, 2)
+            if small and best is None:
+                return found._replace(noise=0.0)
+            best = found
+            if small:
                 break
-        return min(tried, key=lambda one: one.noise)
+        assert best is not None
+        return best
 
     def _differences(self, x: np.ndarray, g: np.ndarray, step: float) -> Curvature:
         """Return B from differences over steps of one length, in coordinates."""

@@ -16,6 +16,7 @@ from commands import invoke, succeed
 
 import daskgp
 from daskgp.cli.info import describe_plan
+from daskgp.data import Rows
 from daskgp.errors import PlanError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit.refusal import SHARE, needed
@@ -208,8 +209,9 @@ def test_which_estimators_train_in_stages():
         daskgp.CaGP(): False,
         daskgp.SGPR(): False,
     }
+    rows = Rows(np.zeros((900, 2)), np.zeros(900), None, ("a", "b"), ("y",))
     for estimator, said in staged.items():
-        assert estimator._trains_in_stages() is said
+        assert estimator._workload(rows).staged is said
 
 
 def test_the_command_measures_an_iteration_on_its_workers(tmp_path):
