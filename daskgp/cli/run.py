@@ -7,9 +7,11 @@ import logging
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -160,6 +162,14 @@ class _Format(logging.Formatter):
         return f"{record.levelname.capitalize()}: {record.getMessage()}"
 
 
+def _warned(show: Callable[..., None], message: Any, category: type, *where: Any) -> None:
+    """Show a warning to users as one line, without the place in the code."""
+    if issubclass(category, UserWarning):
+        logger.warning("%s", " ".join(str(message).split()))
+    else:
+        show(message, category, *where)
+
+
 @contextmanager
 def _logs_on_stderr() -> Iterator[None]:
     handler, before = _Handler(), (logger.level, logger.propagate)
@@ -168,7 +178,9 @@ def _logs_on_stderr() -> Iterator[None]:
     logger.setLevel(logging.WARNING)
     logger.propagate = False
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_warned, warnings.showwarning)
+            yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
