@@ -318,8 +318,9 @@ def test_local_methods_fit_and_predict_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, m
     assert few
     assert max(few) > 1  # windows side by side
     assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-8)
+    # deviations near the rows are small differences, which the step of the search magnifies
     np.testing.assert_allclose(
-        found.predict(X[::7], return_std=True), wanted.predict(X[::7], return_std=True), rtol=1e-6
+        found.predict(X[::7], return_std=True), wanted.predict(X[::7], return_std=True), rtol=1e-5
     )
 
 
