@@ -192,6 +192,15 @@ def test_a_checkpoint_without_a_whole_row_is_begun_anew(tmp_path, evaluations):
     assert outcome(model(max_iter=1).fit(X, Y, checkpoint=url)) == outcome(whole)
 
 
+def test_settings_that_differ_are_named_and_the_data_where_they_alone_differ(tmp_path):
+    url = str(tmp_path / "c.zarr")
+    model(max_iter=1).fit(X, Y, checkpoint=url)
+    with pytest.raises(StoreError, match=r"settings it was made with \(not the same: block_rows\)"):
+        model(max_iter=1, block_rows=7).fit(X, Y, checkpoint=url)
+    with pytest.raises(StoreError, match=r"settings it was made with \(not the same: data\)"):
+        model(max_iter=1).fit(X, Y + 1.0, checkpoint=url)
+
+
 def test_a_checkpoint_beside_random_samples_is_refused_before_any_work(tmp_path, evaluations):
     with pytest.raises(SettingError, match=r"random_state=None.*set random_state to a whole"):
         model(random_state=None).fit(X, Y, checkpoint=str(tmp_path / "c.zarr"))

@@ -157,8 +157,9 @@ def refuse_other_run(url: str, group: zarr.Group, identity: Mapping[str, Any]) -
     kept = group.attrs.get("identity")
     if not isinstance(kept, Mapping):
         raise StoreError(f"{url} is no checkpoint: choose another place for one")
-    names = [*differing(kept, identity)]
-    what = f" (not the same: {', '.join(names)})" if names else ""
+    # sums over the data depend on the blocks, and these on settings
+    names = [name for name in differing(kept, identity) if name != "data"] or ["data"]
+    what = f" (not the same: {', '.join(names)})"
     raise StoreError(
         f"checkpoint {url} belongs to other data or settings: remove it, or fit with the "
         f"settings it was made with{what}"
