@@ -16,7 +16,7 @@ from distributed import Client
 
 import daskgp
 from daskgp.errors import InputError, RunError
-from daskgp.fit.rounds import Rounds
+from daskgp.models.additive import Additive
 from daskgp.runtime import connect, versions
 
 FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14")
@@ -38,18 +38,18 @@ def evaluations(model, number=4):
 @pytest.fixture
 def disturbed(monkeypatch):
     """``disturbed(act)``: ``act()`` runs once, a moment after the third evaluation began."""
-    evaluate, timers = Rounds.value_and_gradient, []
+    evaluate, timers = Additive.evaluate, []
 
     def plan(act):
         left = [2, 1, 0]
 
-        def evaluated(self, theta):
+        def evaluated(self, theta, rows):
             if left and left.pop(0) == 0:
                 timers.append(threading.Timer(0.02, act))
                 timers[-1].start()
-            return evaluate(self, theta)
+            return evaluate(self, theta, rows)
 
-        monkeypatch.setattr(Rounds, "value_and_gradient", evaluated)
+        monkeypatch.setattr(Additive, "evaluate", evaluated)
 
     yield plan
     assert timers, "nothing was disturbed"
