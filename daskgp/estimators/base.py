@@ -49,7 +49,7 @@ SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 @dataclass(frozen=True)
 class Traits:
-    """What holds for a class of estimators whatever the settings.
+    """Facts about a class of estimators that hold for all settings.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Traits:
 
 
 class Outcome(NamedTuple):
-    """What a fit has learned.
+    """Result of training, which the estimator remembers.
 
     Attributes
     ----------

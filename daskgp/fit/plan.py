@@ -148,7 +148,7 @@ NOTHING = Beside()
 
 @dataclass(frozen=True)
 class Workload:
-    """What a fit works on, from its settings and the sizes of the data.
+    """Work of a fit, from its settings and the sizes of the data.
 
     Attributes
     ----------
