@@ -226,6 +226,13 @@ def test_bad_names_of_a_grid(tmp_path, grid):
     assert "targets must share one grid" in refused(source, out, ["temp", "height"])
 
 
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_another_separator_is_named(tmp_path, frame, mark):
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=mark)
+    message = refused(tmp_path / "t.csv", tmp_path / "out.zarr", "temp")
+    assert message.endswith(f": write the file with commas instead of {mark!r}")
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
 def test_text_is_not_a_number(tmp_path, frame, name):
     frame["b"] = frame["b"].astype(str)

@@ -110,7 +110,15 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
         if name not in there:
             shown = ", ".join(list(there)[:20]) or "no columns"
             more = f" and {len(there) - 20} more" if len(there) > 20 else ""
+            more += _other_separator(there)
             raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
+
+
+def _other_separator(columns: Collection[str]) -> str:
+    """Return a remedy if a whole header was read as the name of one column, else nothing."""
+    only = next(iter(columns)) if len(columns) == 1 else ""
+    mark = next((mark for mark in ";\t|" if mark in only), None)
+    return f": write the file with commas instead of {mark!r}" if mark else ""
 
 
 def _check_grid(grid: xr.Dataset, name: str, source: str) -> None:

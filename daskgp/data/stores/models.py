@@ -203,7 +203,9 @@ def read(url: str) -> Stored:
             f"version {VERSION}: fit again or use the daskgp that wrote it"
         )
     if attributes.get("complete") is not True:
-        raise StoreError(f"model store {url} is incomplete: fit again, or go on with --resume")
+        raise StoreError(
+            f"model store {url} is incomplete: run the same fit with --resume, or remove it"
+        )
     model = attributes.get("model")
     if not isinstance(model, dict):
         raise StoreError(f"model store {url} is damaged: its description is missing")
