@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import data, train
+from daskgp import data, likelihoods, train
 from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import sampling
@@ -149,11 +149,6 @@ class GaussianProcess(FittedGP):
         """Inducing inputs or the like that the settings ask for."""
         return Inputs()
 
-    @property
-    def _codes(self) -> Likelihood | None:
-        """Likelihood of targets that are codes or counts; None for those that are measured."""
-        return None
-
     def _kernels(self) -> Sequence[Kernel]:
         """Return the kernels of which the evidence of a subset of rows chooses one.
 
@@ -180,6 +175,12 @@ class GaussianProcess(FittedGP):
         return None
 
     # -- small things ----------------------------------------------------------------------------
+
+    @property
+    def _codes(self) -> Likelihood | None:
+        """Likelihood of targets that are codes or counts; None for those that are measured."""
+        likelihood = likelihoods.by_name(self._model().likelihood_name)
+        return likelihood if likelihood.discrete else None
 
     def _kernel(self) -> Kernel:
         return self._kernels()[0]

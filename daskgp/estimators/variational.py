@@ -189,11 +189,6 @@ class VariationalGP(GaussianProcess):
             return 0
         return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
 
-    @property
-    def _codes(self) -> Likelihood | None:
-        likelihood = self._likelihood()
-        return likelihood if likelihood.discrete else None
-
     def _check(self, rows: data.Rows, n: int | None) -> None:
         likelihood, form = self._likelihood(), self._form
         whole("n_added", self.n_added, 1)
