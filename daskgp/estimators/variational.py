@@ -246,9 +246,7 @@ class VariationalGP(GaussianProcess):
         n, batch, blocks = len(rows), self._batch(len(rows)), super()._workload(rows)
         lanes = -(-batch // LANE_ROWS)
         most = self._inputs.count + self._n_mean(n)
-        grown = 1 + -(
-            -most // batch
-        )  # steps with which the bases are full: all others cost as much
+        grown = 1 + -(-most // batch)  # steps until the bases are full; all later ones cost as much
         settings = {
             "max_iter": grown + timing.ITERATIONS,
             "n_added": max(self.n_added, batch),

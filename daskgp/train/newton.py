@@ -40,6 +40,8 @@ FLAT = 0.01
 """Share of a parameter along directions without curvature above which it has no standard error."""
 HIDDEN = 3.0
 """Times the noise of a curvature below which a direction has none that is known."""
+CLOSE = 1e-4
+"""Share of a step of differences over which gradients differ by what B says and rounding alone."""
 
 
 class Curvature(NamedTuple):
@@ -162,33 +164,54 @@ class Search:
         """
         self._refreshes += 1
         g = g if self.sampled is None else self.sampled(x)
-        best = None
+        best, taken = None, 0.0
         for step in STEPS[self.precision]:
             found = self._differences(x, g, step)
             if best is not None and found.noise >= best.noise:
-                return best._replace(noise=0.0)  # longer steps are worse: it was not rounding
+                return self._told(best, g, taken)  # longer steps are worse: most was not rounding
             small = found.noise <= NOISY * np.linalg.norm(found.matrix, 2)
             if small and best is None:
-                return found._replace(noise=0.0)
-            best = found
+                return self._told(found, g, step)
+            best, taken = found, step
             if small:
                 break
         assert best is not None
         return best
 
+    def _told(self, B: Curvature, g: np.ndarray, step: float) -> Curvature:
+        """Return B, from differences over ``step``, with the noise that is rounding.
+
+        The rest is what the step leaves out.  A gradient close to g tells, if the least curvatures
+        depend on it.
+        """
+        free = varies(self.bounds)
+        values = np.linalg.eigvalsh(B.matrix[np.ix_(free, free)])
+        if not (np.abs(values) <= HIDDEN * B.noise).any():
+            return B._replace(noise=0.0)
+        inverse = np.linalg.inv(self.coordinates)
+        move = self._inside(B.point, CLOSE * step * inverse[:, free].sum(axis=1))
+        rounding = float(np.linalg.norm(self._gradient(B.point + move) - g + B.matrix @ move))
+        noise = rounding / step * float(np.linalg.norm(self.coordinates, 2))
+        return B._replace(noise=min(noise, B.noise))
+
+    def _gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient (k,) that differences are taken of."""
+        return self.evaluate(x)[1] if self.sampled is None else self.sampled(x)
+
+    def _inside(self, x: np.ndarray, move: np.ndarray) -> np.ndarray:
+        """Return a move from x, turned round if it would leave the bounds."""
+        low, high = self.bounds.T
+        return move if ((x + move >= low) & (x + move <= high)).all() else -move
+
     def _differences(self, x: np.ndarray, g: np.ndarray, step: float) -> Curvature:
         """Return B from differences over steps of one length, in coordinates."""
-        gradient = self.sampled or (lambda x: self.evaluate(x)[1])
         inverse = np.linalg.inv(self.coordinates)
         turned = np.zeros_like(inverse)
         for j in np.flatnonzero(varies(self.bounds)):
             direction = step * inverse[:, j]
-            inside = (
-                (x + direction >= self.bounds[:, 0]) & (x + direction <= self.bounds[:, 1])
-            ).all()
-            move = direction if inside else -direction
-            shifted = gradient(x + move)
-            turned[:, j] = (g - shifted) / (step if inside else -step)
+            move = self._inside(x, direction)
+            fell = g - self._gradient(x + move)
+            turned[:, j] = fell / (step if move is direction else -step)
         B = turned @ self.coordinates  # by x on both sides
         noise = float(np.linalg.norm(B - B.T, 2)) / 2
         return Curvature(x.copy(), 0.5 * (B + B.T), True, noise, noise * step)
@@ -308,8 +331,8 @@ def _updated(curvature: Curvature, s: np.ndarray, y: np.ndarray, T: np.ndarray) 
 def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> np.ndarray:
     """Return standard errors (k,) of parameters x (k,) from the curvature at their optimum.
 
-    NaN for one at a bound, and for one that lies mostly along directions without curvature, or
-    with less than rounding feigns.
+    NaN for one at a bound, and for one that directions without curvature, or with less than
+    rounding feigns, matter to.
     """
     B, least = curvature.matrix, max(FLOOR, HIDDEN * curvature.noise)
     free = (x > bounds[:, 0] + ATOP) & (x < bounds[:, 1] - ATOP)
@@ -317,8 +340,9 @@ def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> 
     if not free.any():
         return errors
     values, vectors = np.linalg.eigh(B[np.ix_(free, free)])
-    known = values > least
-    variance = (vectors[:, known] ** 2 / values[known]).sum(axis=1)
-    flat = (vectors[:, ~known] ** 2).sum(axis=1)
-    errors[free] = np.where(flat < FLAT, np.sqrt(variance), np.nan)
+    known, shares = values > least, vectors**2
+    variance = (shares[:, known] / values[known]).sum(axis=1)
+    flat = shares[:, ~known].sum(axis=1)
+    certain = (flat < FLAT) & (flat <= least * variance)  # they add flat / least or more
+    errors[free] = np.where(certain, np.sqrt(variance + flat / least), np.nan)
     return errors

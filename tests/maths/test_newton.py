@@ -145,6 +145,14 @@ def test_standard_errors_are_those_of_the_inverse_and_flat_directions_have_none(
     assert np.isnan(found[2])
 
 
+def test_an_error_that_a_flat_direction_may_make_many_times_larger_is_unknown():
+    ridge = np.sqrt(0.985 * 100 * 0.05)  # all but 1.5 % of either curvature
+    B = np.array([[100.0, ridge], [ridge, 0.05]])
+    assert np.linalg.eigvalsh(B)[0] < newton.FLOOR
+    found = newton.standard_errors(np.zeros(2), newton.Curvature(np.zeros(2), B), free(2))
+    assert np.isnan(found).all()  # alone the steep direction would give an eighth of the error
+
+
 def rounded(scales, size):
     """A quadratic whose gradient has errors of that size, which no step makes smaller."""
     H = np.diag(scales)
