@@ -6,10 +6,11 @@ VENV ?= .venv
 ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Two test processes on two cores: BLAS threads beside them would only contend.
+# Test processes fill the cores: BLAS threads beside them would only contend.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
-# In the order of the files: the many short doctests come last and even out the two processes.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores, as tests wait for clusters.  In the order of tests/conftest.py: files
+# that wait longest come first, and the many short doctests last, which evens out the processes.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest $(PARALLEL)
 
 LOWEST := .venv-lowest
