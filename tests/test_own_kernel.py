@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from commands import invoke
 from docs_text import ROOT, code_blocks
 
 import daskgp
 from daskgp import kernels, testing
-from daskgp.errors import SettingError
+from daskgp.errors import SettingError, StoreError
 from daskgp.kernels import RBF, Constant, Kernel
 from daskgp.kernels.registry import describe, identity
 
@@ -27,15 +28,16 @@ def run(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """A folder with the module of the page, and the model that the page saves."""
+    """A folder with the module of the page, the model that the page saves, and its period."""
     folder = tmp_path_factory.mktemp("page")
     module, check, use = code_blocks(PAGE, "python")
     (folder / "cosine.py").write_text(module)
-    for code in (check, use):
-        status, out, error = run(folder, "-c", code)
-        assert status == 0, error
-    assert out.startswith("Sum(parts=(Cosine(period=")
-    return folder
+    period = "print(daskgp.load('waves.zarr').kernel_.parts[0].period)"
+    status, out, error = run(folder, "-c", "\n".join([check, use, period]))
+    assert status == 0, error
+    kernel, found = out.splitlines()
+    assert kernel.startswith("Sum(parts=(Cosine(period=")
+    return folder, float(found)
 
 
 @pytest.fixture
@@ -65,37 +67,28 @@ class Named(RBF):
 
 
 def test_the_page_runs_and_finds_the_period(page):
-    code = "import cosine, daskgp; print(daskgp.load('waves.zarr').kernel_.parts[0].period)"
-    status, out, error = run(page, "-c", code)
-    assert status == 0, error
     scale = np.linspace(0, 12, 300).std()
-    assert float(out) * scale == pytest.approx(3, rel=0.01)
+    assert page[1] * scale == pytest.approx(3, rel=0.01)
 
 
 def test_a_process_that_did_not_import_the_module_says_so(page):
-    status, _, error = run(page, "-c", "import daskgp; daskgp.load('waves.zarr')")
-    assert status == 1
-    assert "unknown kernel 'cosine'" in error.splitlines()[-1]
-    assert "import the module that registers it" in error.splitlines()[-1]
+    with pytest.raises(StoreError, match="unknown kernel 'cosine'") as caught:
+        daskgp.load(page[0] / "waves.zarr")
+    assert "import the module that registers it" in str(caught.value)
 
 
-def test_the_command_of_the_page_reads_the_model(page):
-    command = code_blocks(PAGE, "sh")[0].split('"')[1]
-    status, out, error = run(page, "-c", command, "info", "waves.zarr")
-    assert status == 0, error
-    assert "cosine matern32" in out
-
-
-def test_info_without_the_module_shows_the_rest_and_says_which_class_is_missing(page):
-    status, out, error = run(page, "-m", "daskgp", "info", "waves.zarr")
-    assert status == 0, error
-    text = re.sub(r"[\s│]+", " ", out)
+def test_info_without_the_module_shows_the_rest_and_the_command_of_the_page(page):
+    folder, _ = page
+    result = invoke("info", folder / "waves.zarr")
+    assert result.exit_code == 0, result.stderr
+    text = re.sub(r"[\s│]+", " ", result.stdout)
     for part in ("model sgpr", "rows 300", "features 1: x0", "kernel unknown: 'cosine'"):
         assert part in text
-    (line,) = error.splitlines()
+    (line,) = result.stderr.splitlines()
     assert "no class of kernels is registered as 'cosine': import the module" in line
-    command = line.partition("python -c ")[2].replace("MODULE", "cosine")
-    status, out, error = run(page, "-c", command.split('"')[1], *command.split('"')[2].split())
+    _, code, arguments = line.partition("python -c ")[2].replace("MODULE", "cosine").split('"')
+    assert code == code_blocks(PAGE, "sh")[0].split('"')[1]
+    status, out, error = run(folder, "-c", code, *arguments.split())
     assert status == 0, error
     assert "cosine matern32" in out
 
@@ -113,8 +106,8 @@ def test_workers_get_the_class_by_its_module(page):
         "        there = daskgp.SGPR(kernel, **settings).fit(x, x[:, 0]).predict(x)\n"
         "    np.testing.assert_array_equal(here, there)\n"
     )
-    (page / "script.py").write_text(code)
-    status, _, error = run(page, "script.py")
+    (page[0] / "script.py").write_text(code)
+    status, _, error = run(page[0], "script.py")
     assert status == 0, error
 
 

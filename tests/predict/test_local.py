@@ -99,10 +99,10 @@ FAR_RUN = """
 import dask.array as da, daskgp, numpy as np
 if __name__ == "__main__":
     X = np.random.default_rng(0).uniform(0, 3, (200, 2))
+    model = daskgp.LMA("rbf(lengthscale=0.2)", n_support=10, block_rows=40, optimizer=None)
+    model.fit(X, X[:, 0])
     with daskgp.connect(n_workers=2):
-        model = daskgp.LMA("rbf(lengthscale=0.2)", n_support=10, block_rows=40, optimizer=None)
-        model.fit(X, X[:, 0])
-        places = np.full((40, 2), 1e6)
+        places = np.full((10, 2), 1e6)
         model.predict(da.from_array(places, chunks=(1, 2))).compute()
 """
 
