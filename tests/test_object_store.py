@@ -23,7 +23,7 @@ from daskgp.data import exists
 from daskgp.data.stores import groups, models
 from daskgp.errors import StoreError
 
-FIT = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=3")
+FIT = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=1")
 X, Y = rows(400)
 CLOSED = {
     "Version": "2012-10-17",
@@ -101,7 +101,7 @@ def test_a_run_on_s3_gives_the_bits_of_one_on_disk(method, server, cluster, tmp_
             succeed("prepare", data, blocks, "--block-rows", 50, *on)
             fit = ("--model", "lma", "--set", "n_support=10", "--set", "max_iter=2")
         else:
-            blocks, fit = data, (*FIT[:-1], "max_iter=1")
+            blocks, fit = data, FIT
         succeed("fit", blocks, model, *fit, *on)
         succeed("predict", model, data, f"{base}/p.zarr", *on)
         scores = succeed("score", model, data, *on)
@@ -119,7 +119,7 @@ def test_a_run_on_s3_gives_the_bits_of_one_on_disk(method, server, cluster, tmp_
 
 def test_the_python_interface_saves_to_s3_and_loads_from_it(server, data):
     url = "s3://bucket/saved.zarr"
-    fitted = daskgp.SGPR(n_inducing=5, max_iter=1).fit(*daskgp.open_dataset(data))
+    fitted = daskgp.SGPR(n_inducing=5, optimizer=None).fit(*daskgp.open_dataset(data))
     fitted.save(url)
     np.testing.assert_array_equal(daskgp.load(url).predict(X[:9]), fitted.predict(X[:9]))
     with pytest.raises(StoreError, match="exists already"):
@@ -194,7 +194,7 @@ def test_no_operation_makes_needless_requests(server, data, model, cluster):
         found.predict(X[:5])
     assert not asked
     with server.counted() as asked:
-        daskgp.SGPR(n_inducing=10, max_iter=3).fit(A, y)
+        daskgp.SGPR(n_inducing=10, max_iter=1).fit(A, y)
     read = sum(count for (_, path), count in asked.items() if "/c/" in path)
     assert sum(asked.values()) - read <= 12
     assert not any(method == "HEAD" and "/c/" in path for method, path in asked)

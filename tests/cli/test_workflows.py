@@ -26,7 +26,7 @@ def run(folder, script, *arguments, timeout=300):
 
 
 def test_demo_predicts_calibrated_and_draws(tmp_path):
-    sizes = ("--rows", 12_000, "--test-rows", 2_000, "--inducing", 60)
+    sizes = ("--rows", 4_000, "--test-rows", 2_000, "--inducing", 40, "--workers", 1)
     score = json.loads(run(tmp_path, "demo.py", *sizes).splitlines()[-1])
     assert score["n"] == 2_000
     assert 0.9 < score["coverage_95"] < 0.99
