@@ -312,9 +312,21 @@ class GaussianProcess(FittedGP):
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
         begun = hyperparameters.start(self, stage, sums)
+        if hyperparameters.refines(self, stage, begun):
+            begun = self._refined(stage, begun, sums, f"{keep}-first")
         stage = self._arranged(stage, begun.theta, sums, keep)
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         self._remember(outcome, int(sums.rows))
+
+    def _refined(
+        self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str
+    ) -> Start:
+        """Return a start from some blocks of a first order, which is written and removed again."""
+        try:
+            first = self._arranged(stage, begun.theta, sums, url)
+            return hyperparameters.refined(self, first, begun, sums)
+        finally:
+            data.remove(url)
 
     def _described(
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor

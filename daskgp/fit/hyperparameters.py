@@ -99,7 +99,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
-    return chosen._replace(searched=begun.searched)
+    return chosen._replace(searched=begun.searched, sample=sample.X)
 
 
 def _with_inputs(
@@ -200,9 +200,6 @@ def train_theta(
     if estimator.optimizer is None:
         return Learned(theta, [], unknown)
     _warn_of_few_blocks(estimator, len(stage.units))
-    if begun.rivals and estimator.traits.knows_enough_blocks:
-        begun = _best_of_rivals(estimator, stage, begun, sums)
-        theta = begun.theta
     run = plan_run(estimator, stage, begun, sums, checkpoint)
     trained = estimator._train(stage, theta, run)
     errors = unknown
@@ -238,24 +235,45 @@ def plan_run(
     )
 
 
-def _best_of_rivals(
+def refines(estimator: GaussianProcess, stage: rounds.Rounds, begun: subset.Start) -> bool:
+    """Return True if the order of blocks is worth making again from lengthscales of some blocks.
+
+    That is where columns have lengthscales of their own, or the subset leaves several kernels.
+    """
+    if estimator.optimizer is None or not estimator.traits.knows_enough_blocks:
+        return False
+    uses = stage.scaling.uses
+    groups = [[j for j in group if uses[j]] for group in estimator._tied(stage.rows)]
+    lengths = uses.sum() - sum(len(group) - 1 for group in groups if group)
+    return bool(begun.rivals) or lengths > 1
+
+
+def refined(
     estimator: GaussianProcess, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
 ) -> subset.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
-    Each kernel is trained on them; the subset alone can hardly tell them apart.
+    Each kernel is trained on them: the subset alone can hardly tell them apart, and its
+    lengthscales are rough.  Inputs that are chosen are those for the lengthscales found.
     """
     line = np.random.default_rng(estimator.random_state).permutation(len(stage.units))
     units = tuple(stage.units[j] for j in np.sort(line[:FIRST]))
     scored: list[tuple[float, subset.Start]] = []
+    rows, own = sum(unit.own.rows for unit in units), estimator._inputs
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
         run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)
         more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, estimator._tol())}
         trained = _on(estimator, stage, theta, run, units, **more)
         value, _ = _objective(estimator, stage, theta, units)(trained.vector)
-        scored.append((value, begun._replace(theta=theta.from_vector(trained.vector))))
-    return max(scored, key=lambda pair: pair[0])[1]
+        curvature = trained.curvature and trained.curvature._replace(exact=False)
+        found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
+        scored.append((value, found._replace(curvature=curvature, rows=rows)))
+    best = max(scored, key=lambda pair: pair[0])[1]
+    if own.trained:
+        return best
+    assert begun.sample is not None
+    return _with_inputs(own, stage, own.placed(stage, sums), begun.sample, best)
 
 
 def on_blocks(

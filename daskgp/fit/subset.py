@@ -71,7 +71,8 @@ class Start(NamedTuple):
     """Hyper-parameters to start from, and the curvature of the evidence of that many ``rows``.
 
     ``rivals`` are those of other kernels whose evidence is hardly less; ``searched`` is the best of
-    all by the exact evidence, if there was a search, also where the start is another one.
+    all by the exact evidence, if there was a search, also where the start is another one;
+    ``sample`` (N, d) are scaled rows that inputs are chosen from.
     """
 
     theta: Theta
@@ -79,6 +80,7 @@ class Start(NamedTuple):
     rows: int = 0
     rivals: tuple[Theta, ...] = ()
     searched: Searched | None = None
+    sample: np.ndarray | None = None
 
 
 def smooth_and_rough() -> list[Kernel]:
