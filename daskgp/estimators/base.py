@@ -318,9 +318,7 @@ class GaussianProcess(FittedGP):
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         self._remember(outcome, int(sums.rows))
 
-    def _refined(
-        self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str
-    ) -> Start:
+    def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
         """Return a start from some blocks of a first order, which is written and removed again."""
         try:
             first = self._arranged(stage, begun.theta, sums, url)

@@ -22,6 +22,7 @@ import daskgp
 from daskgp import LMA, PIC, SGPR, ExactGP, kernels, testing
 from daskgp.data.blocks.layout import read_layout
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
+from daskgp.estimators import lma
 from daskgp.fit import rounds
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
@@ -196,6 +197,37 @@ def test_training_raises_the_evidence(train_support, table):
     assert np.array_equal(model.support_, still.support_) is not train_support
     assert model.support_.shape == (8, 2)
     assert len(model.history_) <= 10
+
+
+@pytest.mark.parametrize("where", ["memory", "store"])
+def test_blocks_are_ordered_by_lengthscales_that_some_blocks_have_trained(
+    where, temporary, tmp_path
+):
+    X = np.random.default_rng(0).uniform(0, 6, (600, 2))
+    y = np.sin(4 * X[:, 0])  # which the start, with equal lengthscales, does not know
+    given = (X, y) if where == "memory" else zarr_rows(tmp_path / "rows.zarr", X, y)
+    start = {"kernel": kernels.Matern52((1.0, 1.0)), "block_rows": 40, "n_support": 20}
+    shapes = []
+    for settings in ({"optimizer": None}, {}):
+        model = LMA(**start, **settings, store=str(tmp_path / "kept")).fit(*given)
+        blocks = [
+            model.solved_.kept.rows.read(*span)[0] for span in model.solved_.kept.layout.spans
+        ]
+        wide, long = np.mean([np.ptp(block, axis=0) for block in blocks], axis=0)
+        shapes.append(long / wide)
+    assert shapes[0] < 2 < 3 < shapes[1]
+    kept = list((tmp_path / "kept").glob("*"))
+    assert len(kept) == (2 if where == "store" else 0)  # one per model: first orders are gone
+    assert os.listdir(temporary) == []
+
+
+def test_one_lengthscale_leaves_the_first_order_as_it_is(table, monkeypatch):
+    calls, arrange = [], lma.arrange
+    monkeypatch.setattr(lma, "arrange", lambda *a: calls.append(a) or arrange(*a))
+    LMA(**QUICK).fit(*table)
+    assert len(calls) == 1
+    LMA(**{**QUICK, "kernel": "matern32(ard=true)"}).fit(*table)
+    assert len(calls) == 3
 
 
 def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows(table):
