@@ -268,7 +268,7 @@ def test_blocks_are_those_near_by_the_hyperparameters_found():
     X, y = simulated(kernels.Matern12((3.0, 0.3)), X=rng.uniform(0, 4, (800, 2)), noise=1e-3)
     settings = {"n_support": 8, "block_rows": 8, "markov_order": 2, "train_blocks": None}
     model = NotesBlocks(kernels.Matern12(ard=True), **settings).fit(X, y)
-    arranged, of_few, of_some, final = (theta.to_vector(False) for theta in model.noted_)
+    _, arranged, of_few, of_some, final = (t.to_vector(False) for t in model.noted_)
     assert np.array_equal(final[:-1], model.kernel_.log_parameters)
     names = [*model.kernel_.parameter_names, "noise_variance"]
     ends = [[np.log(entry[name]) for name in names] for entry in model.history_]
