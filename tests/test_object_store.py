@@ -135,7 +135,9 @@ def test_a_fit_that_was_killed_goes_on_from_its_checkpoint_on_s3(server, data, c
     process = start("fit", data, url, *longer, "--scheduler", cluster)
     code, _ = stop_when(process, lambda: row in keys(server, "killed.zarr/checkpoint"))
     assert code == -signal.SIGKILL
-    assert "run the same fit with --resume" in refused("predict", url, data, "s3://bucket/none.zarr")
+    assert "run the same fit with --resume" in refused(
+        "predict", url, data, "s3://bucket/none.zarr"
+    )
     succeed("fit", data, url, *longer, "--resume", "--scheduler", cluster)
     assert models.read(url).checksum == models.read(whole).checksum
     assert not keys(server, "killed.zarr/checkpoint")

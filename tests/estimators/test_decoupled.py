@@ -1111,7 +1111,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
     code, _ = stop_when(process, kept)
     assert code == -signal.SIGKILL
     line = refused("predict", killed, data, tmp_path / "p.zarr")
-    assert "incomplete: fit again, or go on with --resume" in line
+    assert "incomplete: run the same fit with --resume" in line
     assert "steps kept 100" in " ".join(invoke("info", killed).stdout.replace("│", " ").split())
     other = ("--set", "learning_rate=0.5", "--resume", "--clear-lock")
     line = refused("fit", data, killed, *chosen, *other)
