@@ -514,9 +514,14 @@ def test_rows_that_were_put_in_order_are_kept_too(data, tmp_path, scheduler, mon
     line = refused("fit", data, store, *lma, "--scheduler", scheduler, code=130)
     assert line == "Error: interrupted: the same command with --resume goes on from here"
     assert "rows kept" in invoke("info", store).stdout
+    written, arrange = [], daskgp.estimators.lma.arrange
     with monkeypatch.context() as arranged:
-        arranged.setattr("daskgp.estimators.lma.arrange", None)  # not needed again
+        arranged.setattr(
+            "daskgp.estimators.lma.arrange", lambda *a: written.append(a[1]) or arrange(*a)
+        )
         refused("fit", data, store, *lma, "--scheduler", scheduler, "--resume", code=130)
+    (first,) = written  # the order that gives lengthscales; the last one is not needed again
+    assert first.endswith("-first")
 
 
 def test_a_shell_completes_a_command_with_a_blank_argument():
