@@ -5,11 +5,13 @@ Arrays stay where they are: only ``to_device``, ``to_host`` and ``Copies`` move 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,8 @@ NO_GPU = "install daskgp[gpu] on a machine with an NVIDIA GPU, or ask for device
 _announced: set[str] = set()
 _BROKEN = (ImportError, OSError, RuntimeError, AttributeError, ValueError)
 """Exceptions raised on importing a CuPy that does not match its driver, CUDA or NumPy."""
+_PLAIN = {int, float, bool, str, type(None)}
+"""Types of values that hold no array."""
 
 
 def namespace(*arrays: Any) -> Any:
@@ -228,6 +232,27 @@ def to_host(array: Any) -> np.ndarray:
         return array
     get = getattr(array, "get", None)
     return np.asarray(get() if callable(get) else array)
+
+
+def aligned(value: Any) -> Any:
+    """Return a value whose arrays, nested in tuples, lists and dataclasses, lie on item boundaries.
+
+    Small arrays in a message from another process may begin anywhere.  NumPy multiplies copies of
+    such arrays, in C order, and their products differ in the last bits from those of a transposed
+    array, which BLAS reads as it is.
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.flags.aligned else value.copy(order="K")
+    if isinstance(value, tuple | list):
+        parts = [part if type(part) in _PLAIN else aligned(part) for part in value]
+        if all(map(operator.is_, parts, value)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        changed = {k: new for k, old in fields.items() if (new := aligned(old)) is not old}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
 
 
 def number(value: Any) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskgp.arrays import backend
+from daskgp.arrays.backend import aligned
 from daskgp.data import checksum, moments
 from daskgp.data.reading import check_table, unmasked
 from daskgp.errors import InputError, NumericalError, SettingError
@@ -55,6 +56,9 @@ class Solved:
 
     def __dask_tokenize__(self) -> str:
         return self.token
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: aligned(value) for name, value in state.items()})
 
     @cached_property
     def token(self) -> str:

@@ -29,10 +29,10 @@ from distributed import Client, Future, KilledWorker
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.arrays import backend
-from daskgp.arrays.backend import resolve_device
+from daskgp.arrays.backend import aligned, resolve_device
 from daskgp.errors import MemoryRunError
 from daskgp.runtime import gpus, recovery, versions
-from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.process import in_worker, single_blas_thread
 from daskgp.runtime.progress import (
     Counting,
     ShowProgress,
@@ -165,7 +165,7 @@ class Executor:
             futures = self._futures(client, nodes, watch, advance)
             try:
                 recovery.settle(client, futures, gpus.declares if self.resources else None)
-                return list(client.gather(futures))
+                return aligned(list(client.gather(futures)))
             finally:  # another live future of this key would be as lost as this one
                 for future in futures:
                     future.release()
@@ -306,8 +306,13 @@ def mapped(
 ) -> list[Delayed]:
     """Return a node for each tuple of arguments."""
     tag = uuid.uuid4().hex[:8]  # a round is never mistaken for an earlier one
-    call = delayed(task, pure=False, traverse=False)
+    call = delayed(functools.partial(_run, task), pure=False, traverse=False)
     return [call(*values, dask_key_name=f"{label}-{tag}-{i}") for i, values in enumerate(arguments)]
+
+
+def _run(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task; in a worker, on arguments with the bits that they have in one process."""
+    return task(*(aligned(arguments) if in_worker() else arguments))
 
 
 def tree_sum(

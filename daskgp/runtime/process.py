@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import dask
+from distributed import get_worker
 from threadpoolctl import ThreadpoolController
 
 SPAWN = "distributed.nanny.pre-spawn-environ"
@@ -87,6 +88,15 @@ def _keep_freed() -> Callable[[], None]:
 
 freed_memory_is_kept = Held(_keep_freed)
 """Setting to enter while this process itself computes with large arrays that come and go."""
+
+
+def in_worker() -> bool:
+    """Return True in a task of a Dask worker."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from fits import arrived
 
 from daskgp import kernels
 from daskgp.data import Rows, dataset_arrays, partition, rows_of
@@ -24,7 +25,7 @@ from daskgp.fit import rounds
 from daskgp.models import scaling
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
-from daskgp.runtime.executor import FAN_IN, Executor, map_reduce
+from daskgp.runtime.executor import FAN_IN, Executor, map_reduce, node
 from tests.fit import toy
 
 CHUNK = 23
@@ -59,6 +60,19 @@ def in_memory(n=1000):
 
 def threaded():
     return Executor(None, False)
+
+
+def test_tasks_of_workers_multiply_as_those_of_one_process_do(monkeypatch):
+    weights, tile = (np.random.default_rng(0).standard_normal((57, k)) for k in (2, 57))
+    monkeypatch.setattr("daskgp.runtime.executor.in_worker", lambda: True)
+    shared = [node("shared", arrived((weights, tile)))]
+    found = map_reduce(_product, np.add, [1.0, 2.0], threaded(), "product", shared)
+    np.testing.assert_array_equal(found, 3.0 * (weights.T @ tile))
+
+
+def _product(piece, both):
+    weights, tile = both
+    return piece * (weights.T @ tile)
 
 
 @pytest.mark.parametrize(("model", "reach"), [(toy.Sum(), 0), (toy.Near(), 1), (toy.Near(), 2)])

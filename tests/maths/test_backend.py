@@ -5,9 +5,12 @@ import types
 
 import numpy as np
 import pytest
+from fits import arrived
 
+from daskgp import kernels
 from daskgp.arrays import backend
 from daskgp.errors import DeviceError, SettingError
+from daskgp.models.values import Block, Theta
 
 
 def test_namespace_of_arrays_and_scalars(xp):
@@ -231,3 +234,20 @@ class TestTheFakeItself:
         a = xp.asarray(np.eye(2))
         for result in (a @ a, a.sum(), a[0], a.T, xp.exp(a), 2 * a, a < 1):
             assert result.__array_namespace__() is xp
+
+
+def test_arrays_of_messages_are_moved_to_where_they_are_multiplied_as_they_are():
+    weights = np.random.default_rng(0).standard_normal((57, 2))
+    tile = np.random.default_rng(1).standard_normal((57, 57))
+    theta = Theta(kernels.RBF((1.0, 2.0)), 0.1, weights)
+    given = [theta, Block(weights, tile), 3.0, ("text", None)]
+    came = arrived(given)
+    assert not came[0].inputs.flags.aligned
+    found = backend.aligned(came)
+    assert type(found[0]) is Theta
+    assert type(found[1]) is Block
+    assert found[2:] == given[2:]
+    for own in (found[0].inputs, found[1].X):
+        assert own.flags.aligned
+        np.testing.assert_array_equal(own.T @ tile, weights.T @ tile)
+    assert backend.aligned(found) is found

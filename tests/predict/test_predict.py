@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 import zarr
 from dask.callbacks import Callback
+from fits import arrived
 
 from daskgp import SGPR, ExactGP, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
@@ -468,3 +469,14 @@ def test_exact_models_predict_lazily_too():
         mean, std = model.predict(da.from_array(X, chunks=(30, 3)), return_std=True)
     for a, b in zip(dask.compute(mean, std), model.predict(X, True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_a_model_in_a_message_predicts_the_same_bits(vector):
+    solved = vector.solved_
+    came = arrived(solved)
+    for array in (*came.state, came.theta.inputs):
+        assert array.flags.aligned
+    for mine, its in zip(
+        *(s.moments(rows(57, 3), "variance")[:2] for s in (solved, came)), strict=True
+    ):
+        np.testing.assert_array_equal(mine, its)
