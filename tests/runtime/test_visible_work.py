@@ -3,13 +3,12 @@
 import logging
 import re
 
-import nbformat
 import numpy as np
 import pytest
 from commands import dataset
 from dask.utils import key_split
 from distributed import Client
-from nbclient import NotebookClient
+from jupyter_client.manager import run_kernel
 
 import daskgp
 
@@ -23,10 +22,16 @@ LINE = re.compile(r'daskgp_round_seconds\{round="([\w-]+)",tasks="(\d+)"\} (\d+\
 
 def shown():
     """The kinds of output of a cell that fits, in a real kernel."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    outputs = notebook.cells[0].outputs
-    return {kind for output in outputs for kind in output.get("data", {output.output_type: None})}
+    kinds = set()
+    # The blocking client, as that of asyncio now and then misses a message until its timeout.
+    with run_kernel(kernel_name="python3") as client:
+        cell = client.execute(CELL)
+        while True:
+            message = client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") == cell:
+                kinds.update(message["content"].get("data", ()))
+                if message["content"].get("execution_state") == "idle":
+                    return kinds
 
 
 @pytest.mark.filterwarnings("default")
