@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Test processes fill the cores: BLAS threads beside them would only contend.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
+# Tests start dozens of processes, which need not compile the package each, whatever was set.
+export PYTHONDONTWRITEBYTECODE :=
 # Three processes on two cores, as tests wait for clusters.  In the order of tests/conftest.py: files
 # that wait longest come first, and the many short doctests last, which evens out the processes.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dask
+import distributed
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -46,10 +47,13 @@ def cupy_is_looked_for():
     backend._is_installed.cache_clear()
 
 
-# Clusters of a session wait for most of it: their workers seldom look at themselves meanwhile.
+# Clusters of a session wait for most of it: their workers seldom look at themselves meanwhile, nor
+# say that they are there, which is half a second otherwise and no setting.
+distributed.scheduler.heartbeat_interval = lambda _: 5.0
 CALM = {
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "500ms",
+    "distributed.worker.memory.monitor-interval": "2s",
     "distributed.worker.profile.enabled": False,
 }
 

@@ -17,7 +17,7 @@ SETTINGS = {
     "exact-experts": {"expert": "exact", "n_experts": 4},
     "opticom": {"level": 3},
     "cagp": {"n_actions": 10, "block_rows": 40},
-    "cagp-cg": {"n_actions": 10, "actions": "cg"},
+    "cagp-cg": {"n_actions": 5, "actions": "cg"},
     "cggp": {"solver_tol": 1e-8},
     "decoupled": {"n_mean": 20, "n_covariance": 8, **STOCHASTIC},
     "svgp": {"n_inducing": 10, **STOCHASTIC},
