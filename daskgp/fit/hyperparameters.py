@@ -38,6 +38,8 @@ TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
 """Number of blocks in the first stage of ``train_blocks="auto"``, and in the second."""
+CURVED = 16
+"""Maximum number of blocks that curvature is taken from: one gradient for each hyper-parameter."""
 ROUGH = 0.5
 """Tolerance of every stage but the last, in nats per hyper-parameter."""
 SEVERAL = 128
@@ -265,7 +267,7 @@ def refined(
         run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)
         more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, estimator._tol())}
         trained = _on(estimator, stage, theta, run, units, **more)
-        value, _ = _objective(estimator, stage, theta, units)(trained.vector)
+        value = max((entry["objective"] for entry in trained.history), default=-np.inf)
         curvature = trained.curvature and trained.curvature._replace(exact=False)
         found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
         scored.append((value, found._replace(curvature=curvature, rows=rows)))
@@ -302,7 +304,7 @@ def on_growing_blocks(
     With F the curvature and V the covariance of the gradients of single blocks, training on b of M
     random blocks loses (M / b - 1) tr(F^-1 V) / 2 nats of the evidence of all blocks on average.
     Each stage conditions its blocks on those that are nearest under the hyper-parameters so far,
-    and takes curvature from the first SECOND of its blocks.
+    and takes curvature from the first CURVED of its blocks.
     """
     total, enough = len(stage.units), estimator.train_blocks == "auto"
     most, number = _most_blocks(estimator, total, total), FIRST
@@ -313,10 +315,10 @@ def on_growing_blocks(
         number = most if most < LEAP * number else number
         units, leading, several = (
             tuple(stage.units[j] for j in np.sort(line[:count]))
-            for count in (number, SECOND, min(number, SEVERAL))
+            for count in (number, CURVED, min(number, SEVERAL))
         )
         last = number >= needed  # by the estimate so far
-        more: dict[str, Any] = {"few": leading if number > SECOND else (), "quiet": True}
+        more: dict[str, Any] = {"few": leading if number > CURVED else (), "quiet": True}
         more["verify"] = last or number == SECOND
         more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
         staged = run._replace(tape=run.tape and run.tape.stage(number if result.history else 0))

@@ -9,6 +9,7 @@ small enough to stay in the cache, so a value costs one tile and a pullback at m
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,6 +44,10 @@ _DIRECT = {4: 4, 8: 2}
 # distance (1e-3 in float32); beyond the second, centred rows themselves lose 1e-7 (1e-3).
 _PRODUCTS = {4: 64.0, 8: 3e3}
 _CENTRED = {4: 5e3, 8: 1e9}
+# -log of the smallest value of a kernel with variance 1, by item size, far below rounding: smaller
+# ones stay at it, as products of two or three of them would be subnormal, which many processors
+# multiply ten times more slowly.
+_FARTHEST = {4: 40.0, 8: 200.0}
 
 
 class Strip(NamedTuple):
@@ -95,11 +100,14 @@ class Coincidence(NamedTuple):
 
 
 class SquaredDistances:
-    """Squared distances a |u - w|^2 for features U (n, q) and W (m, q), filled in by strips."""
+    """Squared distances a |u - w|^2 for features U (n, q) and W (m, q), filled in by strips.
 
-    def __init__(self, xp: Any, U: Array, W: Array, scale: float):
-        self._xp = xp
-        itemsize = U.dtype.itemsize
+    Those at which the kernel all but vanishes are cut off.
+    """
+
+    def __init__(self, xp: Any, U: Array, W: Array, kernel: Radial):
+        itemsize, scale = U.dtype.itemsize, kernel._scale
+        self._xp, self._most = xp, kernel._farthest(_FARTHEST[itemsize])
         limits = np.finfo(U.dtype)
         eps = float(limits.eps)
         self._direct = 0 < U.shape[1] <= _DIRECT[itemsize]
@@ -128,16 +136,18 @@ class SquaredDistances:
     def fill(self, strip: Strip, q: Array, work: Array) -> None:
         """Put the strip's values, never negative, in q; ``work`` is overwritten."""
         xp, left, right = self._xp, self._left[strip.rows], self._right[:, strip.cols]
-        if not self._direct:
+        if self._direct:
+            xp.subtract(left[:, :1], right[0], out=q)
+            xp.multiply(q, q, out=q)
+            for j in range(1, left.shape[1]):
+                xp.subtract(left[:, j : j + 1], right[j], out=work)
+                xp.multiply(work, work, out=work)
+                xp.add(q, work, out=q)
+        else:
             product(left, right, q)
             xp.abs(q, out=q)  # a negative value is zero up to rounding, and so is its magnitude
-            return
-        xp.subtract(left[:, :1], right[0], out=q)
-        xp.multiply(q, q, out=q)
-        for j in range(1, left.shape[1]):
-            xp.subtract(left[:, j : j + 1], right[j], out=work)
-            xp.multiply(work, work, out=work)
-            xp.add(q, work, out=q)
+        if self._most < math.inf:
+            xp.minimum(q, self._most, out=q)
 
 
 class Radial(Kernel):
@@ -193,6 +203,10 @@ class Radial(Kernel):
         """
         xp.multiply(K_bar, aside, out=D)
         return 0.0
+
+    @abstractmethod
+    def _farthest(self, most: float) -> float:
+        """Return the q at which the value is exp(-most); infinite if it falls more slowly."""
 
     @abstractmethod
     def _units(self, xp: Any, X: Array) -> Any:
@@ -325,7 +339,7 @@ class Radial(Kernel):
     ) -> Iterator[tuple[Patch, Array, Array | None, Array]]:
         """Yield patches of K(Z, X) with what the derivative needs and scratch, in reused memory."""
         xp, memory = inputs.xp, Tiles(inputs, 3)
-        distances = SquaredDistances(xp, U, W, self._scale)
+        distances = SquaredDistances(xp, U, W, self)
         for patch in weights.patches(inputs.shape[1]):
             strip = Strip(patch.points, patch.rows)
             q, aside, work = memory.of(strip)
@@ -385,7 +399,7 @@ class Radial(Kernel):
         if device:
             return device.tile(U, W, K)
         xp, square = inputs.xp, inputs.Z is None
-        distances = SquaredDistances(xp, U, W, self._scale)
+        distances = SquaredDistances(xp, U, W, self)
         values, keeps, works = (Scratch(inputs) for _ in range(3))
         for strip in strips(inputs, triangle=square):
             # part of a row is slow to work on in place, so triangles are copied in

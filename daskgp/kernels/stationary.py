@@ -210,6 +210,9 @@ class RBF(Stationary):
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False
 
+    def _farthest(self, most: float) -> float:
+        return most
+
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)
@@ -270,6 +273,11 @@ class RationalQuadratic(Stationary):
     def _shape(self) -> float:
         return self.alpha
 
+    def _farthest(self, most: float) -> float:
+        # (1 + q / alpha)^-alpha = exp(-most)
+        with np.errstate(over="ignore"):
+            return float(self.alpha * np.expm1(most / self.alpha))
+
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         # aside = log b with b = 1 + r^2 / (2 alpha), k = v exp(-alpha log b)
         q *= 1.0 / self.alpha
@@ -314,6 +322,9 @@ class Matern12(Stationary):
     _scale: ClassVar[float] = 1.0
     _slope: ClassVar[float] = -0.5
 
+    def _farthest(self, most: float) -> float:
+        return most * most
+
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         coincident = q <= same.least
         needed = xp is not np or bool(coincident.any())
@@ -354,6 +365,9 @@ class Matern32(Stationary):
     _scale: ClassVar[float] = 3.0
     _slope: ClassVar[float] = -1.5
 
+    def _farthest(self, most: float) -> float:
+        return most * most
+
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.sqrt(q, out=q)
         xp.negative(q, out=aside)
@@ -383,6 +397,9 @@ class Matern52(Stationary):
     _formula: ClassVar[str | None] = "matern52"
     _scale: ClassVar[float] = 5.0
     _slope: ClassVar[float] = -5.0 / 6.0
+
+    def _farthest(self, most: float) -> float:
+        return most * most
 
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.sqrt(q, out=aside)

@@ -60,7 +60,7 @@ class Nearby(TrainingRows):
 
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray]:
         """Return X and y of a block, in the user's units."""
-        return self.rows.read(*self.layout.spans[block])
+        return self.rows.read(*self.layout.span(block))
 
     @property
     def token(self) -> str:

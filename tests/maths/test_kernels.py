@@ -224,6 +224,17 @@ def with_far_rows(xp, X, far, count):
     return xp.asarray(X), slice(count, None)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", LEAVES.values(), ids=LEAVES)
+def test_products_of_far_rows_are_not_subnormal(rng, kernel, dtype):
+    """Processors multiply subnormal numbers slowly."""
+    X = (np.arange(400)[:, None] ** 1.5 * [0.3, 0.2, 0.5]).astype(dtype)
+    K, smallest = np.abs(kernel(X)), np.finfo(dtype).tiny
+    squares = K * K
+    assert not ((squares > 0) & (squares < smallest)).any()
+    assert not ((K > 0) & (smallest > K)).any()
+
+
 @everyone
 @pytest.mark.parametrize(("far", "count"), [(1e6, 1), (1e12, 1), (1e36, 7)])
 def test_rows_beside_far_ones_keep_their_values(xp, rng, kernel, far, count):

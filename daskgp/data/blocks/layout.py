@@ -48,8 +48,12 @@ class Layout:
     @property
     def spans(self) -> tuple[Span, ...]:
         """Rows of each block."""
-        step, n = self.block_rows, self.rows
-        return tuple(Span(i, min(i + step, n)) for i in range(0, n, step))
+        return tuple(self.span(j) for j in range(self.n_blocks))
+
+    def span(self, block: int) -> Span:
+        """Return the rows of a block."""
+        start = block * self.block_rows
+        return Span(start, min(start + self.block_rows, self.rows))
 
     @property
     def token(self) -> str:
