@@ -434,3 +434,10 @@ def test_a_matrix_of_another_name(tmp_path):
     assert convert(tmp_path / "two.npz", tmp_path / "b.zarr", "y", "A").features == ("A0", "A1")
     message = refused(tmp_path / "two.npz", tmp_path / "c.zarr", "y")
     assert message.endswith("name some of A (3, 2), B (3, 1), y (3,)")
+
+
+def test_arrays_are_no_source(tmp_path):
+    rows = (np.zeros((5000, 2)), np.zeros(5000))
+    with pytest.raises(InputError, match=r"^source is a tuple: give the path or URL of a table"):
+        convert(rows, tmp_path / "rows.zarr")
+    assert not (tmp_path / "rows.zarr").exists()

@@ -5,6 +5,7 @@ few blocks whatever the length of the source (for npz, which cannot be read in p
 asked for).
 """
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,6 +72,11 @@ def convert(
         a target is among the features; StoreError if the destination exists or cannot be written.
         Nothing is left at the destination then.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"source is a {type(source).__name__}: give the path or URL of a table or a grid; "
+            "arrays are fitted as they are, or written by np.savez(path, X=X, y=y)"
+        )
     source, destination = str(source), str(destination)
     targets = () if target is None else _distinct("target", target)
     step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
