@@ -41,9 +41,10 @@ _STRIP = 2**18  # bytes of one strip of a tile; three of them fit a second-level
 _DIRECT = {4: 4, 8: 2}
 # Distances from the centre in lengthscales, by item size.  If all rows are further away than the
 # first, because one far from the others has moved the mean, products lose 1e-8 of a squared
-# distance (1e-3 in float32); beyond the second, centred rows themselves lose 1e-7 (1e-3).
+# distance (1e-3 in float32); beyond the second, centred rows lose 1e-12 of a lengthscale (1e-3),
+# and sums of squares in the gradients of lengthscales 1e-8.
 _PRODUCTS = {4: 64.0, 8: 3e3}
-_CENTRED = {4: 5e3, 8: 1e9}
+_CENTRED = {4: 5e3, 8: 1e4}
 # -log of the smallest value of a kernel with variance 1, by item size, far below rounding: smaller
 # ones stay at it, as products of two or three of them would be subnormal, which many processors
 # multiply ten times more slowly.

@@ -187,6 +187,21 @@ def test_training_that_arrives_says_nothing(caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("estimator", [daskgp.LMA, daskgp.ExactGP])
+@pytest.mark.parametrize("far", [1e9, 1e12])
+def test_a_row_far_from_all_others_changes_what_is_learned_of_them_little(estimator, far):
+    rng = np.random.default_rng(0)
+    X, T = rng.uniform(0, 1, (400, 2)), rng.uniform(0, 1, (200, 2))
+    truth = np.sin(6 * T[:, 0]) + T[:, 1]
+    y = np.sin(6 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(400)
+    F = np.where(np.arange(400)[:, None] == 7, far, X)
+    alone, beside = (estimator(progress=False).fit(inputs, y) for inputs in (X, F))
+    errors = [np.sqrt(np.mean((m.predict(T) - truth) ** 2)) for m in (alone, beside)]
+    assert errors[1] < 1.2 * errors[0]
+    assert beside.noise_variance_ == pytest.approx(alone.noise_variance_, rel=0.1)
+    assert len(beside.history_) < 10
+
+
 # -- rows of the start ---------------------------------------------------------------------------
 
 

@@ -269,6 +269,18 @@ def test_rows_beside_far_ones_keep_their_values_in_float32(xp, rng, kernel, d, f
 
 
 @plain
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e12])
+def test_gradients_of_rows_beside_a_far_one_keep_their_digits(xp, rng, kernel, far):
+    X, K_bar = rng.normal(size=(40, 2)), rng.normal(size=(40, 40))
+    F = np.concatenate([X, [[far, far]]])
+    _, pull = kernel.pullback(xp.asarray(F))
+    _, pull_alone = kernel.pullback(xp.asarray(X))
+    found = pull(xp.asarray(np.pad(K_bar, (0, 1)))).log_parameters
+    wanted = pull_alone(xp.asarray(K_bar)).log_parameters
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@plain
 @pytest.mark.parametrize("offset", [0.0, 1.7e9])
 @pytest.mark.parametrize("apart", [1e2, 1e5, 1e10])
 def test_rows_of_two_windows_are_as_if_of_one(xp, rng, kernel, offset, apart):
