@@ -19,7 +19,8 @@ import daskgp
 from daskgp import kernels
 from daskgp.errors import SettingError
 
-FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "max_iter=2")
+SMALL = ("kernel=matern32(1.0)", "n_inducing=20", "max_iter=2")
+FIT = ("--model", "sgpr", *(f"--set={setting}" for setting in SMALL))
 
 
 @pytest.fixture(scope="module")

@@ -609,7 +609,7 @@ def test_a_model_store_without_the_points_of_the_fit_is_refused(damage, table, T
 
 
 def options(*settings):
-    chosen = ("n_actions=20", "max_iter=3", "tol=1e-14", *settings)
+    chosen = ("kernel=matern32(1.0)", "n_actions=20", "max_iter=3", "tol=1e-14", *settings)
     return ("--model", "cagp", *(part for text in chosen for part in ("--set", text)))
 
 

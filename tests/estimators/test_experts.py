@@ -400,7 +400,7 @@ def test_sparse_experts_keep_no_rows_on_disk_and_exact_ones_do(expert, table, te
 
 def options(*settings):
     number = () if "expert=exact" in settings else ("n_inducing=12",)
-    chosen = ("n_experts=5", *number, "max_iter=3", "tol=1e-14", *settings)
+    chosen = ("kernel=matern32(1.0)", "n_experts=5", *number, "max_iter=3", "tol=1e-14", *settings)
     return ("--model", "experts", *(part for text in chosen for part in ("--set", text)))
 
 

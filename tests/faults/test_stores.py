@@ -16,7 +16,8 @@ import daskgp
 from daskgp.data import behind, reading
 from daskgp.errors import RunError, StoreError
 
-FIT = ("--model", "sgpr", "--set", "n_inducing=20", "--set", "tol=1e-14", "--set", "max_iter=12")
+SMALL = ("kernel=matern32(1.0)", "n_inducing=20", "tol=1e-14", "max_iter=12")
+FIT = ("--model", "sgpr", *(f"--set={setting}" for setting in SMALL))
 
 
 @pytest.fixture

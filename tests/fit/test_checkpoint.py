@@ -45,7 +45,7 @@ def evaluations(monkeypatch):
 
 def model(**settings):
     usual = {"n_inducing": 15, "max_iter": 8, "tol": 1e-12, "block_rows": 40}
-    return effective(SGPR, **{**usual, **settings})
+    return effective(SGPR, **{"kernel": "matern32(1.0)", **usual, **settings})
 
 
 def svgp(**settings):
@@ -63,7 +63,7 @@ def outcome(fitted):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"train_blocks": 2},
+        {"train_blocks": 2, "kernel": "matern32"},
         {"optimizer": "adam"},
         *(pytest.param(s, marks=pytest.mark.slow) for s in ({}, {"train_inducing": True})),
     ],
