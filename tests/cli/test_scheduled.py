@@ -733,8 +733,8 @@ def test_one_of_many_gets_the_lock_of_a_dead_run(tmp_path, monkeypatch):
 
 RACER = """
 import os, sys, time
+from daskgp.data.stores import locks
 from daskgp.errors import RunError
-from daskgp.data import locks
 
 folder, me, many, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 

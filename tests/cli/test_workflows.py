@@ -36,7 +36,7 @@ def test_demo_predicts_calibrated_and_draws(tmp_path):
 
 @pytest.mark.slow
 def test_demo_on_a_million_rows(tmp_path):
-    score = json.loads(run(tmp_path, "demo.py", timeout=600).splitlines()[-1])
+    score = json.loads(run(tmp_path, "demo.py", timeout=1_800).splitlines()[-1])
     assert score["n"] == 100_000
     assert score["rmse_of_truth"] < 0.15  # the noise is 0.3
     assert abs(score["coverage_95"] - 0.95) < 0.01
