@@ -514,7 +514,7 @@ def test_a_fit_that_cannot_fit_is_refused_before_it_starts():
 
 
 def test_an_embedded_client_is_used_and_closed_again():
-    X, y = data()
+    X, y = data(150)
     with daskgp.connect(n_workers=1, memory_limit="1GiB") as client:
         assert default_client() is client
         pids = list(client.run(os.getpid).values())
@@ -556,7 +556,7 @@ def test_no_scheduler_at_an_address_is_one_plain_error():
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 def test_plain_schedulers_give_the_same_bits(scheduler):
-    X, y = data()
+    X, y = data(150)
     lazy = da.from_array(X, chunks=(70, 3)), da.from_array(y, chunks=(70,))
     wanted = SGPR(**EVERY).fit(*lazy)
     with dask.config.set(scheduler=scheduler):
