@@ -339,8 +339,10 @@ class GaussianProcess(FittedGP):
         self._check_columns(sums, rows)
         self._check(rows, int(sums.rows))
         scaling.warn_of_missing(sums.dropped)
-        if self._codes is None:
-            scaling.warn_of_discrete(sums, rows.target_names)
+        measured: Sequence[str] = rows.target_names if self._codes is None else ()
+        if measured:
+            scaling.warn_of_discrete(sums, measured)
+        scaling.warn_of_outliers(sums, (*rows.feature_names, *measured))
         return sums
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:

@@ -31,6 +31,9 @@ DISPARATE = 100.0
 """Ratio of standard deviations of columns that share a scale, above which a warning is logged."""
 FEW_VALUES, ROWS_A_VALUE = 20, 10
 """Most distinct values of a target that are warned about, and least rows per value."""
+OUTLIER, ROWS_WITHOUT_OUTLIER, ROUNDED = 0.5, 100, 1e-12
+"""Share of a column's variance above which a single value is warned of, least rows for that, and
+standard deviation relative to the size of the values below which they are constant."""
 Ties = Sequence[Sequence[int]]
 """Groups of columns that share a scale, as `Kernel.tied_columns` returns them."""
 
@@ -315,6 +318,26 @@ def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
             number,
             sums.rows,
         )
+
+
+def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
+    """Warn about single values that make most of the variance of one of the first columns."""
+    if sums.rows < ROWS_WITHOUT_OUTLIER:
+        return
+    total = np.diag(sums.scatter)
+    varies = total > sums.rows * (ROUNDED * _sizes(sums)) ** 2
+    total = np.where(varies, total, np.inf)
+    for values in (sums.low, sums.high):
+        shares = (values - sums.mean) ** 2 / total
+        for j in np.flatnonzero(shares[: len(names)] > OUTLIER):
+            logger.warning(
+                "%r has a value of %g, which alone makes %.0f %% of its variance in %d rows: if it "
+                "is not a measurement, such as a fill value, set it to NaN",
+                names[j],
+                values[j],
+                100 * min(shares[j], 1.0),
+                sums.rows,
+            )
 
 
 def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
