@@ -333,7 +333,7 @@ def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
             logger.warning(
                 "%r has a value of %g, which alone makes %.0f %% of its variance in %d rows: if it "
                 "is not a measurement, such as a fill value, set it to NaN",
-                names[j],
+                names[int(j)],
                 values[j],
                 100 * min(shares[j], 1.0),
                 sums.rows,
