@@ -56,7 +56,7 @@ class Run(NamedTuple):
     """One training run: its start (k,), bounds (k, 2), names for its history, and its tape.
 
     Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
-    the evidence per value of y at the start.
+    the evidence per value of y at the start.  Training in stages begins with so many ``blocks``.
     """
 
     start: np.ndarray
@@ -65,6 +65,7 @@ class Run(NamedTuple):
     tape: checkpoints.Checkpoint | None
     coordinates: np.ndarray
     curvature: newton.Curvature | None = None
+    blocks: int = FIRST
 
     @property
     def hyperparameters(self) -> int:
@@ -234,6 +235,7 @@ def plan_run(
         _tape(estimator, checkpoint, sums),
         subset.with_noise(theta.kernel.coordinates(varies)),
         curvature,
+        SECOND if begun.refined else FIRST,
     )
 
 
@@ -270,7 +272,7 @@ def refined(
         value = max((entry["objective"] for entry in trained.history), default=-np.inf)
         curvature = trained.curvature and trained.curvature._replace(exact=False)
         found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
-        scored.append((value, found._replace(curvature=curvature, rows=rows)))
+        scored.append((value, found._replace(curvature=curvature, rows=rows, refined=True)))
     best = max(scored, key=lambda pair: pair[0])[1]
     if own.trained:
         return best
@@ -307,7 +309,7 @@ def on_growing_blocks(
     and takes curvature from the first CURVED of its blocks.
     """
     total, enough = len(stage.units), estimator.train_blocks == "auto"
-    most, number = _most_blocks(estimator, total, total), FIRST
+    most, number = _most_blocks(estimator, total, total), run.blocks
     line = np.random.default_rng(estimator.random_state).permutation(total)
     result, lost, needed = train.Trained(run.start, []), np.nan, most
     tol = estimator._tol()

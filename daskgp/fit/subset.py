@@ -72,7 +72,8 @@ class Start(NamedTuple):
 
     ``rivals`` are those of other kernels whose evidence is hardly less; ``searched`` is the best of
     all by the exact evidence, if there was a search, also where the start is another one;
-    ``sample`` (N, d) are scaled rows that inputs are chosen from.
+    ``sample`` (N, d) are scaled rows that inputs are chosen from; ``refined`` says that blocks have
+    trained them.
     """
 
     theta: Theta
@@ -81,6 +82,7 @@ class Start(NamedTuple):
     rivals: tuple[Theta, ...] = ()
     searched: Searched | None = None
     sample: np.ndarray | None = None
+    refined: bool = False
 
 
 def smooth_and_rough() -> list[Kernel]:

@@ -18,6 +18,7 @@ from daskgp import data
 from daskgp.data import prediction_store, reading, visibility
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
+from daskgp.predict import training_rows
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
@@ -27,7 +28,10 @@ from daskgp.runtime.process import single_blas_thread
 logger = logging.getLogger("daskgp")
 
 PART_ROWS = 4_096
-"""Rows of a chunk per task of a local method, which factors many blocks for them."""
+"""Rows per task of a local method, which factors many blocks for them."""
+TOGETHER = 2**23
+"""Maximum bytes of the inputs of successive chunks from which tasks of a local method take rows
+that are near each other: places in any order then need a factor once, not once per chunk."""
 
 
 class Written(NamedTuple):
@@ -93,10 +97,10 @@ def write_held(
 ) -> Written:
     """Predict the inputs of a dataset store into a prediction store whose lock is held.
 
-    A task reads one chunk of X, writes the same chunk of ``mean`` and ``variance`` (noise
-    included) and sets its flag in ``done`` last, so a run that is killed can be repeated.  A run
-    that fails before its first chunk leaves no store.  ``began`` is called once the output is known
-    to fit.
+    A task reads one chunk of X, or for a local method some of them, and another writes a chunk of
+    ``mean`` and ``variance`` (noise included) and sets its flag in ``done`` last, so a run that is
+    killed can be repeated.  A run that fails before its first chunk leaves no store.  ``began`` is
+    called once the output is known to fit.
 
     Raises
     ------
@@ -241,66 +245,103 @@ def _write_missing(
     # a task reads its own rows, so that raw rows are never the output of a task
     predict = delayed(partial(_predict_part, data.behind(X)), pure=False, traverse=False)
     put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
-    nodes, node = [], solved_node(solved)
-    for i in todo:
-        rows = slice(int(starts[i]), int(starts[i + 1]))
-        count = 1 if solved.kept is None else -(-(rows.stop - rows.start) // PART_ROWS)
+    nodes, node, width = [], solved_node(solved), X.shape[1] * X.dtype.itemsize
+    for group in _together(todo, starts, 0 if solved.kept is None else TOGETHER // width):
+        rows = tuple(slice(int(starts[i]), int(starts[i + 1])) for i in group)
+        length = rows[-1].stop - rows[0].start
+        count = 1 if solved.kept is None else -(-length // PART_ROWS)
         parts = [
-            predict(node, rows, p, count, dask_key_name=f"predict-{tag}-{i}-{p}")
+            predict(node, rows, p, count, dask_key_name=f"predict-{tag}-{group[0]}-{p}")
             for p in range(count)
         ]
-        chunk = _Chunk(int(i), rows, int(inputs.marks[i]))
-        nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
+        for at, i in enumerate(group):
+            chunk = _Chunk(i, rows[at], rows[0].start, at, int(inputs.marks[i]))
+            nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
     if not nodes:
         return 0
     root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
     return int(executor.compute(root, nodes, "predict"))
 
 
+def _together(todo: np.ndarray, starts: np.ndarray, most: int) -> Iterator[list[int]]:
+    """Yield groups of successive chunks of at most so many rows together, or of a single chunk."""
+    group: list[int] = []
+    for i in map(int, todo):
+        if group and (i > group[-1] + 1 or starts[i + 1] - starts[group[0]] > most):
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
+
+
 class _Chunk(NamedTuple):
-    """A chunk to be written, and the mark that its input had before it was read."""
+    """A chunk to be written, and the mark that its input had before it was read.
+
+    It is the one ``at`` among those predicted together, whose rows start at ``first``.
+    """
 
     number: int
     rows: slice
+    first: int
+    at: int
     mark: int
 
 
 class _Part(NamedTuple):
-    """Moments of some rows of a chunk, and the checksum of the whole chunk."""
+    """Moments of some rows of the chunks predicted together, and the checksum of each chunk."""
 
     members: np.ndarray
     mean: np.ndarray
     variance: np.ndarray
-    checksum: int
+    checksums: tuple[int, ...]
 
 
-def _predict_part(source: Any, node: Node, rows: slice, part: int, parts: int) -> _Part:
-    """Predict part ``part`` of ``parts`` of a chunk; for a local method a part has nearby rows."""
+def _predict_part(
+    source: Any, node: Node, chunks: tuple[slice, ...], part: int, parts: int
+) -> _Part:
+    """Predict part ``part`` of ``parts`` of some chunks; for a local method a part is near rows."""
     solved = opened(node)
-    X = reading.read(source, rows)
+    first = chunks[0].start
+    X = reading.read(source, slice(first, chunks[-1].stop))
+    checksums = tuple(_checksum(X[rows.start - first : rows.stop - first]) for rows in chunks)
     with single_blas_thread():
-        order = solved.grouped(X)
-        members = np.array_split(np.arange(len(X)) if order is None else order, parts)[part]
+        order = np.arange(len(X)) if parts == 1 else _order(solved, X, checksums)
+        members = np.array_split(order, parts)[part]
         moments = solved.moments(X[members], "variance", include_noise=True)
     assert moments.variance is not None
-    return _Part(members, moments.mean, moments.variance, _checksum(X))
+    return _Part(members, moments.mean, moments.variance, checksums)
+
+
+def _order(solved: Solved, X: np.ndarray, checksums: tuple[int, ...]) -> np.ndarray:
+    """Return the order of rows X (n, d) with those of a group together; a process finds it once."""
+
+    def find() -> np.ndarray:
+        order = solved.grouped(X)
+        return np.arange(len(X)) if order is None else order
+
+    found: np.ndarray = training_rows.cached((f"{solved.token}-order", checksums), find, "cpu")
+    return found
 
 
 def _write_parts(
     target: prediction_store.Target, claim: locks.Claim, chunk: _Chunk, *parts: _Part
 ) -> int:
-    count = chunk.rows.stop - chunk.rows.start
+    count, start = chunk.rows.stop - chunk.rows.start, chunk.rows.start - chunk.first
     mean = np.empty((count, parts[0].mean.shape[1]))
     variance = np.empty_like(mean)
     for part in parts:
-        mean[part.members], variance[part.members] = part.mean, part.variance
-    if len({part.checksum for part in parts}) > 1:
+        inside = (part.members >= start) & (part.members < start + count)
+        into = part.members[inside] - start
+        mean[into], variance[into] = part.mean[inside], part.variance[inside]
+    checksum, *others = {part.checksums[chunk.at] for part in parts}
+    if others:
         raise StoreError(
             f"predictions {target.url}: rows {chunk.rows.start} to {chunk.rows.stop - 1} of the "
             "input changed while they were predicted: predict when nothing writes the input"
         )
     claim.check()
-    target.put(chunk.number, chunk.rows.start, mean, variance, parts[0].checksum, chunk.mark)
+    target.put(chunk.number, chunk.rows.start, mean, variance, checksum, chunk.mark)
     return count
 
 

@@ -11,6 +11,7 @@ from fits import forget
 
 import daskgp
 from daskgp import LMA, PIC
+from daskgp.predict import to_store, training_rows
 from daskgp.runtime.process import single_blas_thread
 
 SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
@@ -114,3 +115,32 @@ def test_a_warning_of_workers_is_shown_once(tmp_path):
         [sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stderr.count("lie far from all training rows") == 1
+
+
+def test_places_of_successive_chunks_share_factors(make_store, tmp_path, monkeypatch):
+    """Chunks of places in any order hold places of the same cells."""
+    model = MADE["nearest"].fit(*data())
+    inputs = make_store(*data(200, seed=1), rows=30, url=tmp_path / "in.zarr")
+    made = []
+    condition = type(model.solved_.model).condition
+    monkeypatch.setattr(
+        type(model.solved_.model),
+        "condition",
+        lambda *args, **more: (made.append(1), condition(*args, **more))[1],
+    )
+    written = {}
+    for together in (0, 30 * 2 * 8 * 3, to_store.TOGETHER):
+        forget()
+        made.clear()
+        monkeypatch.setattr(to_store, "TOGETHER", together)
+        monkeypatch.setattr(training_rows, "_budget", lambda *_: 0.0)  # nothing is kept
+        out = str(tmp_path / f"{together}.zarr")
+        with dask.config.set(scheduler="synchronous"):
+            assert model.predict_store(inputs, out) == (200, 0)
+        group = daskgp.data.stores.groups.open_group(out, "predictions")
+        written[together] = len(made), group["mean"][...], group["variance"][...]
+    counts = [number for number, *_ in written.values()]
+    assert counts[0] > counts[1] > counts[2]
+    for _, mean, variance in written.values():
+        np.testing.assert_allclose(mean, written[0][1], rtol=1e-10)
+        np.testing.assert_allclose(variance, written[0][2], rtol=1e-10)
