@@ -1,5 +1,6 @@
 """Clusters that last: what Dask notes of finished work stays little."""
 
+import asyncio
 import operator
 import time
 from functools import partial
@@ -78,13 +79,13 @@ def test_workers_of_a_local_cluster_forget_names():
         assert list(client.run(forgets).values()) == [True]
 
 
-def forgets(dask_worker):
+async def forgets(dask_worker):
     """Tell if a worker empties its cache of names now and then, from shortly after its start."""
     clock = dask_worker.periodic_callbacks[preload.FORGET]
-    for _ in range(200):
+    for _ in range(200):  # the loop that starts the clock goes on meanwhile
         if clock.is_running():
             break
-        time.sleep(0.05)
+        await asyncio.sleep(0.05)
     return clock.is_running()
 
 
