@@ -260,8 +260,10 @@ def refined(
     Each kernel is trained on them: the subset alone can hardly tell them apart, and its
     lengthscales are rough.  Inputs that are chosen are those for the lengthscales found.
     """
-    line = np.random.default_rng(estimator.random_state).permutation(len(stage.units))
-    units = tuple(stage.units[j] for j in np.sort(line[:FIRST]))
+    total = len(stage.units)
+    line = np.random.default_rng(estimator.random_state).permutation(total)
+    number = min(FIRST, _most_blocks(estimator, total, total))
+    units = tuple(stage.units[j] for j in np.sort(line[:number]))
     scored: list[tuple[float, subset.Start]] = []
     rows, own = sum(unit.own.rows for unit in units), estimator._inputs
     for rival in (begun.theta, *begun.rivals):
