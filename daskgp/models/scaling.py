@@ -321,23 +321,24 @@ def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
 
 
 def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
-    """Warn about single values that make most of the variance of one of the first columns."""
+    """Warn about columns whose variance is mostly that of one value; ``names`` are of the first."""
     if sums.rows < ROWS_WITHOUT_OUTLIER:
         return
     total = np.diag(sums.scatter)
     varies = total > sums.rows * (ROUNDED * _sizes(sums)) ** 2
     total = np.where(varies, total, np.inf)
-    for values in (sums.low, sums.high):
-        shares = (values - sums.mean) ** 2 / total
-        for j in np.flatnonzero(shares[: len(names)] > OUTLIER):
-            logger.warning(
-                "%r has a value of %g, which alone makes %.0f %% of its variance in %d rows: if it "
-                "is not a measurement, such as a fill value, set it to NaN",
-                names[int(j)],
-                values[j],
-                100 * min(shares[j], 1.0),
-                sums.rows,
-            )
+    said = [
+        f"{name!r} ({values[j]:g})"
+        for j, name in enumerate(names)
+        for values in (sums.low, sums.high)
+        if (values[j] - sums.mean[j]) ** 2 > OUTLIER * total[j]
+    ]
+    if said:
+        logger.warning(
+            "a single value makes most of the variance of %s: if it is not a measurement, such as "
+            "a fill value, set it to NaN",
+            ", ".join(said),
+        )
 
 
 def _constants(sums: Sums, feature_names: Sequence[str]) -> str:

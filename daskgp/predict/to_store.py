@@ -29,9 +29,10 @@ logger = logging.getLogger("daskgp")
 
 PART_ROWS = 4_096
 """Rows per task of a local method, which factors many blocks for them."""
-TOGETHER = 2**23
-"""Maximum bytes of the inputs of successive chunks from which tasks of a local method take rows
-that are near each other: places in any order then need a factor once, not once per chunk."""
+TOGETHER, CHUNKS = 2**23, 16
+"""Maximum bytes of the inputs, and maximum number, of successive chunks from which tasks of a local
+method take rows that are near each other: places in any order then need a factor once, not once per
+chunk.  Each of the chunks waits for all of the tasks."""
 
 
 class Written(NamedTuple):
@@ -267,7 +268,8 @@ def _together(todo: np.ndarray, starts: np.ndarray, most: int) -> Iterator[list[
     """Yield groups of successive chunks of at most so many rows together, or of a single chunk."""
     group: list[int] = []
     for i in map(int, todo):
-        if group and (i > group[-1] + 1 or starts[i + 1] - starts[group[0]] > most):
+        apart = group and i > group[-1] + 1
+        if apart or len(group) == CHUNKS or (group and starts[i + 1] - starts[group[0]] > most):
             yield group
             group = []
         group.append(i)

@@ -172,7 +172,7 @@ def test_a_fill_value_is_said_in_one_line(column, value, caplog):
     X, y = rng().normal(size=(400, 2)), rng().normal(size=400)
     (y if column == "y" else X[:, 1])[7] = value
     (line,) = said(caplog, X, y)
-    assert line.startswith(f"{column!r} has a value of {value:g}, which alone makes 100 % of its")
+    assert line.startswith(f"a single value makes most of the variance of {column!r} ({value:g}): ")
 
 
 def test_heavy_tails_are_not_remarked_on(caplog):
