@@ -89,6 +89,46 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
     return L, tried
 
 
+def cholesky_less(K: Array, A: Array, added: float, overwrite: bool = False) -> Array:
+    """Return the factor L of L L' = K - A A' + added I.
+
+    Parameters
+    ----------
+    K : (n, n) array
+        Symmetric, both triangles filled.
+    A : (n, m) array
+        Both in float64.
+    added : float
+        Added to the diagonal; where the factorisation fails, more is, as in ``cholesky``.
+    overwrite : bool, default False
+        Allow L to take K's memory.
+    """
+    n = _square(K, "K")
+    if namespace(K, A) is np and n:
+        L = _scratch(K, overwrite)
+        diagonal = np.einsum("ii->i", L)
+        before = diagonal.copy()
+        # L.T is Fortran ordered; half the work of a product, which would need memory of its own
+        syrk = get_blas_funcs("syrk", (A, L))
+        less = syrk(-1.0, A.T, beta=1.0, c=L.T, trans=1, lower=0, overwrite_c=1)
+        if not np.may_share_memory(less, L):
+            L[...] = less.T
+        if _host_factor(L, K, added) is not None:
+            return L
+        diagonal[...] = before  # all the rest is K again, from the triangle that syrk left alone
+        K, overwrite = L, True
+    return cholesky(less_product(K, A, added, overwrite), jitter=0.0, overwrite=True)[0]
+
+
+def less_product(K: Array, A: Array, added: float, overwrite: bool = False) -> Array:
+    """Return K - A A' + added I, in K's memory if ``overwrite``."""
+    R = K if overwrite else K.copy()
+    R -= A @ A.T
+    diagonal = namespace(R).arange(len(R))
+    R[diagonal, diagonal] += added
+    return R
+
+
 def _scratch(A: Array, overwrite: bool) -> Array:
     """Return the array in which the factor is built: A itself if it may be, else a copy."""
     xp = namespace(A)

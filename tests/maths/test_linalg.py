@@ -101,6 +101,33 @@ def test_jitter_beyond_the_largest_is_still_tried_once(xp):
     assert jitter == 0.1
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 9), (300, 40), (40, 0), (0, 3)])
+def test_cholesky_less(xp, rng, n, m, overwrite):
+    A, G = rng.normal(size=(n, m)), rng.normal(size=(n, n + 3))
+    K = A @ A.T + G @ G.T
+    mine = xp.asarray(K.copy())
+    L = to_host(linalg.cholesky_less(mine, xp.asarray(A), 0.5, overwrite))
+    np.testing.assert_allclose(L, np.linalg.cholesky(G @ G.T + 0.5 * np.eye(n)), atol=1e-10)
+    assert not np.triu(L, 1).any()
+    assert overwrite or np.array_equal(to_host(mine), K)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_cholesky_less_of_what_is_not_positive_definite(xp, rng, overwrite):
+    A = rng.normal(size=(200, 30))
+    K = A @ A.T
+    B = rng.normal(size=(200, 3))
+    wanted = B @ B.T
+    L = to_host(linalg.cholesky_less(xp.asarray(K + wanted), xp.asarray(A), 0.0, overwrite))
+    assert np.diag(L).min() > 0
+    np.testing.assert_allclose(L @ L.T, wanted, atol=1e-3)
+    with pytest.raises(NumericalError, match="positive definite"):
+        linalg.cholesky_less(xp.asarray(K), xp.asarray(A), -1.0, overwrite)
+    with pytest.raises(NumericalError, match="NaN"):
+        linalg.cholesky_less(xp.asarray(K * np.nan), xp.asarray(A), 1.0, overwrite)
+
+
 @pytest.mark.parametrize("where", [(0, 0), (1, 2)])
 def test_nan_is_named(xp, where):
     A = np.eye(3)

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import cKDTree
 
-VOLUME = 0.125
+VOLUME = 0.25
 """Largest volume of a cell, as a share of that of a ball that holds the rows."""
 DIAGONAL = 1.8
 """Longest diagonal of a cell, in radii of that ball: the ball covers the cell."""

@@ -34,7 +34,6 @@ from daskgp.models.markov.windows import (
     each_of,
     factored_window,
     joined,
-    residual_of,
     rows_of,
     shape_of,
     side_by_side,
@@ -228,8 +227,8 @@ class LMA(Additive):
         K_S, pull_S = kernel.pullback(X, Z)
         if window is None:
             A = linalg.whiten_rows(prepared.factor, wide(K_S))
-            R = residual_of(K, A, prepared.theta.noise_variance, overwrite=False)
-            window = factored_window(R, A, y, len(X) - len(block.X))
+            L = linalg.cholesky_less(wide(K), A, prepared.theta.noise_variance)
+            window = factored_window(L, A, y, len(X) - len(block.X))
         return window_gradient(prepared, window, cotangent, [pull], pull_S, X.dtype)
 
     def local_vjp_many(
@@ -291,10 +290,13 @@ class LMA(Additive):
             A = self.features(theta, state, X)
         else:
             A = namespace(X).concatenate(features)
-        R = residual_of(theta.kernel(X), A, theta.noise_variance, overwrite=True)
+        K, s = wide(theta.kernel(X)), theta.noise_variance
         if self.prediction == "paper":
+            R = linalg.less_product(K, A, s, overwrite=True)
             R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)
-        L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
+            L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
+        else:
+            L = linalg.cholesky_less(K, A, s, overwrite=True)
         inverses = linalg.diagonal_inverses(L)
         rest = linalg.whiten_rows(L, (y - A @ state.weights).T, inverses=inverses)
         weights = linalg.unwhiten_rows(L, rest, overwrite=True, inverses=inverses).T

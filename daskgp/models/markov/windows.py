@@ -83,18 +83,6 @@ def _columns(A: Array, y: Array) -> Array:
     return namespace(A).concatenate([A.T, y.T.astype(np.float64)])
 
 
-def residual_of(K: Array, A: Array, noise_variance: float, overwrite: bool) -> Array:
-    """Return R = K - A A' + s I, in K's memory if ``overwrite``: a pullback still uses its own."""
-    R = wide(K)
-    if overwrite:
-        R -= A @ A.T
-    else:
-        R = R - A @ A.T
-    diagonal = namespace(R).arange(len(R))
-    R[diagonal, diagonal] += noise_variance
-    return R
-
-
 def shape_of(window: Given) -> tuple[int, int]:
     """Return the number of rows near a block, and of its own."""
     block, near = window
@@ -150,13 +138,12 @@ def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window
     X, y = rows_of(block, near)
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
-    R = residual_of(kernel(X), A, prepared.theta.noise_variance, overwrite=True)
-    return factored_window(R, A, y, len(X) - len(block.X))
+    L = linalg.cholesky_less(wide(kernel(X)), A, prepared.theta.noise_variance, overwrite=True)
+    return factored_window(L, A, y, len(X) - len(block.X))
 
 
-def factored_window(R: Array, A: Array, y: Array, c: int) -> Window:
-    """Return the window of R (w, w), whose memory is reused."""
-    L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
+def factored_window(L: Array, A: Array, y: Array, c: int) -> Window:
+    """Return the window of rows with a residual of factor L (w, w)."""
     return Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
 
 
