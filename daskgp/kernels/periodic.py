@@ -102,9 +102,6 @@ class Periodic(Radial):
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return all_tied(self.active_dims, d, "Periodic")
 
-    def _farthest(self, most: float) -> float:
-        return most
-
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)

@@ -182,6 +182,8 @@ class Radial(Kernel):
             return None
         return fused(inputs.xp, self._formula, self.variance, self._shape, U.shape[1])
 
+    _root: ClassVar[int] = 1
+    """1 if the value falls like exp(-q) far away, 2 if like exp(-sqrt(q))."""
     _scaled: ClassVar[bool] = False
     """True if features are columns divided by scales, so that ``_scales_vjp`` is implemented."""
 
@@ -205,9 +207,9 @@ class Radial(Kernel):
         xp.multiply(K_bar, aside, out=D)
         return 0.0
 
-    @abstractmethod
     def _farthest(self, most: float) -> float:
-        """Return the q at which the value is exp(-most); infinite if it falls more slowly."""
+        """Return the q at which the value is about exp(-most); infinite if it falls more slowly."""
+        return float(most**self._root)
 
     @abstractmethod
     def _units(self, xp: Any, X: Array) -> Any:

@@ -210,9 +210,6 @@ class RBF(Stationary):
     _slope: ClassVar[float] = -0.5
     _keeps_aside: ClassVar[bool] = False
 
-    def _farthest(self, most: float) -> float:
-        return most
-
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)
@@ -321,9 +318,7 @@ class Matern12(Stationary):
     _formula: ClassVar[str | None] = "matern12"
     _scale: ClassVar[float] = 1.0
     _slope: ClassVar[float] = -0.5
-
-    def _farthest(self, most: float) -> float:
-        return most * most
+    _root: ClassVar[int] = 2
 
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         coincident = q <= same.least
@@ -364,9 +359,7 @@ class Matern32(Stationary):
     _formula: ClassVar[str | None] = "matern32"
     _scale: ClassVar[float] = 3.0
     _slope: ClassVar[float] = -1.5
-
-    def _farthest(self, most: float) -> float:
-        return most * most
+    _root: ClassVar[int] = 2
 
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.sqrt(q, out=q)
@@ -397,9 +390,7 @@ class Matern52(Stationary):
     _formula: ClassVar[str | None] = "matern52"
     _scale: ClassVar[float] = 5.0
     _slope: ClassVar[float] = -5.0 / 6.0
-
-    def _farthest(self, most: float) -> float:
-        return most * most
+    _root: ClassVar[int] = 2
 
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.sqrt(q, out=aside)

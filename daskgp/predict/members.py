@@ -18,11 +18,11 @@ from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Block
-from daskgp.predict.training_rows import Fitted, TrainingRows, cached
+from daskgp.predict.training_rows import Fitted, Streamed, cached
 
 
 @dataclass(frozen=True, eq=False)
-class Members(TrainingRows):
+class Members(Streamed):
     """Training rows of experts, and which of them belong to which expert.
 
     Parameters

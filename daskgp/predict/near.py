@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
-from distributed import get_worker
 
 from daskgp.arrays import backend
 from daskgp.data import Rows
@@ -21,6 +20,7 @@ from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import TILE_ROWS, Block, Moments, Want, move
 from daskgp.predict.training_rows import CACHE_BYTES, Fitted, TrainingRows, cached
+from daskgp.runtime.process import this_worker
 
 BLOCK = -2
 """First part of the cache keys of blocks; other keys name groups of places."""
@@ -249,9 +249,8 @@ def _say_far(token: str) -> None:
         "some rows lie far from all training rows: the prediction there is the mean function "
         "with the prior's variance"
     )
-    try:
-        worker = get_worker()
-    except ValueError:  # not in a worker
+    worker = this_worker()
+    if worker is None:
         warnings.warn(message, stacklevel=2)
     else:  # distributed.warn would show it on the worker's stderr as well, often the client's
         worker.log_event("warn", message)

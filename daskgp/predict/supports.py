@@ -23,7 +23,7 @@ from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.actions.sums import Panel
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.predict import members
-from daskgp.predict.training_rows import Fitted, TrainingRows
+from daskgp.predict.training_rows import Fitted, Streamed
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 
@@ -32,7 +32,7 @@ CHUNK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Supports(TrainingRows):
+class Supports(Streamed):
     """Points X (a, d) in the user's units, and the weights of t actions on them as ``rows.y``.
 
     Parameters

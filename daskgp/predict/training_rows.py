@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import dask
 import numpy as np
 import zict
-from distributed import get_worker
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.arrays import backend
@@ -23,6 +22,7 @@ from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments, Theta, Want, move
 from daskgp.runtime import device_memory
+from daskgp.runtime.process import this_worker
 
 _GUARD = threading.Lock()
 _making: dict[tuple[str, Key], threading.Lock] = {}
@@ -88,6 +88,7 @@ class TrainingRows(ABC):
         """Raise StoreError for rows that do not fit a method; True to skip a trial prediction."""
         return False
 
+    @abstractmethod
     def moments(
         self,
         fit: Fitted,
@@ -101,11 +102,26 @@ class TrainingRows(ABC):
 
         ``most`` rows are predicted at a time; those that are not ``usable`` may be anything.
         """
-        return in_tiles(fit, self.near(fit), scaled, want, most)
 
+
+class Streamed(TrainingRows):
+    """Base of training rows that a method's ``predict`` reads itself, part after part."""
+
+    @abstractmethod
     def near(self, fit: Fitted) -> Any:
-        """Return what a method's ``predict`` reads training rows from."""
-        raise NotImplementedError
+        """Return what ``predict`` reads them from."""
+
+    def moments(
+        self,
+        fit: Fitted,
+        X: np.ndarray,
+        scaled: np.ndarray,
+        usable: np.ndarray,
+        want: Want,
+        most: int,
+    ) -> Moments:
+        """Return the posterior at rows X (n, d), see ``TrainingRows``."""
+        return in_tiles(fit, self.near(fit), scaled, want, most)
 
 
 def in_tiles(fit: Fitted, near: Any, scaled: np.ndarray, want: Want, most: int) -> Moments:
@@ -165,10 +181,8 @@ def _budget(device: str, most: float = np.inf) -> float:
     memory = backend.device_memory() if device == "gpu" else None
     if memory is not None:
         return DEVICE_SHARE * memory.total
-    try:
-        limit = get_worker().memory_manager.memory_limit
-    except ValueError:  # not in a worker
-        limit = None
+    worker = this_worker()
+    limit = worker.memory_manager.memory_limit if worker else None
     return min(most, CACHE_SHARE * float(limit or MEMORY_LIMIT))
 
 

@@ -32,7 +32,7 @@ from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned, resolve_device
 from daskgp.errors import MemoryRunError
 from daskgp.runtime import gpus, recovery, versions
-from daskgp.runtime.process import in_worker, single_blas_thread
+from daskgp.runtime.process import single_blas_thread, this_worker
 from daskgp.runtime.progress import (
     Counting,
     ShowProgress,
@@ -312,7 +312,7 @@ def mapped(
 
 def _run(task: Callable[..., Any], *arguments: Any) -> Any:
     """Run a task; in a worker, on arguments with the bits that they have in one process."""
-    return task(*(aligned(arguments) if in_worker() else arguments))
+    return task(*(arguments if this_worker() is None else aligned(arguments)))
 
 
 def tree_sum(

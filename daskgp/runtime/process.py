@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import dask
-from distributed import get_worker
+from distributed import Worker, get_worker
 from threadpoolctl import ThreadpoolController
 
 SPAWN = "distributed.nanny.pre-spawn-environ"
@@ -90,13 +90,12 @@ freed_memory_is_kept = Held(_keep_freed)
 """Setting to enter while this process itself computes with large arrays that come and go."""
 
 
-def in_worker() -> bool:
-    """Return True in a task of a Dask worker."""
+def this_worker() -> Worker | None:
+    """Return the Dask worker whose task this thread runs; None elsewhere."""
     try:
-        get_worker()
+        return get_worker()
     except ValueError:
-        return False
-    return True
+        return None
 
 
 @functools.cache

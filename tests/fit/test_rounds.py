@@ -64,7 +64,7 @@ def threaded():
 
 def test_tasks_of_workers_multiply_as_those_of_one_process_do(monkeypatch):
     weights, tile = (np.random.default_rng(0).standard_normal((57, k)) for k in (2, 57))
-    monkeypatch.setattr("daskgp.runtime.executor.in_worker", lambda: True)
+    monkeypatch.setattr("daskgp.runtime.executor.this_worker", lambda: True)
     shared = [node("shared", arrived((weights, tile)))]
     found = map_reduce(_product, np.add, [1.0, 2.0], threaded(), "product", shared)
     np.testing.assert_array_equal(found, 3.0 * (weights.T @ tile))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import uuid
 from typing import IO
 
@@ -18,7 +19,7 @@ def create(url: str, content: bytes) -> bool:
     fs, path = remote.filesystem(url)
     if isinstance(fs, LocalFileSystem):
         try:
-            fs.makedirs(fs._parent(path), exist_ok=True)
+            fs.makedirs(posixpath.dirname(path), exist_ok=True)
         except FileExistsError as error:  # the folder is a file
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
     try:
@@ -51,7 +52,7 @@ def replace(url: str, content: bytes) -> None:
     if not isinstance(fs, LocalFileSystem):  # object stores write whole objects
         fs.pipe_file(path, content)
         return
-    fs.makedirs(fs._parent(path), exist_ok=True)
+    fs.makedirs(posixpath.dirname(path), exist_ok=True)
     part = f"{path}.{uuid.uuid4().hex}.partial"
     try:
         fs.pipe_file(part, content)
