@@ -129,7 +129,7 @@ def test_the_python_interface_saves_to_s3_and_loads_from_it(server, data):
 
 @pytest.mark.slow
 def test_a_fit_that_was_killed_goes_on_from_its_checkpoint_on_s3(server, data, cluster):
-    url, longer = "s3://bucket/killed.zarr", (*FIT[:-1], "max_iter=6")
+    url, longer = "s3://bucket/killed.zarr", (*FIT[:-1], "--set=max_iter=6")
     whole = "s3://bucket/whole.zarr"
     succeed("fit", data, whole, *longer, "--scheduler", cluster)
     row = "killed.zarr/checkpoint/evaluations/c/2/0"

@@ -175,6 +175,7 @@ def test_a_damaged_dataset_is_refused_or_fitted(name, sound, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_models_stand_much_damage(name, sound, tmp_path):
     check_damaged_model(name, sound, tmp_path, THOROUGH)

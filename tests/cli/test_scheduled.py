@@ -927,9 +927,10 @@ def test_a_record_that_cannot_be_written_stops_the_run_before_its_work(stored, t
 @pytest.fixture
 def bucket(monkeypatch):
     """A bucket of an S3 server on loopback."""
-    import fsspec
     from moto.server import ThreadedMotoServer
+    from s3fs import S3FileSystem
 
+    S3FileSystem.clear_instance_cache()  # those of other servers
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -940,11 +941,10 @@ def bucket(monkeypatch):
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
     }.items():
         monkeypatch.setenv(name, value)
-    fs = fsspec.filesystem("s3", skip_instance_cache=True)
-    fs.mkdir("stores")
+    S3FileSystem().mkdir("stores")
     yield "s3://stores"
     server.stop()
-    fsspec.filesystem("s3").clear_instance_cache()
+    S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ def test_demo_predicts_calibrated_and_draws(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_900)
 def test_demo_on_a_million_rows(tmp_path):
     score = json.loads(run(tmp_path, "demo.py", timeout=1_800).splitlines()[-1])
     assert score["n"] == 100_000
