@@ -108,6 +108,15 @@ class Likelihood(ABC):
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the mean and variance, both (n, p), of a new observation y."""
 
+    def of_rows(self, noise: Array | None) -> Likelihood:
+        """Return the likelihood of rows with noise variances of their own, by ``Block.noise``."""
+        if noise is None:
+            return self
+        raise SettingError(
+            f"the {self.name} likelihood has no noise variance per row: leave y_variance and "
+            "sample_weight out, or choose likelihood='gaussian'"
+        )
+
     def supports(self, y: Any) -> Any:
         """Return True for each entry that can be observed, and for missing ones (NaN)."""
         return np.isfinite(y) | np.isnan(y)
@@ -207,6 +216,35 @@ class Gaussian(Likelihood):
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         _, mean, _, variance = _arguments(mean, mean, variance)
         return mean, variance + self.variance
+
+    def of_rows(self, noise: Array | None) -> Gaussian:
+        return self if noise is None else _GaussianRows(self.variance, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class _GaussianRows(Gaussian):
+    """Gaussian noise of variance d = u s + e in each row, with (u, e) a row of ``noise`` (n, 2)."""
+
+    noise: Any = None
+
+    @property
+    def _variances(self) -> Array:
+        return self.variance * self.noise[:, :1] + self.noise[:, 1:]
+
+    def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
+        xp, y, mean, variance = _arguments(y, mean, variance)
+        own, residual = self._variances, y - mean
+        squares = (residual**2 + variance) / own
+        value = -0.5 * number((_LOG_2PI + xp.log(own) + squares).sum())
+        share = self.variance * self.noise[:, :1] / own
+        by_log = np.array([0.5 * number((share * (squares - 1.0)).sum())])
+        by_variance = xp.broadcast_to(-0.5 / own, y.shape)
+        return Expectation(value, residual / own, by_variance, by_log)
+
+    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+        xp, y, mean, variance = _arguments(y, mean, variance)
+        total = variance + self._variances
+        return -0.5 * (_LOG_2PI + xp.log(total) + (y - mean) ** 2 / total)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from daskgp.kernels.weights import Weights
 from daskgp.models.additive import Additive
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.method import Conditioned
-from daskgp.models.values import Block, Moments, Theta, Want
+from daskgp.models.values import Block, Moments, Theta, Want, variances
 
 STEP = 1e-5
 
@@ -171,31 +171,40 @@ def rows_of(*units: Sequence[Block]) -> TaskRounds:
     return TaskRounds.of(units)
 
 
-def check_model(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
+def check_model(
+    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
+) -> None:
     """Check a method's laws on rows X (n, d), y (n, p) in scaled units.
 
     Summaries combine to the summary of all rows and in any grouping; the gradient is that of
     central differences; at its exact limit, where it has one, the method is the exact GP.
+    ``noise`` (n, 2) is that of ``Block``, for rows with noise variances of their own.
     """
-    check_additive(model, theta, X, y)
-    check_gradient(model, theta, X, y)
+    check_additive(model, theta, X, y, noise)
+    check_gradient(model, theta, X, y, noise=noise)
     if model.exact_limit(theta, X) is not None:
-        check_exact_limit(model, theta, X, y)
+        check_exact_limit(model, theta, X, y, noise)
 
 
-def check_additive(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
+def check_additive(
+    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
+) -> None:
     """Check ``local(A ++ B) == combine(local(A), local(B))``, also for empty and one-row parts.
 
     B is given A as its neighbour: additive methods ignore it, and the summaries of others follow
     the chain rule, p(A) p(B | A).
     """
     prepared = model.prepare(theta)
-    whole = model.local(prepared, Block(X, y))
+    rows = Block(X, y, noise)
+    whole = model.local(prepared, rows)
     for cut in (0, 1, len(X) // 3, len(X)):
-        A, B = (Block(X[rows], y[rows]) for rows in (slice(0, cut), slice(cut, None)))
+        A, B = rows.at(slice(0, cut)), rows.at(slice(cut, None))
         parts = model.local(prepared, A), model.local(prepared, B, (A,))
         both = model.combine(*parts)
         for name, a, b in zip(whole._fields, whole, both, strict=True):
+            if a is None:
+                assert b is None, name
+                continue
             a, b = np.asarray(a), np.asarray(b)
             if a.ndim == 2 and a.shape[0] == a.shape[1] != len(X):
                 a, b = np.tril(a), np.tril(b)  # symmetric sums fill the lower triangle only
@@ -205,26 +214,33 @@ def check_additive(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) 
 
 
 def value_and_gradient(
-    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray
+    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
     """Return the objective and gradient (k,) of one block, without any Dask."""
-    evaluation = model.evaluate(theta, rows_of([Block(X, y)]))
+    evaluation = model.evaluate(theta, rows_of([Block(X, y, noise)]))
     return evaluation.value, evaluation.gradient.to_vector(with_inputs=True)
 
 
 def check_gradient(
-    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, rtol: float = 1e-5
+    model: Additive,
+    theta: Theta,
+    X: np.ndarray,
+    y: np.ndarray,
+    rtol: float = 1e-5,
+    noise: np.ndarray | None = None,
 ) -> None:
     """Check that the gradient of the objective is that of central differences."""
-    _, gradient = value_and_gradient(model, theta, X, y)
+    _, gradient = value_and_gradient(model, theta, X, y, noise)
     wanted = central_differences(
-        lambda v: value_and_gradient(model, theta.from_vector(v), X, y)[0],
+        lambda v: value_and_gradient(model, theta.from_vector(v), X, y, noise)[0],
         theta.to_vector(with_inputs=True),
     )
     np.testing.assert_allclose(gradient, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
 
 
-def check_exact_limit(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray) -> None:
+def check_exact_limit(
+    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
+) -> None:
     """Check that a method at its exact limit gives the exact GP's evidence, mean and variance.
 
     Raises
@@ -240,18 +256,23 @@ def check_exact_limit(model: Additive, theta: Theta, X: np.ndarray, y: np.ndarra
         )
     limit, limit_theta = exact
     test = X[:: max(1, len(X) // 7)] + 0.01
-    state, value = limit.solve(limit_theta, rows_of([Block(X, y)]))
-    near = None
+    rows, near = Block(X, y, noise), None
+    state, value = limit.solve(limit_theta, rows_of([rows]))
     if limit.keeps_rows:
-        near = cast(Conditioned, limit).condition(limit_theta, state, [Block(X, y)])
+        near = cast(Conditioned, limit).condition(limit_theta, state, [rows])
     moments = limit.predict(limit_theta, state, test, near, "variance")
     computed = value, moments.mean, moments.variance
-    for a, b in zip(computed, _dense(theta, X, y, test), strict=True):
+    for a, b in zip(computed, _dense(theta, rows, test), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 def check_ensemble(
-    model: Ensemble, theta: Theta, X: np.ndarray, y: np.ndarray, fixed: int = 0
+    model: Ensemble,
+    theta: Theta,
+    X: np.ndarray,
+    y: np.ndarray,
+    fixed: int = 0,
+    noise: np.ndarray | None = None,
 ) -> None:
     """Check the laws of a method that combines experts, on rows X (n, d), y (n, p).
 
@@ -268,15 +289,17 @@ def check_ensemble(
     fixed : int, default 0
         Experts at the front whose positions matter: 2 for grBCM, whose first is the communication
         expert and whose second has weight 1.
+    noise : ndarray (n, 2), optional
+        That of ``Block``, for rows with noise variances of their own.
     """
-    test = X[:: max(1, len(X) // 7)] + 0.01
-    experts = [[block] for block in _ragged(X, y, model.n_experts)]
+    test, rows = X[:: max(1, len(X) // 7)] + 0.01, Block(X, y, noise)
+    experts = [[block] for block in _ragged(rows, model.n_experts)]
     value, wanted = combine_experts(model, theta, experts, test)
     assert wanted.variance is not None, "a variance was asked for and there is none"
     assert np.isfinite(wanted.variance).all(), "a variance is not finite"
     assert wanted.variance.min() >= 0.0, "a variance is negative"
     turned = experts[:fixed] + experts[fixed:][::-1]
-    halves = [[Block(*(a[i::2] for a in block)) for i in (0, 1)] for (block,) in experts]
+    halves = [[block.at(slice(i, None, 2)) for i in (0, 1)] for (block,) in experts]
     for what, others in (("order of experts", turned), ("blocks of an expert", halves)):
         again, moments = combine_experts(model, theta, others, test)
         for a, b in zip((again, *moments[:2]), (value, *wanted[:2]), strict=True):
@@ -286,18 +309,18 @@ def check_ensemble(
     limit = model.exact_limit(theta, X)
     if limit is None:
         return
-    value, one = combine_experts(cast(Ensemble, limit[0]), limit[1], [[Block(X, y)]], test)
-    evidence, mean, variance = _dense(theta, X, y, test)
+    value, one = combine_experts(cast(Ensemble, limit[0]), limit[1], [[rows]], test)
+    evidence, mean, variance = _dense(theta, rows, test)
     variance = variance + (theta.noise_variance if one.noisy else 0.0)
     for a, b in ((value, evidence), (one.mean, mean), (one.variance, variance)):
         np.testing.assert_allclose(_array(a), b, rtol=1e-6, atol=1e-7, err_msg="exact limit")
 
 
-def _ragged(X: np.ndarray, y: np.ndarray, count: int) -> list[Block]:
+def _ragged(rows: Block, count: int) -> list[Block]:
     """Split rows at random into ``count`` blocks, each larger than the one before."""
-    order, sizes = np.random.default_rng(0).permutation(len(X)), np.arange(1, count + 1)
-    edges = np.cumsum(sizes)[:-1] * len(X) // sizes.sum()
-    return [Block(X[rows], y[rows]) for rows in np.split(order, edges)]
+    n, sizes = len(rows.X), np.arange(1, count + 1)
+    order, edges = np.random.default_rng(0).permutation(n), np.cumsum(sizes)[:-1] * n // sizes.sum()
+    return [rows.at(part) for part in np.split(order, edges)]
 
 
 def _array(value: Any) -> np.ndarray:
@@ -323,7 +346,7 @@ def combine_experts(
     Each expert is a sequence of blocks of rows; sums over rows are over all rows.
     """
     state, value = model.solve(theta, _AllRows.of(experts))
-    joined = [Block(*map(np.concatenate, zip(*blocks, strict=True))) for blocks in experts]
+    joined = [Block.join(blocks) for blocks in experts]
     assert isinstance(state, model.state_type)
     near = HeldExperts(model, theta, state, joined) if model.keeps_rows else None
     return value, model.predict(theta, state, X, near, want)
@@ -350,10 +373,11 @@ class HeldExperts:
         return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
-def _dense(theta: Theta, X: np.ndarray, y: np.ndarray, test: np.ndarray) -> tuple[Any, ...]:
+def _dense(theta: Theta, rows: Block, test: np.ndarray) -> tuple[Any, ...]:
     """Return evidence, mean and variance of the exact GP as defined ([OPT] eqs. 2 and 4)."""
+    X, y, noise = rows
     kernel, (n, p) = theta.kernel, y.shape
-    C, K = kernel(X) + theta.noise_variance * np.eye(n), kernel(test, X)
+    C, K = kernel(X) + variances(theta.noise_variance, noise) * np.eye(n), kernel(test, X)
     weights, logdet = np.linalg.solve(C, y), np.linalg.slogdet(C).logabsdet
     evidence = -0.5 * ((y * weights).sum() + p * logdet + p * n * np.log(2 * np.pi))
     variance = np.diag(kernel(test)) - np.einsum("ij,ji->i", K, np.linalg.solve(C, K.T))

@@ -7,7 +7,7 @@ s the noise variance.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -59,11 +59,14 @@ class Solved(NamedTuple):
     values: Array
 
 
-def solved(K: Array, noise_variance: float, y: Array) -> Solved:
-    """Solve exact GPs of sets of rows from K(X_i, X_i) (g, n, n), overwritten, and y (g, n, p)."""
+def solved(K: Array, noise: Any, y: Array) -> Solved:
+    """Solve exact GPs of sets of rows from K(X_i, X_i) (g, n, n), overwritten, and y (g, n, p).
+
+    ``noise`` is the noise variance of all rows, or those of each (g, n).
+    """
     n, p = y.shape[1:]
     diagonal = namespace(K, y).arange(n)
-    K[:, diagonal, diagonal] += noise_variance
+    K[:, diagonal, diagonal] += noise
     L = cholesky_stack(K)
     half = whiten_stack(L, y.transpose(0, 2, 1))
     values = -0.5 * ((half * half).sum(axis=(1, 2)) + p * logdet_stack(L))

@@ -89,8 +89,10 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
     return L, tried
 
 
-def cholesky_less(K: Array, A: Array, added: float, overwrite: bool = False) -> Array:
-    """Return the factor L of L L' = K - A A' + added I.
+def cholesky_less(
+    K: Array, A: Array, added: float | Array, overwrite: bool = False
+) -> Array:
+    """Return the factor L of L L' = K - A A' + D with D diagonal.
 
     Parameters
     ----------
@@ -98,8 +100,8 @@ def cholesky_less(K: Array, A: Array, added: float, overwrite: bool = False) -> 
         Symmetric, both triangles filled.
     A : (n, m) array
         Both in float64.
-    added : float
-        Added to the diagonal; where the factorisation fails, more is, as in ``cholesky``.
+    added : float or (n,) array
+        Diagonal of D; where the factorisation fails, jitter is added, as in ``cholesky``.
     overwrite : bool, default False
         Allow L to take K's memory.
     """
@@ -120,8 +122,8 @@ def cholesky_less(K: Array, A: Array, added: float, overwrite: bool = False) -> 
     return cholesky(less_product(K, A, added, overwrite), jitter=0.0, overwrite=True)[0]
 
 
-def less_product(K: Array, A: Array, added: float, overwrite: bool = False) -> Array:
-    """Return K - A A' + added I, in K's memory if ``overwrite``."""
+def less_product(K: Array, A: Array, added: float | Array, overwrite: bool = False) -> Array:
+    """Return K - A A' + D with D of diagonal ``added``, in K's memory if ``overwrite``."""
     R = K if overwrite else K.copy()
     R -= A @ A.T
     diagonal = namespace(R).arange(len(R))
@@ -139,7 +141,9 @@ def _scratch(A: Array, overwrite: bool) -> Array:
     return A if usable else np.array(A, dtype=dtype, order="C")
 
 
-def _host_factor(scratch: np.ndarray, A: np.ndarray, added: float) -> np.ndarray | None:
+def _host_factor(
+    scratch: np.ndarray, A: np.ndarray, added: float | np.ndarray
+) -> np.ndarray | None:
     """Factor ``scratch`` in place; on failure restore it and return None."""
     diagonal = np.einsum("ii->i", scratch)
     before = diagonal.copy()

@@ -127,11 +127,11 @@ def with_hyperparameters(
     drawn = sampling.draw(*rows, n_held_out + number, others.seed if others else seed, executor)
     if others is not None:
         trained = drawn.keys > others.highest
-        drawn = sampling.Drawn(*(part[trained] for part in drawn))
+        drawn = drawn.at(trained)
     k = len(fit.theta.kernel.log_parameters)
     theta = dataclasses.replace(fit.theta, inputs=None)
     bounds = hyperparameters.bounds(estimator, theta, sums, fit.stage.scaling)[: k + 1]
-    optimum = subset.trained_on(theta, Block(drawn.X, drawn.y), bounds, estimator.progress)
+    optimum = subset.trained_on(theta, drawn.rows, bounds, estimator.progress)
     noise = optimum.noise_variance
     theta = dataclasses.replace(fit.theta, kernel=optimum.kernel, noise_variance=noise)
     logger.info("hyper-parameters are those of %d rows: %r", number, optimum.kernel)
@@ -233,7 +233,7 @@ def held_out(estimator: VariationalGP, fit: Fit) -> tuple[AllBut | None, Block]:
     number = estimator._n_validation(int(fit.rows))
     seed = fit.seed, 11
     drawn = sampling.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
-    return AllBut(seed, int(drawn.keys.max())), Block(drawn.X, drawn.y)
+    return AllBut(seed, int(drawn.keys.max())), drawn.rows
 
 
 def where_gradients(estimator: VariationalGP, executor: Executor) -> Executor:

@@ -80,8 +80,8 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
-    scaling.remark_on_repeats(sums, stage.scaling.places(sample.X))
-    median = subset.median_distances(sample.X)
+    scaling.remark_on_repeats(sums, stage.scaling.places(sample.rows.X))
+    median = subset.median_distances(sample.rows.X)
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
@@ -93,7 +93,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     if begun.theta == plain or not own.count or estimator._model().keeps_rows:
         starts = [begun]
     placed = own.placed(stage, sums)
-    candidates = [_with_inputs(own, stage, placed, sample.X, one) for one in starts]
+    candidates = [_with_inputs(own, stage, placed, sample.rows.X, one) for one in starts]
     chosen = candidates[0]
     if len(candidates) > 1:
         units = partition.sample(stage.units, FIRST, np.random.default_rng(0))

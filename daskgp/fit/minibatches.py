@@ -86,7 +86,7 @@ def _of_batch(
     """Run a pass over one share, on the worker, with ``count`` shared values before its pools."""
     with single_blas_thread():
         pools = zip(rows, values[count:], strict=True)
-        unit = [Block(pool.X[span], pool.y[span]) for span, pool in pools]
+        unit = [pool.at(span) for span, pool in pools]
         over = replace(over, function=partial(over.function, *own))
         return TaskRounds.of([unit], resolve_device(device)).sum(over, *values[:count])
 
@@ -258,6 +258,5 @@ class _Source:
     def pool(self, spans: tuple[Span, ...], seed: tuple[int, ...]) -> Block:
         with single_blas_thread():
             blocks = [self.source.block(span, Unit(span, draw=self.draw)) for span in spans]
-            X, y = (np.concatenate(part) for part in zip(*blocks, strict=True))
-            order = np.random.default_rng(seed).permutation(len(X))
-            return Block(X[order], y[order])
+            rows = Block.join(blocks)
+            return rows.at(np.random.default_rng(seed).permutation(len(rows.X)))

@@ -72,7 +72,7 @@ class Steps:
             return float("nan")
         state = move(self.model.posterior(prepared), "cpu")
         parts = [
-            Block(rows.X[i : i + VALIDATION_ROWS], rows.y[i : i + VALIDATION_ROWS])
+            rows.at(slice(i, i + VALIDATION_ROWS))
             for i in range(0, len(rows.X), VALIDATION_ROWS)
         ]
         shares = [Share((part,), (slice(0, len(part.X)),)) for part in parts]
@@ -118,6 +118,7 @@ def _inputs(piece: Piece) -> list[np.ndarray]:
 def _density(model: Decoupled, piece: Piece, prepared: Prepared, state: Any) -> float:
     with diverging():
         predicted = model.predict(Theta(prepared.kernel, 1.0), state, piece.own.X, None, "variance")
-        moments, (_, y) = move(predicted, "cpu"), move(piece.own, "cpu")
-        density = prepared.likelihood.log_density(y, moments.mean, moments.variance)
+        moments, rows = move(predicted, "cpu"), move(piece.own, "cpu")
+        likelihood = prepared.likelihood.of_rows(rows.noise)
+        density = likelihood.log_density(rows.y, moments.mean, moments.variance)
         return float(density.sum())

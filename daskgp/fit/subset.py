@@ -15,7 +15,7 @@ from daskgp.data.blocks import sampling
 from daskgp.errors import NumericalError
 from daskgp.fit import rounds
 from daskgp.kernels import Kernel
-from daskgp.models.exact import Exact, Rows
+from daskgp.models.exact import Exact
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads
 from daskgp.runtime.progress import ShowProgress
@@ -99,20 +99,19 @@ def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Bloc
     """
     drawn = sample.smallest(ROWS)
     if len(sample.keys) <= ROWS:
-        return Block(drawn.X, drawn.y)
+        return drawn.rows
     scattered = sample.smallest(ROWS // 2)
     near = sampling.draw_near(
         stage.rows,
         stage.spans,
         stage.scaling,
-        scattered.X[:: -(-len(scattered.X) // SEEDS)],
-        (ROWS - len(scattered.X)) // SEEDS,
+        scattered.rows.X[:: -(-len(scattered.keys) // SEEDS)],
+        (ROWS - len(scattered.keys)) // SEEDS,
         (seed, 1),
         stage.executor,
     )
-    _, first = np.unique(np.concatenate([scattered.keys, near.keys]), return_index=True)
-    X, y = np.concatenate([scattered.X, near.X]), np.concatenate([scattered.y, near.y])
-    return Block(X[first], y[first])
+    both = sampling.Drawn.join([scattered, near])
+    return both.rows.at(np.unique(both.keys, return_index=True)[1])
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ def search(
     tol : float
         As for training.
     """
-    thin = Block(*(part[:: -(-len(block.X) // SCREEN)] for part in block))
+    thin = block.at(slice(None, None, -(-len(block.X) // SCREEN)))
     kept = given(choices[0], distances)
 
     def within(theta: Theta) -> np.ndarray:
@@ -279,11 +278,11 @@ def solve_bytes(number: int, features: int, targets: int, tiles: int) -> int:
 
 def evidence(block: Block, theta: Theta) -> train.Evaluate:
     """Return the exact log evidence of scaled rows, and its gradient, as a function of a vector."""
-    model, rows = Exact(), Rows(block.X, block.y)
+    model = Exact()
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         with solve_threads(len(block.X)):
-            objective = model.objective(replace(theta.from_vector(vector), inputs=None), rows)
+            objective = model.objective(replace(theta.from_vector(vector), inputs=None), block)
         gradient = objective.gradient.to_vector(with_inputs=False)
         train.refuse_nan(objective.value, gradient)
         return objective.value, gradient

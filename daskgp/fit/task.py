@@ -115,11 +115,10 @@ class Given:
 
     def block(self, span: Span, unit: Unit | None = None) -> Block:
         """Return rows, or those drawn from a unit."""
-        X, y = (part[slice(*span)] for part in self.rows)
+        rows = self.rows.at(slice(*span))
         if unit is None or unit.draw is None:
-            return Block(X, y)
-        drawn = unit.draw.among(unit.own, span)
-        return Block(X[drawn], y[drawn])
+            return rows
+        return rows.at(unit.draw.among(unit.own, span))
 
     def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
         """Return ``block`` and the numbers (n,) of its rows among all rows."""
@@ -216,10 +215,7 @@ class TaskRounds:
         blocks = [block for unit in units for block in unit]
         edges = np.cumsum([0, *(len(block.X) for block in blocks)]).tolist()
         ends = np.cumsum([0, *(sum(len(block.X) for block in unit) for unit in units)]).tolist()
-        rows = blocks[0]
-        if len(blocks) > 1:
-            rows = Block(*(np.concatenate(part) for part in zip(*blocks, strict=True)))
-        source = Given(rows, tuple(edges))
+        source = Given(Block.join(blocks), tuple(edges))
         return cls(source, tuple(Unit(Span(*edge)) for edge in itertools.pairwise(ends)), device)
 
     @property
@@ -392,7 +388,7 @@ class TaskRounds:
             last = rows.stop == _drawn_of(span, unit)
             chosen = slice(rows.start, None if last else rows.stop)
             waiting.append((unit, None if places is None else places[chosen]))
-            return Block(block.X[chosen], block.y[chosen])
+            return block.at(chosen)
 
         blocks: Iterator[Block] = (
             map(part, cuts)

@@ -4,6 +4,7 @@ Common to the methods with shared inducing inputs.  Letters: Z inducing inputs (
 K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter; A = L^-1 K' (m, n), stored by rows as
 A' = K L^-T; S = A A'; b = A y; s the noise variance; B = I + S / s.  Everything that grows with
 n is summed over tiles of rows, so the numbers do not depend on how rows are cut into blocks.
+Rows with noise variances d of their own are multiplied by sqrt(s / d), which leaves all with s.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from daskgp.models.values import (
     Footprint,
     Moments,
     Objective,
+    Scaled,
     Shape,
     Theta,
     ThetaBar,
@@ -51,22 +53,27 @@ class Stats(NamedTuple):
     """Sum of y^2 per target (p,)."""
     rows: float
     """Number of rows."""
+    logs: float = 0.0
+    """Sum of log(d / s) of rows whose noise variance d is not s; they are scaled by sqrt(s / d)."""
 
 
 class Cotangent(NamedTuple):
-    """Terms of a tile's gradient: dF/dK = K @ gram + y @ projection', and dF/dtrace."""
+    """Terms of a tile's gradient: dF/dK = K @ gram + y @ projection', dF/dtrace, dF/dsquare."""
 
     gram: Array
     projection: Array
     trace: float
+    square: float
 
 
 def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> Stats:
     """Return whitened sums over one block's rows: n m^2 operations for A and n m^2 for A A'."""
-    X, y = block
+    X, y, _ = block
     xp = namespace(X)
     tile_rows = _tile_rows(xp, tile_rows)
     theta, dtype = prepared.theta, X.dtype
+    scaled = Scaled.of(theta.noise_variance, block)
+    y = y if scaled is None else scaled.y
     Z, L = inputs_of(theta).astype(dtype), prepared.factor
     m, p = len(Z), y.shape[1]
     gram, projection, work = xp.zeros((m, m)), xp.zeros((m, p)), xp.empty((m, m))
@@ -74,12 +81,17 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
     inverses = linalg.diagonal_inverses(L)
     for rows in _tiles(len(X), tile_rows):
         K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
+        if scaled is not None:
+            K *= scaled.root[rows, None]
         A = linalg.whiten_rows(L, wide(K), overwrite=True, inverses=inverses)
         linalg.add_gram_lower(gram, A, work)
         projection += A.T @ y[rows]
-    trace = number(theta.kernel.diag(X).sum(dtype=np.float64))
+    prior, logs = theta.kernel.diag(X), 0.0
+    if scaled is not None:
+        prior, logs = prior * scaled.root**2, scaled.logs
     square = (y.astype(np.float64) ** 2).sum(axis=0)
-    return Stats(gram, projection, trace, square, float(len(X)))
+    trace = number(prior.sum(dtype=np.float64))
+    return Stats(gram, projection, trace, square, float(len(X)), logs)
 
 
 def bound(prepared: Prepared, total: Stats) -> Objective:
@@ -105,7 +117,8 @@ def bound(prepared: Prepared, total: Stats) -> Objective:
     )
     L = prepared.factor
     gram = 2 * linalg.between_inverses(L, S_bar)
-    cotangent = Cotangent(gram, linalg.solve_lower_t(L, beta / s**2), -0.5 * p / s)
+    projection = linalg.solve_lower_t(L, beta / s**2)
+    cotangent = Cotangent(gram, projection, -0.5 * p / s, -0.5 / s)
     direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
     assert direct.inputs is not None
     direct = direct._replace(noise=float(noise), inputs=to_host(direct.inputs))
@@ -124,7 +137,7 @@ def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float
     beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
     trace_gap = _trace_gap(total.trace - number(S.trace()), total, s)
     value = -0.5 * (
-        p * total.rows * np.log(2 * np.pi * s)
+        p * (total.rows * np.log(2 * np.pi * s) + total.logs)
         + p * linalg.logdet_factor(inner)
         + (number(total.square.sum()) - number((b * beta).sum()) / s) / s
         + p * trace_gap / s
@@ -136,10 +149,12 @@ def pull(
     prepared: Prepared, block: Block, cotangent: Cotangent, tile_rows: int = TILE_ROWS
 ) -> ThetaBar:
     """Return the gradient through one block's sums: 2 n m^2 operations for the tile's cotangent."""
-    X, y = block
+    X, y, _ = block
     xp = namespace(X)
     tile_rows = _tile_rows(xp, tile_rows)
     kernel, dtype = prepared.theta.kernel, X.dtype
+    scaled, noise = Scaled.of(prepared.theta.noise_variance, block), 0.0
+    y = y if scaled is None else scaled.y
     Z = inputs_of(prepared.theta).astype(dtype)
     W, V = cotangent.gram, cotangent.projection
     parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
@@ -148,14 +163,22 @@ def pull(
     for rows in _tiles(len(X), tile_rows):
         size = rows.stop - rows.start
         K, through = kernel.pullback(X[rows], Z, work[:, :size])
-        K_bar = xp.matmul(wide(K), W, out=tile[:size])
-        K_bar += y[rows] @ V.T
+        if scaled is None:
+            K_bar = xp.matmul(wide(K), W, out=tile[:size])
+            K_bar += y[rows] @ V.T
+        else:
+            K_bar, more = scaled.pulled(wide(K), cotangent, rows)
+            noise += more
         gradient = through(K_bar.astype(dtype, copy=False))
         parameters += gradient.log_parameters
         Z_bar += gradient.Z
     weights = xp.full(len(X), cotangent.trace, dtype)
+    if scaled is not None:
+        weights *= (scaled.root**2).astype(dtype, copy=False)
+        noise += number((scaled.share * (weights * kernel.diag(X))).sum(dtype=np.float64))
+        noise += 0.5 * y.shape[1] * number(scaled.share.sum())
     parameters += kernel.diag_vjp(X, weights).log_parameters
-    return ThetaBar(parameters, 0.0, to_host(Z_bar))
+    return ThetaBar(parameters, noise, to_host(Z_bar))
 
 
 def _tile_rows(xp: Any, rows: int) -> int:

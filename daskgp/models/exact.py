@@ -1,6 +1,7 @@
 """The exact GP for small data: rows are collected, and one Cholesky factor gives everything.
 
-Letters: C = K(X, X) + s I = L L', alpha = C^-1 y, s the noise variance, p targets.
+Letters: C = K(X, X) + D = L L', alpha = C^-1 y, p targets; D = s I with s the noise variance, or the
+rows' own.
 """
 
 from __future__ import annotations
@@ -29,15 +30,10 @@ from daskgp.models.values import (
     ThetaBar,
     Want,
     add_lists,
+    by_log_noise,
+    variances,
 )
 from daskgp.typing import Array
-
-
-class Rows(NamedTuple):
-    """Summary of a block: the block itself."""
-
-    X: Array
-    y: Array
 
 
 class State(NamedTuple):
@@ -60,31 +56,30 @@ class Exact(Additive):
         """Return ``theta``: there is nothing to prepare."""
         return theta
 
-    def local(self, prepared: Theta, block: Block, near: Sequence[Block] = ()) -> Rows:
+    def local(self, prepared: Theta, block: Block, near: Sequence[Block] = ()) -> Block:
         """Return the rows, unchanged."""
-        return Rows(block.X, block.y)
+        return block
 
-    def combine(self, a: Rows, b: Rows) -> Rows:
+    def combine(self, a: Block, b: Block) -> Block:
         """Return both sets of rows, in order."""
-        xp = namespace(a.X)
-        return Rows(xp.concatenate([a.X, b.X]), xp.concatenate([a.y, b.y]))
+        return Block.join([a, b])
 
-    def objective(self, prepared: Theta, total: Rows) -> Objective:
+    def objective(self, prepared: Theta, total: Block) -> Objective:
         """Return the log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
         if namespace(total.X) is not np:
             return self.objective_many(prepared, [total])[0]
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         n, p = y.shape
         K, pull = prepared.kernel.pullback(X)
-        L = _factor(K.copy(), prepared.noise_variance)
+        L = _factor(K.copy(), variances(prepared.noise_variance, total.noise))
         alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
         value = -0.5 * number((y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
         C_bar = 0.5 * (alpha @ alpha.T - p * linalg.inverse_from_factor(L))
-        noise = prepared.noise_variance * number(C_bar.trace())
+        noise = number(by_log_noise(prepared.noise_variance, total.noise, C_bar.diagonal()))
         return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
 
-    def objective_many(self, prepared: Theta, totals: Sequence[Rows]) -> list[Objective]:
+    def objective_many(self, prepared: Theta, totals: Sequence[Block]) -> list[Objective]:
         """Return ``objective`` of each of several sets of rows.
 
         On a device, sets of one size are factored side by side, and their values come back at once.
@@ -110,10 +105,10 @@ class Exact(Additive):
         """Return zero: the direct gradient of ``objective`` is the full one."""
         return ThetaBar(np.zeros(len(prepared.kernel.log_parameters)), 0.0, None)
 
-    def posterior(self, prepared: Theta, total: Rows) -> State:
+    def posterior(self, prepared: Theta, total: Block) -> State:
         """Return the factor and the weights of the posterior mean."""
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
-        L = _factor(prepared.kernel(X), prepared.noise_variance)
+        L = _factor(prepared.kernel(X), variances(prepared.noise_variance, total.noise))
         return State(X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, y)))
 
     def predict(
@@ -157,22 +152,23 @@ def _objectives(model: Exact, pieces: Sequence[Piece], theta: Theta) -> list[Obj
     return model.objective_many(theta, [model.local(theta, piece.own) for piece in pieces])
 
 
-def _side_by_side(theta: Theta, totals: list[Rows]) -> Iterator[Objective]:
+def _side_by_side(theta: Theta, totals: list[Block]) -> Iterator[Objective]:
     """Yield the objectives of sets of rows of one size, on a device."""
     tiles = [theta.kernel.pullback(rows.X.astype(np.float64)) for rows in totals]
     K, y = stacked(K for K, _ in tiles), stacked(rows.y for rows in totals)
-    L, alpha, values = solved(K, theta.noise_variance, y)
+    noise = None if totals[0].noise is None else stacked(rows.noise for rows in totals)
+    L, alpha, values = solved(K, variances(theta.noise_variance, noise), y)
     xp, p = namespace(L), alpha.shape[2]
     C_bar = 0.5 * (alpha @ alpha.transpose(0, 2, 1) - p * batched.inverse_stack(L))
-    noise = theta.noise_variance * xp.diagonal(C_bar, 0, 1, 2).sum(axis=1)
-    numbers = to_host(xp.stack([values, noise])).T.tolist()
-    for (value, by_noise), bar, (_, pull) in zip(numbers, C_bar, tiles, strict=True):
+    by_noise = by_log_noise(theta.noise_variance, noise, xp.diagonal(C_bar, 0, 1, 2))
+    numbers = to_host(xp.stack([values, by_noise])).T.tolist()
+    for (value, own_noise), bar, (_, pull) in zip(numbers, C_bar, tiles, strict=True):
         by_log = pull(bar, overwrite=True).log_parameters
-        yield Objective(value, ThetaBar(by_log, by_noise, None), None)
+        yield Objective(value, ThetaBar(by_log, own_noise, None), None)
 
 
-def _factor(K: Array, noise_variance: float) -> Array:
+def _factor(K: Array, noise: Any) -> Array:
     diagonal = namespace(K).arange(len(K))
-    K[diagonal, diagonal] += noise_variance
+    K[diagonal, diagonal] += noise
     L, _ = linalg.cholesky(K, jitter=0.0)
     return L

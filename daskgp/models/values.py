@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from daskgp.arrays import backend
+from daskgp.arrays.backend import namespace, number
 from daskgp.kernels import Kernel
 from daskgp.typing import Array
 
@@ -17,10 +19,86 @@ Want: TypeAlias = Literal["mean", "variance", "covariance"]
 
 
 class Block(NamedTuple):
-    """Rows of the scaled training data: X (n, d) and y (n, p), without missing values."""
+    """Rows of the scaled training data: X (n, d) and y (n, p), without missing values.
+
+    ``noise`` (n, 2) describes rows whose noise variances differ: u and e of d = s u + e, with s
+    the noise variance that is learned.  None: all have s.
+    """
 
     X: Array
     y: Array
+    noise: Array | None = None
+
+    def at(self, rows: Any) -> Block:
+        """Return some of the rows, by a slice, a mask or their numbers."""
+        noise = None if self.noise is None else self.noise[rows]
+        return Block(self.X[rows], self.y[rows], noise)
+
+    @classmethod
+    def join(cls, blocks: Sequence[Block]) -> Block:
+        """Return the rows of several blocks, one after another."""
+        if len(blocks) == 1:
+            return blocks[0]
+        xp = namespace(blocks[0].X)
+        parts = zip(*blocks, strict=True)
+        return cls(*(None if part[0] is None else xp.concatenate(part) for part in parts))
+
+
+def variances(noise_variance: float, noise: Array | None) -> Any:
+    """Return the noise variances d of rows by their ``Block.noise``, or the one of all.
+
+    They are (n,), or (g, n) of stacked rows.
+    """
+    if noise is None:
+        return noise_variance
+    return noise_variance * noise[..., 0] + noise[..., 1]
+
+
+def by_log_noise(noise_variance: float, noise: Array | None, d_bar: Array) -> Any:
+    """Return dF/dlog s from dF/dd (n,) of rows, or from (g, n) that of each of several sets."""
+    if noise is not None:
+        d_bar = noise[..., 0] * d_bar
+    return noise_variance * d_bar.sum(axis=-1)
+
+
+class Scaled(NamedTuple):
+    """Rows times r = sqrt(s / d), whose noise variance is s in every row.
+
+    ``root`` is r (n,), ``y`` r y (n, p), ``share`` 1 - s u / d (n,), the derivative of log r^2 with
+    respect to log s; r is 1 and its share 0 where all rows have s.
+    """
+
+    root: Array
+    y: Array
+    share: Array
+
+    @classmethod
+    def of(cls, noise_variance: float, block: Block) -> Scaled | None:
+        """Return the scaled rows of a block; None where all rows have the same noise variance."""
+        if block.noise is None:
+            return None
+        relative = noise_variance / variances(noise_variance, block.noise)
+        root = namespace(relative).sqrt(relative)
+        return cls(root, root[:, None] * block.y, 1.0 - relative * block.noise[:, 0])
+
+    @property
+    def logs(self) -> float:
+        """Sum of log(d / s)."""
+        return -2.0 * number(namespace(self.root).log(self.root).sum())
+
+    def pulled(self, tile: Array, cotangent: Any, rows: slice) -> tuple[Array, float]:
+        """Return dF/dK of a tile K (r, m) of some rows, and dF/dlog s through their scale r.
+
+        F is a function of T = r K and t = r y with dF/dT = T @ gram + t @ projection' and dF/dt =
+        T @ projection + 2 square t, so dF/dlog r^2 is half of <dF/dT, T> + <dF/dt, t>.
+        """
+        root, y = self.root[rows, None], self.y[rows]
+        T = root * tile
+        T_bar = T @ cotangent.gram
+        T_bar += y @ cotangent.projection.T
+        y_bar = T @ cotangent.projection + 2.0 * cotangent.square * y
+        by_root = (T_bar * T).sum(axis=1) + (y_bar * y).sum(axis=1)
+        return root * T_bar, 0.5 * number((self.share[rows] * by_root).sum())
 
 
 class Piece(NamedTuple):

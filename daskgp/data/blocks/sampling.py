@@ -49,15 +49,23 @@ class Drawn(NamedTuple):
     """Scaled rows with a random key each, in their order."""
 
     keys: np.ndarray
-    X: np.ndarray
-    y: np.ndarray
+    rows: Block
+
+    def at(self, rows: np.ndarray) -> Drawn:
+        """Return some of the rows, by a mask or their numbers."""
+        return Drawn(self.keys[rows], self.rows.at(rows))
 
     def smallest(self, number: int) -> Drawn:
         """Return the rows with the ``number`` smallest keys."""
         if len(self.keys) <= number:
             return self
-        chosen = np.sort(np.argpartition(self.keys, number)[:number])
-        return Drawn(*(part[chosen] for part in self))
+        return self.at(np.sort(np.argpartition(self.keys, number)[:number]))
+
+    @classmethod
+    def join(cls, several: Sequence[Drawn]) -> Drawn:
+        """Return the rows of several draws, one after another."""
+        rows = Block.join([drawn.rows for drawn in several])
+        return cls(np.concatenate([drawn.keys for drawn in several]), rows)
 
 
 def gather_sample(
@@ -69,8 +77,7 @@ def gather_sample(
     executor: Executor,
 ) -> Block:
     """Draw ``number`` scaled rows uniformly from those without missing values, or take all."""
-    drawn = draw(rows, spans, scale, number, (seed, 1), executor)
-    return Block(drawn.X, drawn.y)
+    return draw(rows, spans, scale, number, (seed, 1), executor).rows
 
 
 def draw(
@@ -106,9 +113,7 @@ class Nearest(NamedTuple):
         ]
         return Nearest(
             tuple(away[i] for away, i in zip(self.away, near, strict=True)),
-            tuple(
-                Drawn(*(part[i] for part in rows)) for rows, i in zip(self.rows, near, strict=True)
-            ),
+            tuple(rows.at(i) for rows, i in zip(self.rows, near, strict=True)),
         )
 
 
@@ -128,9 +133,8 @@ def draw_near(
     task = partial(_near_block, rows, scale, places, number, seed)
     combine = partial(_near_both, number)
     nearest: Nearest = map_reduce(task, combine, spans, executor, "near")
-    keys, X, y = (np.concatenate(parts) for parts in zip(*nearest.rows, strict=True))
-    _, first = np.unique(keys, return_index=True)
-    return Drawn(keys[first], X[first], y[first])
+    drawn = Drawn.join(nearest.rows)
+    return drawn.at(np.unique(drawn.keys, return_index=True)[1])
 
 
 def _near_block(
@@ -144,17 +148,14 @@ def _near_block(
     with single_blas_thread():
         X, y = rows.read(*span)
         keys = row_keys(seed, span.start, len(X))[scaling.complete_rows(X, y)]
-        scaled = Drawn(keys, *scale.block(X, y))
-        away = tuple(((scaled.X - place) ** 2).sum(axis=1) for place in places)
+        scaled = Drawn(keys, scale.block(X, y))
+        away = tuple(((scaled.rows.X - place) ** 2).sum(axis=1) for place in places)
         return Nearest(away, (scaled,) * len(places)).smallest(number)
 
 
 def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
     away = tuple(np.concatenate(both) for both in zip(a.away, b.away, strict=True))
-    rows = tuple(
-        Drawn(*(np.concatenate(parts) for parts in zip(*both, strict=True)))
-        for both in zip(a.rows, b.rows, strict=True)
-    )
+    rows = tuple(map(Drawn.join, zip(a.rows, b.rows, strict=True)))
     return Nearest(away, rows).smallest(number)
 
 
@@ -171,10 +172,9 @@ def _sample_block(
         X, y = rows.read(*span)
         keys = row_keys(seed, span.start, len(X))
         keep = scaling.complete_rows(X, y)
-        drawn = Drawn(keys[keep], X[keep], y[keep]).smallest(number)
-        return Drawn(drawn.keys, *scale.block(drawn.X, drawn.y))
+        drawn = Drawn(keys[keep], Block(X[keep], y[keep])).smallest(number)
+        return Drawn(drawn.keys, scale.block(drawn.rows.X, drawn.rows.y))
 
 
 def _sample_both(number: int, a: Drawn, b: Drawn) -> Drawn:
-    both = (np.concatenate(parts) for parts in zip(a, b, strict=True))
-    return Drawn(*both).smallest(number)
+    return Drawn.join([a, b]).smallest(number)

@@ -1,7 +1,7 @@
 """Computation-aware GP: the posterior given a few linear combinations of the targets.
 
 [CAGP] eqs. 5, 9, 11 and Lemmas S1-S4.  Letters: S actions (n, t); s the noise variance; F = S' K
-(t, n) the actions' functions at the rows; G = S' K S; T = S' S; W = G + s T = L L'; b = S' y;
+(t, n) the actions' functions at the rows; G = S' K S; T = S' S; N = s T; W = G + N = L L'; b = S' y;
 P = W^-1; v = P b; A = L^-1 F; e = y - F' v.  Whatever S is, the posterior is that of an exact
 GP that saw S' y alone, so its variance is never below that given all of y.
 """
@@ -32,7 +32,7 @@ from daskgp.models.actions.sums import (
     functions,
 )
 from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
-from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, add
+from daskgp.models.values import Block, Footprint, Moments, Scaled, Shape, Theta, Want, add
 from daskgp.typing import Array
 
 COLLINEAR = 1e-11
@@ -75,28 +75,32 @@ class CaGP(Projecting):
         """True if the objective needs the actions' functions at all rows."""
         return self.loss == "elbo"
 
-    def at_points(self, F: Array, y: Array, weights: Weights) -> PointSums:
+    def at_points(self, F: Array, block: Block, weights: Weights) -> PointSums:
         """Return sums over rows that are points.
 
         Parameters
         ----------
         F : (t, n) array
             The actions' functions at these rows.
-        y : (n, p) array
+        block : Block
         weights : Weights
             S at these rows.
         """
-        S, F = weights.astype(np.dtype(np.float64)), wide(F)
-        unit = namespace(F).eye(len(F))
-        return PointSums(S.times(F), S.times(wide(y).T).T, S.times(S.spread(unit)))
+        S, F, noise = weights.astype(np.dtype(np.float64)), wide(F), block.noise
+        own, given = S.spread(namespace(F).eye(len(F))), None
+        if noise is not None:
+            own, given = own * noise[:, 0], S.times(own * noise[:, 1])
+        return PointSums(S.times(F), S.times(wide(block.y).T).T, S.times(own), given)
 
     def factor(self, noise_variance: float, points: PointSums) -> Factored:
         """Return the factor of W and the projected weights, without uninformative actions."""
         kept = independent(noise_variance, points)
         index = namespace(points.joint).asarray(kept)
         both = index[:, None], index
-        sums = PointSums(_symmetric(points.joint)[both], points.cross[index], points.normal[both])
-        L, _ = linalg.cholesky(sums.joint + noise_variance * sums.normal, jitter=0.0)
+        given = None if points.given is None else points.given[both]
+        joint = _symmetric(points.joint)[both]
+        sums = PointSums(joint, points.cross[index], points.normal[both], given)
+        L, _ = linalg.cholesky(sums.joint + sums.noise(noise_variance), jitter=0.0)
         v = _solved(L, sums.cross)
         return Factored(kept, L, v, sums, float(noise_variance), len(points.joint))
 
@@ -105,7 +109,12 @@ class CaGP(Projecting):
     ) -> RowSums:
         """Return sums over rows that each count ``weight`` times and have functions F (t, n)."""
         A, e = _explained(block, F, factored)
-        trace = number(theta.kernel.diag(block.X).sum(dtype=np.float64))
+        prior, logs = theta.kernel.diag(block.X), 0.0
+        scaled = Scaled.of(factored.noise_variance, block)
+        if scaled is not None:
+            A, e = scaled.root[:, None] * A, scaled.root[:, None] * e
+            prior, logs = scaled.root**2 * prior, scaled.logs
+        trace = number(prior.sum(dtype=np.float64))
         return RowSums(
             weight * (A.T @ A),
             weight * (A.T @ e),
@@ -113,6 +122,7 @@ class CaGP(Projecting):
             weight * (trace - number(linalg.row_squares(A).sum())),
             weight * trace,
             weight * len(A),
+            weight * logs,
         )
 
     def combine(self, a: Any, b: Any) -> Any:
@@ -128,11 +138,12 @@ class CaGP(Projecting):
             value, noise, gradient = _projected(factored)
         xp, t = namespace(gradient.joint), factored.actions
         kept = xp.asarray(factored.columns)
-        joint, normal = xp.zeros((t, t)), xp.zeros((t, t))
+        joint, normal, given = (xp.zeros((t, t)) for _ in range(3))
         cross = xp.zeros((t, gradient.cross.shape[1]))
         both = kept[:, None], kept
-        joint[both], normal[both], cross[kept] = gradient.joint, gradient.normal, gradient.cross
-        cotangent = Cotangent(factored, joint, cross, normal, self.needs_rows)
+        joint[both], normal[both], given[both] = gradient.joint, gradient.normal, gradient.given
+        cross[kept] = gradient.cross
+        cotangent = Cotangent(factored, joint, cross, normal, given, self.needs_rows)
         return Loss(value, noise, cotangent)
 
     def pull(
@@ -144,7 +155,7 @@ class CaGP(Projecting):
         cotangent: Cotangent,
         own: Weights | None = None,
         weight: float | None = 1.0,
-    ) -> tuple[np.ndarray, list[Array], Array | None]:
+    ) -> tuple[np.ndarray, float, list[Array], Array | None]:
         """Return the gradient through one block.
 
         Parameters
@@ -165,38 +176,51 @@ class CaGP(Projecting):
         -------
         kernel : (k,) array
             With respect to the logarithms of the kernel's parameters.
+        noise : float
+            With respect to log s, through how often rows with noise variances of their own count.
         weights : list of arrays
             With respect to each panel's weights, through the functions at these rows.
         own : array or None
             With respect to the weights of the block's own points, through S.
         """
-        xp, (X, y) = namespace(block.X), block
+        xp, X, y, noise = namespace(block.X), block.X, block.y, 0.0
         F_bar, by_own = xp.zeros(F.shape), None
         kernel = np.zeros(len(theta.kernel.log_parameters))
         if weight is not None and cotangent.rows:
             factored, p = cotangent.factored, y.shape[1]
             A, e = _explained(block, F, factored)
             share = weight / factored.noise_variance
+            scaled, prior = Scaled.of(factored.noise_variance, block), theta.kernel.diag(X)
+            if scaled is not None:
+                misfit = (e**2).sum(axis=1) + p * (prior - linalg.row_squares(A))
+                by_share = 0.5 * (p * weight - share * scaled.root**2 * misfit)
+                noise = number((scaled.share * by_share).sum())
+                share = share * scaled.root[:, None] ** 2
             through = linalg.unwhiten_rows(factored.factor, A, overwrite=True)
             through *= p
             through += e @ factored.weights.T
             through *= share
             F_bar[xp.asarray(factored.columns)] = through.T
-            traces = xp.full(len(X), -0.5 * p * share, X.dtype)
+            traces = xp.empty(len(X), X.dtype)
+            traces[...] = (-0.5 * p * share) if scaled is None else (-0.5 * p * share)[:, 0]
             kernel += theta.kernel.diag_vjp(X, traces).log_parameters
         if own is not None:
             S = own.astype(np.dtype(np.float64))
             F_bar += S.spread(cotangent.joint)
             P = cotangent.joint @ wide(F)
             P += cotangent.cross @ wide(y).T
-            P += S.spread(2 * cotangent.normal)
+            own_noise = S.spread(2 * cotangent.normal)
+            if block.noise is not None:
+                own_noise *= block.noise[:, 0]
+                own_noise += S.spread(2 * cotangent.given) * block.noise[:, 1]
+            P += own_noise
             by_own = S.pulled(P)
         F_bar, by_panels = F_bar.astype(X.dtype, copy=False), []
         for panel in panels:
             gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar, by_inputs=False)
             kernel += gradient.log_parameters
             by_panels.append(gradient.weights)
-        return kernel, by_panels, by_own
+        return kernel, noise, by_panels, by_own
 
     def posterior(self, factored: Factored, points: int) -> State:
         """Return what prediction needs, [CAGP] eq. 5 and Algorithm S2."""
@@ -250,7 +274,7 @@ def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     They come from a pivoted Cholesky factor of W with unit diagonal, which LAPACK computes on the
     host.
     """
-    W = to_host(_symmetric(points.joint) + noise_variance * points.normal)
+    W = to_host(_symmetric(points.joint) + points.noise(noise_variance))
     if not np.isfinite(W).all():
         raise NumericalError(
             "the actions' covariance is not finite: look for NaN, or raise the noise variance"
@@ -287,29 +311,28 @@ def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
     """Return minus [CAGP] eq. 11, with its derivatives for log s and for the sums over points.
 
     With u = W^-1 dL/dv, the derivative with respect to W is that through P, the determinant and
-    v = P b; since G = W - s T, tr(P G) = r - s tr(P T).
+    v = P b; since G = W - N, tr(P G) = r - tr(P N).
     """
-    _, L, v, (_, b, T), s, _ = factored
-    r, p, n = len(L), v.shape[1], rows.rows
-    P, Tv, gap, xp = linalg.inverse_from_factor(L), T @ v, _checked_gap(rows, s), namespace(L)
-    Gv = b - s * Tv
-    N, _ = linalg.cholesky(T, jitter=0.0)
+    _, L, v, points, s, _ = factored
+    r, p, n, N = len(L), v.shape[1], rows.rows, points.noise(s)
+    P, gap, xp = linalg.inverse_from_factor(L), _checked_gap(rows, s), namespace(L)
+    Gv = points.cross - N @ v
+    noise_factor, _ = linalg.cholesky(N, jitter=0.0)
     misfit = rows.square + p * gap
     loss = 0.5 * (
         misfit / s
-        + p * (n - r) * np.log(s)
-        + p * n * np.log(2 * np.pi)
+        + p * (n * np.log(2 * np.pi * s) + rows.logs)
         + number((v * Gv).sum())
-        - p * (r - s * number(xp.vdot(P, T)))
-        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
+        - p * (r - number(xp.vdot(P, N)))
+        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(noise_factor))
     )
     u = linalg.solve_lower_t(L, linalg.solve_lower(L, Gv) - rows.right / s)
     through = linalg.between_inverses(L, _symmetric(rows.gram)) / s
-    W_bar = 0.5 * p * (through + 2 * P - s * (P @ T @ P)) - 0.5 * (u @ v.T + v @ u.T)
+    W_bar = 0.5 * p * (through + 2 * P - P @ N @ P) - 0.5 * (u @ v.T + v @ u.T)
     G_bar = 0.5 * (v @ v.T - p * P) + W_bar
-    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
-    noise = 0.5 * (p * (n - r) - misfit / s) + s * number(xp.vdot(W_bar, T))
-    return -loss, -noise, PointSums(-G_bar, -u, -T_bar)
+    N_bar = W_bar - 0.5 * p * linalg.inverse_from_factor(noise_factor)
+    noise = 0.5 * (p * n - misfit / s) + s * number(xp.vdot(N_bar, points.normal))
+    return -loss, -noise, PointSums(-G_bar, -u, -s * N_bar, -N_bar)
 
 
 def _checked_gap(rows: RowSums, s: float) -> float:
@@ -324,14 +347,15 @@ def _checked_gap(rows: RowSums, s: float) -> float:
 
 def _projected(factored: Factored) -> tuple[float, float, PointSums]:
     """Return minus [CAGP] eq. 9, with its derivatives for log s and for the sums over points."""
-    _, L, v, (_, b, T), s, _ = factored
+    _, L, v, (_, b, T, _), s, _ = factored
     r, p = len(L), v.shape[1]
-    N, _ = linalg.cholesky(T, jitter=0.0)
+    size, _ = linalg.cholesky(T, jitter=0.0)
     loss = 0.5 * (
         number((b * v).sum())
-        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
+        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(size))
         + p * r * np.log(2 * np.pi)
     )
     W_bar = 0.5 * (p * linalg.inverse_from_factor(L) - v @ v.T)
-    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
-    return -loss, -s * number(namespace(W_bar).vdot(W_bar, T)), PointSums(-W_bar, -v, -T_bar)
+    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(size)
+    noise = s * number(namespace(W_bar).vdot(W_bar, T))
+    return -loss, -noise, PointSums(-W_bar, -v, -T_bar, -W_bar)

@@ -30,7 +30,7 @@ from daskgp.models.actions.sums import (
     RowSums,
 )
 from daskgp.models.method import Method, Pass, Rounds
-from daskgp.models.values import Block, Objective, Piece, Theta, add
+from daskgp.models.values import Block, Objective, Piece, Theta, add, variances
 from daskgp.typing import Array
 
 PANEL_ROWS = 4_096
@@ -82,7 +82,8 @@ class Paired:
 
     def covariance(self, theta: Theta) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function from V to (K + s I) V (n, m), if all rows are points."""
-        return lambda V: self.times(theta, V) + theta.noise_variance * V
+        own = self.rows.values(_rowwise("noise", _noise), 1, theta)
+        return lambda V: self.times(theta, V) + own * V
 
     def targets(self) -> np.ndarray:
         """Return the scaled targets (n, p); incomplete rows have 0."""
@@ -113,7 +114,7 @@ class Projecting(Method, Protocol):
         """True if the objective needs the actions' functions at all rows."""
 
     @abstractmethod
-    def at_points(self, F: Array, y: Array, weights: Weights) -> PointSums:
+    def at_points(self, F: Array, block: Block, weights: Weights) -> PointSums:
         """Return sums over rows that are points and have functions F (t, n)."""
 
     @abstractmethod
@@ -144,8 +145,8 @@ class Projecting(Method, Protocol):
         cotangent: Cotangent,
         own: Weights | None = None,
         weight: float | None = 1.0,
-    ) -> tuple[np.ndarray, list[Array], Array | None]:
-        """Return the gradient through one block: by the kernel, by panels, by its own weights."""
+    ) -> tuple[np.ndarray, float, list[Array], Array | None]:
+        """Return the gradient through a block: by kernel, noise, panels and its own weights."""
 
     @abstractmethod
     def posterior(self, factored: Factored, points: int) -> Any:
@@ -161,7 +162,7 @@ class Projecting(Method, Protocol):
         gradient = pairs.points.sum(self._pulling(True, both), *shared, kept=begun.kept)
         if self.needs_rows and not both:
             gradient = add(gradient, over.sum(self._pulling(False, True), *shared, kept=kept))
-        return Objective(loss.value, gradient._replace(noise=loss.noise), None)
+        return Objective(loss.value, gradient._replace(noise=loss.noise + gradient.noise), None)
 
     def solve(self, theta: Theta, rows: Rounds | Paired) -> tuple[Any, float]:
         """Return what prediction needs, from the points alone, and the objective."""
@@ -272,7 +273,7 @@ def _at_points(
     model: Projecting, piece: Piece, points: Any, theta: Theta, weights: Weights
 ) -> tuple[PointSums, Array]:
     F = _functions(piece, points, theta, weights)
-    return model.at_points(F, piece.own.y, _own(piece, weights)), F
+    return model.at_points(F, piece.own, _own(piece, weights)), F
 
 
 def _at_rows(
@@ -301,7 +302,7 @@ def _pull(
     """Return the gradient through a piece, whose rows are points, count among all, or both."""
     F = _functions(piece, points, theta, weights)
     places: list[np.ndarray] = []
-    kernel, by_panels, by_own = model.pull(
+    kernel, noise, by_panels, by_own = model.pull(
         theta,
         piece.own,
         F,
@@ -311,13 +312,13 @@ def _pull(
         piece.weight if counts else None,
     )
     if weights.owner is None:
-        return ActionBar(kernel, 0.0, None)
+        return ActionBar(kernel, noise, None)
     learned = np.zeros(len(weights))
     for rows, by_weights in zip(places, by_panels, strict=True):
         learned[rows] += to_host(by_weights)
     if by_own is not None:
         learned[piece.places] += to_host(by_own)
-    return ActionBar(kernel, 0.0, learned)
+    return ActionBar(kernel, noise, learned)
 
 
 def _noting(panels: Iterator[Panel], places: list[np.ndarray]) -> Iterator[Panel]:
@@ -334,6 +335,12 @@ def _times(piece: Piece, points: Any, theta: Theta, weights: Weights) -> Array:
 
 def _kernel_at(piece: Piece, theta: Theta, places: Array) -> Array:
     return theta.kernel(piece.own.X, places)
+
+
+def _noise(piece: Piece, theta: Theta) -> Array:
+    xp = namespace(piece.own.X)
+    noise = xp.zeros(len(piece.own.X)) + variances(theta.noise_variance, piece.own.noise)
+    return noise[:, None]
 
 
 def _targets(piece: Piece) -> Array:

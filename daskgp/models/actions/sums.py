@@ -59,7 +59,14 @@ class PointSums(NamedTuple):
     cross: Array
     """b = S' y (t, p)."""
     normal: Array
-    """T = S' S (t, t)."""
+    """T = S' S (t, t); S' U S of rows whose noise variances are D = s U + E."""
+    given: Array | None = None
+    """S' E S (t, t) of such rows."""
+
+    def noise(self, noise_variance: float) -> Array:
+        """Return N = S' D S (t, t), the covariance of the noise that the actions see."""
+        noise = noise_variance * self.normal
+        return noise if self.given is None else noise + self.given
 
 
 class Factored(NamedTuple):
@@ -91,6 +98,8 @@ class RowSums(NamedTuple):
     """Sum of k(x, x)."""
     rows: float
     """Number of rows."""
+    logs: float = 0.0
+    """Sum of log(d / s) of rows with noise variances d; each then counts s / d times."""
 
 
 class Cotangent(NamedTuple):
@@ -100,6 +109,7 @@ class Cotangent(NamedTuple):
     joint: Array
     cross: Array
     normal: Array
+    given: Array
     rows: bool
 
 

@@ -37,6 +37,7 @@ from daskgp.models.values import (
     Theta,
     Want,
     add_lists,
+    variances,
 )
 from daskgp.typing import Array
 
@@ -63,16 +64,17 @@ class State(NamedTuple):
 
 
 class Conditioned(NamedTuple):
-    """Rows of an expert, factored: X (r, d), L (r, r) and alpha (r, p)."""
+    """Rows of an expert, factored: X (r, d), L (r, r), alpha (r, p), noise variances (r,)."""
 
     X: Array
     factor: Array
     weights: Array
+    noise: Array
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return int(self.X.nbytes + self.factor.nbytes + self.weights.nbytes)
+        return int(sum(array.nbytes for array in self))
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class ExactExperts(Ensemble):
 
     def summarise(self, theta: Theta, rows: Block) -> Summary:
         """Return weights and log evidence of one expert's rows, whose (n, n) fits in memory."""
-        _, L, alpha = _factored(theta, rows)
+        _, L, alpha, _ = _factored(theta, rows)
         n, p = rows.y.shape
         value = -0.5 * number((rows.y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
@@ -192,7 +194,7 @@ class ExactExperts(Ensemble):
         On a device, experts with equally many rows are factored side by side and come back
         together.
         """
-        experts = [Block(wide(rows.X), wide(rows.y)) for rows in experts]
+        experts = [_wide(rows) for rows in experts]
         if namespace(experts[0].X) is np:
             return [self.summarise(theta, rows) for rows in experts]
         return by_size(experts, lambda own: len(own.X), partial(_side_by_side, theta))
@@ -235,7 +237,7 @@ class ExactExperts(Ensemble):
 
     def condition(self, theta: Theta, state: State, blocks: Sequence[Block]) -> Conditioned:
         """Factor the rows of one or several experts."""
-        return Conditioned(*_factored(theta, _joined(list(blocks))))
+        return _factored(theta, _wide(Block.join(blocks)))
 
     # -- prediction --------------------------------------------------------------------------
 
@@ -301,7 +303,7 @@ class ExactExperts(Ensemble):
             )
         all_rows = Together.solved(theta, X, experts, state.beta)
         v, k = all_rows.u, theta.kernel(all_rows.X, X)
-        joint = theta.kernel(X) + theta.noise_variance * (v.T @ v)
+        joint = theta.kernel(X) + v.T @ (all_rows.noise[:, None] * v)
         through = k.T @ v
         joint -= through + through.T
         for j in range(len(experts)):
@@ -391,37 +393,38 @@ def _cross(
 def _cross_sums(draw: Any, piece: Piece, points: Any, functions: Functions) -> Cross:
     """Return the sums over the rows of an expert, or over those that are drawn."""
     i = functions.spans.index(tuple(piece.span))
-    (X, y), own = piece.own, functions.rows(i)
+    block, own = piece.own, functions.rows(i)
     if draw is not None:
         assert piece.places is not None
         drawn = draw.among(piece.span, piece.span)[piece.places - piece.span[0]]
         chosen = np.flatnonzero(drawn)
-        on_device = namespace(X).asarray(chosen)
-        X, y, own = X[on_device], y[on_device], own[chosen]
+        block, own = block.at(namespace(block.X).asarray(chosen)), own[chosen]
     experts = ((panel.own.X, panel.own.y) for panel in points.pieces(functions))
-    kernel = functions.theta.kernel
-    return inner_products.cross_sums(kernel, Block(X, y), own, i, experts, len(functions.spans))
+    return inner_products.cross_sums(
+        functions.theta, block, own, i, experts, len(functions.spans)
+    )
 
 
-def _joined(blocks: list[Block]) -> Block:
-    X, y = zip(*blocks, strict=True)
-    xp = namespace(X[0])
-    return Block(xp.concatenate(X).astype(np.float64), xp.concatenate(y).astype(np.float64))
+def _wide(rows: Block) -> Block:
+    return Block(wide(rows.X), wide(rows.y), rows.noise)
 
 
-def _factored(theta: Theta, rows: Block) -> tuple[Array, Array, Array]:
-    """Return X, the factor of C and alpha = C^-1 y."""
-    K = theta.kernel(rows.X)
-    diagonal = namespace(K).arange(len(K))
-    K[diagonal, diagonal] += theta.noise_variance
+def _factored(theta: Theta, rows: Block) -> Conditioned:
+    """Return X, the factor of C, alpha = C^-1 y and the noise variances."""
+    K, xp = theta.kernel(rows.X), namespace(rows.X)
+    diagonal = xp.arange(len(K))
+    noise = xp.zeros(len(K)) + variances(theta.noise_variance, rows.noise)
+    K[diagonal, diagonal] += noise
     L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
-    return rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y))
+    return Conditioned(rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y)), noise)
 
 
 def _side_by_side(theta: Theta, experts: list[Block]) -> Iterator[Summary]:
     """Yield the summaries of experts of one size, which leave the device in one array."""
     K = stacked(theta.kernel(rows.X) for rows in experts)
-    factored = solved(K, theta.noise_variance, stacked(rows.y for rows in experts))
+    noise = None if experts[0].noise is None else stacked(rows.noise for rows in experts)
+    noise = variances(theta.noise_variance, noise)
+    factored = solved(K, noise, stacked(rows.y for rows in experts))
     g, n, p = factored.weights.shape
     together = [factored.weights.reshape(g, n * p), factored.values[:, None]]
     for own in to_host(namespace(factored.values).concatenate(together, axis=1)):
@@ -463,7 +466,7 @@ def _linear_variance(theta: Theta, state: State, X: Array, experts: Experts) -> 
     """Return E (f - v' y)^2 = k** - 2 v'k + v' (K + s I) v at X, all experts at once."""
     terms = Together.solved(theta, X, experts, state.beta)
     variance = theta.kernel.diag(X) - 2.0 * terms.cross.sum(axis=1)
-    variance += theta.noise_variance * linalg.row_squares(terms.u.T)
+    variance += (terms.noise[:, None] * terms.u**2).sum(axis=0)
     for j, through in terms.products(theta.kernel):
         own = terms.starts[j + 1] - terms.starts[j]
         variance += through[:own].sum(axis=0) + 2.0 * through[own:].sum(axis=0)

@@ -17,7 +17,7 @@ from daskgp.arrays.backend import namespace, to_host
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
 from daskgp.models.method import Experts
-from daskgp.models.values import Block, Theta, add
+from daskgp.models.values import Block, Scaled, Theta, add
 from daskgp.typing import Array
 
 
@@ -55,7 +55,7 @@ def times(kernel: Kernel, X: Array, Z: Array, V: Array) -> Array:
 
 
 def cross_sums(
-    kernel: Kernel,
+    theta: Theta,
     block: Block,
     own: Array,
     owner: int,
@@ -66,9 +66,9 @@ def cross_sums(
 
     Parameters
     ----------
-    kernel : Kernel
+    theta : Theta
     block : Block
-        Rows X (n, d) and y (n, p).
+        Rows X (n, d) and y (n, p); those with noise variances d count s / d times.
     own : (n, p) array
         Weights alpha of the owner at these rows.
     owner : int
@@ -77,12 +77,16 @@ def cross_sums(
     count : int
         Number M of experts.
     """
-    X, y = block
+    X, y, _ = block
     F = np.empty((count, len(X) * y.shape[1]))  # outputs side by side
-    for f, value in zip(F, values(kernel, X, experts), strict=True):
+    for f, value in zip(F, values(theta.kernel, X, experts), strict=True):
         f[...] = to_host(value).ravel()
     hilbert = np.zeros((count, count))
     hilbert[owner] = F @ to_host(own).ravel()
+    scaled = Scaled.of(theta.noise_variance, block)
+    if scaled is not None:
+        y = scaled.y
+        F *= np.repeat(to_host(scaled.root), y.shape[1])
     return Cross(F @ F.T, hilbert, F @ to_host(y).ravel(), float(len(X)))
 
 
@@ -90,7 +94,7 @@ def cross_sums(
 class Together:
     """All experts at t places: their rows X (n, d), u (n, t) over them, and where each begins.
 
-    ``means`` are (t, M, p) and ``cross`` c_i (t, M).
+    ``means`` are (t, M, p), ``cross`` c_i (t, M) and ``noise`` the rows' noise variances (n,).
     """
 
     X: Array
@@ -98,6 +102,7 @@ class Together:
     starts: list[int]
     means: Array
     cross: Array
+    noise: Array
 
     @classmethod
     def solved(
@@ -105,7 +110,8 @@ class Together:
     ) -> Together:
         """Return all experts with u_i = C_i^-1 k_i, times beta_i if provided."""
         xp, starts = namespace(places), [0]
-        X, u, means, cross = [], [], [], xp.empty((len(places), len(experts)))
+        X, u, means, noise = [], [], [], []
+        cross = xp.empty((len(places), len(experts)))
         for i in range(len(experts)):
             expert = experts.conditioned(i)
             k = theta.kernel(expert.X, places)
@@ -116,8 +122,16 @@ class Together:
             u.append(solved)
             means.append(k.T @ expert.weights)
             cross[:, i] = xp.einsum("rt,rt->t", k, solved)
+            noise.append(expert.noise)
             starts.append(starts[-1] + len(expert.X))
-        return cls(xp.concatenate(X), xp.concatenate(u), starts, xp.stack(means, axis=1), cross)
+        return cls(
+            xp.concatenate(X),
+            xp.concatenate(u),
+            starts,
+            xp.stack(means, axis=1),
+            cross,
+            xp.concatenate(noise),
+        )
 
     def of(self, i: int) -> slice:
         """Return the slice of expert i's rows."""

@@ -1,7 +1,7 @@
 """LMA: a low-rank part on support inputs plus a residual that is Markov over blocks.
 
 Letters ([LMA]): S support inputs (m, d); L L' = K(S, S) + jitter; A = K(X, S) L^-T (n, m), so
-Q = A A' and R = K - Q + s I with s the noise variance.  A block b is conditioned on the rows c
+Q = A A' and R = K - Q + D with D = s I, s the noise variance, or the rows' own.  A block b is conditioned on the rows c
 of the blocks near it: P = R_bc R_cc^-1, H = [-P, I], C = H R H', E = H A, e = H y ([LMA]
 Definition 1, in the basis whitened by L).  Sums over blocks: G = E' C^-1 E, g = E' C^-1 e,
 e' C^-1 e and log|C|.  I + G = L_B L_B'.
@@ -54,6 +54,7 @@ from daskgp.models.values import (
     ThetaBar,
     Want,
     add,
+    variances,
 )
 from daskgp.typing import Array
 
@@ -221,14 +222,15 @@ class LMA(Additive):
         window: Window | None = None,
     ) -> ThetaBar:
         """Return the gradient through one block's summary."""
-        X, y = rows_of(block, near)
-        kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
+        rows, theta = rows_of(block, near), prepared.theta
+        X, kernel = rows.X, theta.kernel
+        Z = inputs_of(theta).astype(X.dtype)
         K, pull = kernel.pullback(X)
         K_S, pull_S = kernel.pullback(X, Z)
         if window is None:
             A = linalg.whiten_rows(prepared.factor, wide(K_S))
-            L = linalg.cholesky_less(wide(K), A, prepared.theta.noise_variance)
-            window = factored_window(L, A, y, len(X) - len(block.X))
+            L = linalg.cholesky_less(wide(K), A, variances(theta.noise_variance, rows.noise))
+            window = factored_window(L, A, rows, len(X) - len(block.X))
         return window_gradient(prepared, window, cotangent, [pull], pull_S, X.dtype)
 
     def local_vjp_many(
@@ -257,7 +259,7 @@ class LMA(Additive):
                 window = side_by_side(prepared, group)
             else:
                 window = joined([factored[i] for i in places])
-            rows = [rows_of(*each)[0] for each in group]
+            rows = [rows_of(*each).X for each in group]
             X = namespace(*rows).concatenate(rows)
             _, pull_S = kernel.pullback(X, inputs_of(prepared.theta).astype(X.dtype))
             pulls = (kernel.pullback(own)[1] for own in rows)
@@ -285,12 +287,12 @@ class LMA(Additive):
 
         ``features`` are those of each block, if known.
         """
-        X, y = rows_of(blocks[-1], blocks[:-1])
+        X, y, noise = rows_of(blocks[-1], blocks[:-1])
         if features is None:
             A = self.features(theta, state, X)
         else:
             A = namespace(X).concatenate(features)
-        K, s = wide(theta.kernel(X)), theta.noise_variance
+        K, s = wide(theta.kernel(X)), variances(theta.noise_variance, noise)
         if self.prediction == "paper":
             R = linalg.less_product(K, A, s, overwrite=True)
             R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)

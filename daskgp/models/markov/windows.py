@@ -5,6 +5,7 @@ Letters as in ``lma``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
@@ -17,10 +18,7 @@ from daskgp.arrays.batched import stacked
 from daskgp.kernels.base import Pullback
 from daskgp.models import inducing
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.values import (
-    Block,
-    ThetaBar,
-)
+from daskgp.models.values import Block, ThetaBar, by_log_noise, variances
 from daskgp.typing import Array
 
 Given: TypeAlias = tuple[Block, Sequence[Block]]
@@ -56,6 +54,8 @@ class Window(NamedTuple):
     """
 
     c: int
+    noise: Array | None
+    """``Block.noise`` of the rows (w, 2)."""
     features: Array
     """A (w, m)."""
     factor: Array
@@ -71,11 +71,9 @@ class Part(NamedTuple):
     windows: list[tuple[int, Window]]
 
 
-def rows_of(block: Block, near: Sequence[Block]) -> tuple[Array, Array]:
+def rows_of(block: Block, near: Sequence[Block]) -> Block:
     """Return the rows near a block, then its own."""
-    xp = namespace(block.X)
-    blocks = [*near, block]
-    return xp.concatenate([b.X for b in blocks]), xp.concatenate([b.y for b in blocks])
+    return Block.join([*near, block])
 
 
 def _columns(A: Array, y: Array) -> Array:
@@ -93,30 +91,33 @@ def side_by_side(prepared: Prepared, windows: Sequence[Given]) -> Window:
     """Return the windows of one shape, factored and stacked."""
     c, _ = shape_of(windows[0])
     rows = [rows_of(*window) for window in windows]
-    X, y = (namespace(part[0]).concatenate(part) for part in zip(*rows, strict=True))
-    xp, g, w = namespace(X), len(rows), len(rows[0][0])
+    X, y, noise = Block.join(rows)
+    xp, g, w = namespace(X), len(rows), len(rows[0].X)
+    if noise is not None:
+        noise = noise.reshape(g, w, 2)
     kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
     A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
     A, R, diagonal = A.reshape(g, w, A.shape[1]), xp.empty((g, w, w)), xp.arange(w)
-    for into, (own, _) in zip(R, rows, strict=True):
-        into[...] = kernel(own)
+    for into, own in zip(R, rows, strict=True):
+        into[...] = kernel(own.X)
     R -= xp.matmul(A, A.transpose(0, 2, 1))
-    R[:, diagonal, diagonal] += prepared.theta.noise_variance
+    R[:, diagonal, diagonal] += variances(prepared.theta.noise_variance, noise)
     L = batched.cholesky_stack(R)
     both = xp.concatenate([A, y.reshape(g, w, y.shape[1]).astype(np.float64)], axis=2)
-    return Window(c, A, L, batched.whiten_stack(L, both.transpose(0, 2, 1), overwrite=True))
+    whitened = batched.whiten_stack(L, both.transpose(0, 2, 1), overwrite=True)
+    return Window(c, noise, A, L, whitened)
 
 
 def each_of(several: Window) -> Iterator[Window]:
     """Yield each of several stacked windows."""
-    return (Window(several.c, *arrays) for arrays in zip(*several[1:], strict=True))
+    noise = itertools.repeat(None) if several.noise is None else several.noise
+    return (Window(several.c, *each) for each in zip(noise, *several[2:]))  # noqa: B905
 
 
 def joined(windows: Sequence[Window]) -> Window:
     """Return windows of one shape, stacked."""
-    return Window(
-        windows[0].c, *(stacked(arrays) for arrays in zip(*(w[1:] for w in windows), strict=True))
-    )
+    each = zip(*(w[1:] for w in windows), strict=True)
+    return Window(windows[0].c, *(None if own[0] is None else stacked(own) for own in each))
 
 
 def summary_of(window: Window, targets: int) -> Stats:
@@ -135,16 +136,20 @@ def summary_of(window: Window, targets: int) -> Stats:
 
 def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     """Return the window of a block and those near it."""
-    X, y = rows_of(block, near)
-    kernel, Z = prepared.theta.kernel, inputs_of(prepared.theta).astype(X.dtype)
-    A = linalg.whiten_rows(prepared.factor, wide(kernel(X, Z)), overwrite=True)
-    L = linalg.cholesky_less(wide(kernel(X)), A, prepared.theta.noise_variance, overwrite=True)
-    return factored_window(L, A, y, len(X) - len(block.X))
+    rows = rows_of(block, near)
+    kernel, X = prepared.theta.kernel, rows.X
+    A = linalg.whiten_rows(
+        prepared.factor, wide(kernel(X, inputs_of(prepared.theta).astype(X.dtype))), overwrite=True
+    )
+    noise = variances(prepared.theta.noise_variance, rows.noise)
+    L = linalg.cholesky_less(wide(kernel(X)), A, noise, overwrite=True)
+    return factored_window(L, A, rows, len(X) - len(block.X))
 
 
-def factored_window(L: Array, A: Array, y: Array, c: int) -> Window:
+def factored_window(L: Array, A: Array, rows: Block, c: int) -> Window:
     """Return the window of rows with a residual of factor L (w, w)."""
-    return Window(c, A, L, linalg.whiten_rows(L, _columns(A, y), overwrite=True))
+    whitened = linalg.whiten_rows(L, _columns(A, rows.y), overwrite=True)
+    return Window(c, rows.noise, A, L, whitened)
 
 
 def window_gradient(
@@ -170,7 +175,10 @@ def window_gradient(
     A_bar = _turned(H) @ (E_bar[..., :m] - Y @ A)
     A_bar -= _turned(Y) @ E
     R_bar = _turned(H) @ Y
-    noise = prepared.theta.noise_variance * number(xp.diagonal(R_bar, 0, -2, -1).sum())
+    by_noise = by_log_noise(
+        prepared.theta.noise_variance, window.noise, xp.diagonal(R_bar, 0, -2, -1)
+    )
+    noise = number(by_noise.sum())
     A, A_bar = A.reshape(-1, m), A_bar.reshape(-1, m)
     N = A_bar.T @ A
     through = inducing.inputs_vjp(

@@ -26,6 +26,7 @@ from daskgp.models.values import (
     Footprint,
     Moments,
     Objective,
+    Scaled,
     Shape,
     Theta,
     ThetaBar,
@@ -57,13 +58,16 @@ class Stats(NamedTuple):
     """Sum of y^2 per target (p,)."""
     rows: float
     """Number of rows."""
+    logs: float = 0.0
+    """Sum of log(d / s) of rows whose noise variance d is not s; they are scaled by sqrt(s / d)."""
 
 
 class Cotangent(NamedTuple):
-    """Terms of a tile's gradient: dF/dPhi = Phi @ gram + y @ projection'."""
+    """Terms of a tile's gradient: dF/dPhi = Phi @ gram + y @ projection', and dF/dsquare."""
 
     gram: Array
     projection: Array
+    square: float
 
 
 class State(NamedTuple):
@@ -146,17 +150,21 @@ class SparseSpectrum(Additive):
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Return sums over one block's rows: 4 n m^2 operations for the lower half of Phi' Phi."""
-        X, y = block
-        xp = namespace(X)
+        X, y, _ = block
+        xp, scaled = namespace(X), Scaled.of(prepared.theta.noise_variance, block)
+        y = y if scaled is None else scaled.y
         q, p = 2 * len(prepared.frequencies), y.shape[1]
         gram, projection, work = xp.zeros((q, q)), xp.zeros((q, p)), xp.empty((q, q))
         tile = xp.empty((min(self.tile_rows, len(X)), q))
         for rows in self._tiles(len(X)):
             Phi = _features(prepared, X[rows], tile[: rows.stop - rows.start])
+            if scaled is not None:
+                Phi *= scaled.root[rows, None]
             linalg.add_gram_lower(gram, Phi, work)
             projection += Phi.T @ y[rows]
         square = (y.astype(np.float64) ** 2).sum(axis=0)
-        return Stats(gram, projection, square, float(len(X)))
+        logs = 0.0 if scaled is None else scaled.logs
+        return Stats(gram, projection, square, float(len(X)), logs)
 
     def combine(self, a: Stats, b: Stats) -> Stats:
         """Return the statistics of both sets of rows."""
@@ -174,7 +182,7 @@ class SparseSpectrum(Additive):
         inverse = linalg.inverse_from_factor(factor)
         xp, square, explained = namespace(G), number(total.square.sum()), number((b * beta).sum())
         value = -0.5 * (
-            p * n * np.log(2 * np.pi * s)
+            p * (n * np.log(2 * np.pi * s) + total.logs)
             + p * linalg.logdet_factor(factor)
             + (square - explained / s) / s
         )
@@ -185,28 +193,35 @@ class SparseSpectrum(Additive):
         inverse *= -p / s
         inverse -= beta @ (beta.T / s**3)  # 2 dF/dG
         direct = _gradient(prepared.theta, np.zeros(prepared.frequencies.shape), variance)
-        cotangent = Cotangent(inverse, beta / s**2)
+        cotangent = Cotangent(inverse, beta / s**2, -0.5 / s)
         return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
 
     def local_vjp(
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Return the gradient through a block's features: 8 n m^2 operations for a cotangent."""
-        X, y = block
-        xp = namespace(X)
+        X, y, _ = block
+        xp, noise = namespace(X), 0.0
+        scaled = Scaled.of(prepared.theta.noise_variance, block)
         W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)
         tiles = xp.empty((2, min(self.tile_rows, len(X)), 2 * m))
         for rows in self._tiles(len(X)):
             tile, bar = tiles[:, : rows.stop - rows.start]
             Phi = _features(prepared, X[rows], tile)
-            xp.matmul(Phi, cotangent.gram, out=bar)
-            bar += y[rows] @ cotangent.projection.T
+            if scaled is None:
+                xp.matmul(Phi, cotangent.gram, out=bar)
+                bar += y[rows] @ cotangent.projection.T
+            else:
+                bar[...], more = scaled.pulled(Phi, cotangent, rows)
+                noise += more
             # the derivative of cos is -sin, that of sin is cos
             bar[:, :m] *= Phi[:, m:]
             bar[:, m:] *= Phi[:, :m]
             bar[:, m:] -= bar[:, :m]
             W_bar += bar[:, m:].T @ X[rows].astype(np.float64, copy=False)
-        return _gradient(prepared.theta, to_host(W_bar))
+        if scaled is not None:
+            noise += 0.5 * y.shape[1] * number(scaled.share.sum())
+        return _gradient(prepared.theta, to_host(W_bar))._replace(noise=noise)
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior N(β / s, B^-1) of the weights."""

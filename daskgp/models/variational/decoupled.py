@@ -266,7 +266,8 @@ class Decoupled(Declared):
         if len(a):
             mean = mean + functions.mixed(residual, a, X).T
         variance = _positive(kernel.diag(X) + rows.less)
-        expected = prepared.likelihood.expected(block.y, mean, variance)
+        likelihood = prepared.likelihood.of_rows(block.noise)
+        expected = likelihood.expected(block.y, mean, variance)
         g = (weight * expected.by_mean).astype(X.dtype, copy=False)
         s = (weight * expected.by_variance.sum(axis=1)).astype(X.dtype, copy=False)
         curvature = g[:0, :0]
