@@ -201,7 +201,7 @@ def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterato
     Parameters
     ----------
     read : callable
-        Gives arrays of the host, or a NamedTuple of them.
+        Gives arrays of the host, or a NamedTuple of them; those that may be None come last.
     pieces : sequence
     device : str
         "cpu" or "gpu".
@@ -234,7 +234,9 @@ def ahead(read: Callable[[P], Any], pieces: Sequence[P], device: str) -> Iterato
 
 
 def _arrays(values: Any) -> list[np.ndarray]:
-    return list(values) if isinstance(values, tuple) else [values]
+    if not isinstance(values, tuple):
+        return [values]
+    return [value for value in values if value is not None]
 
 
 def _like(kind: type, arrays: list[Any]) -> Any:

@@ -66,8 +66,8 @@ def on(device, model, theta, of, dtype, weight=1.0):
     own = weights
     panels = [Panel(block.X, weights, np.arange(N))]
     F = functions(theta.kernel, panels, block.X)
-    points = model.at_points(F, block.y, own)
-    arrays = [F, *points]
+    points = model.at_points(F, block, own)
+    arrays = [F, *points[:3]]
     points = move(points, "cpu")
     factored, rows = model.factor(theta.noise_variance, points), None
     if model.needs_rows and weight is not None:
@@ -77,7 +77,7 @@ def on(device, model, theta, of, dtype, weight=1.0):
     total = points, rows
     objective = model.objective(factored, rows)
     cotangent = move(objective.cotangent, device)
-    through, found, by_own = model.pull(theta, block, F, panels, cotangent, own, weight)
+    through, _, found, by_own = model.pull(theta, block, F, panels, cotangent, own, weight)
     state = move(model.posterior(factored, N), device)
     at = move(problem(6, seed=2)[0].astype(dtype), device)
     moments = []

@@ -3,6 +3,8 @@
 import itertools
 import sys
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -87,13 +89,19 @@ def arrays_of(value):
 
 def copied(stats):
     """Sums that no later one overwrites."""
-    return tuple(np.array(part) for part in stats)
+    return tuple(None if part is None else np.array(part) for part in stats)
 
 
-def on(device, model, kernel, dtype="float64"):
+def noisy(block):
+    """The rows with noise variances of their own."""
+    noise = np.random.default_rng(len(block.X)).uniform(0.1, 1, (len(block.X), 2))
+    return block._replace(noise=noise)
+
+
+def on(device, model, kernel, dtype="float64", rows=tuple):
     """What every function of a method gives, all of it computed on one device."""
     theta = move(theta_of(model, kernel), device)
-    blocks = [move(block, device) for block in blocks_of(dtype)]
+    blocks = [move(block, device) for block in rows(blocks_of(dtype))]
     prepared = model.prepare(theta)
     near = [tuple(blocks[max(0, i - 1) : i]) for i in range(len(blocks))]
     each = [model.local(prepared, block, few) for block, few in zip(blocks, near, strict=True)]
@@ -122,10 +130,11 @@ def test_every_method_of_the_registry_is_here():
     assert {type(model) for model in MODELS.values()} == alone
 
 
+@pytest.mark.parametrize("rows", [tuple, partial(map, noisy)], ids=["alike", "noisy"])
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_value_gradient_and_predictions(gpu, model):
-    there, found = on("gpu", model, ARD)
-    _, wanted = on("cpu", model, ARD)
+def test_value_gradient_and_predictions(gpu, model, rows):
+    there, found = on("gpu", model, ARD, rows=rows)
+    _, wanted = on("cpu", model, ARD, rows=rows)
     assert {type(array) for array in there} == {gpu.ndarray}
     assert_close(found, wanted)
 
@@ -211,7 +220,7 @@ def test_computation_aware_solves_stay_on_the_device(gpu, loss):
         block, weights = move(Block(X, y), device), cagp.actions("dense")
         weights = cagp.Weights.dense(move(weights.values, device))
         F = cagp.functions(ARD, [cagp.Panel(block.X, weights)], block.X)
-        factored = model.factor(0.1, model.at_points(F, block.y, weights))
+        factored = model.factor(0.1, model.at_points(F, block, weights))
         rows = model.at_rows(theta, block, F, factored) if model.needs_rows else None
         objective, state = model.objective(factored, rows), model.posterior(factored, N)
         if device == "gpu":
