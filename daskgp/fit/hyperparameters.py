@@ -102,7 +102,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
-    return chosen._replace(searched=begun.searched, sample=sample.X)
+    return chosen._replace(searched=begun.searched, sample=sample.rows.X)
 
 
 def _with_inputs(

@@ -72,8 +72,7 @@ class Steps:
             return float("nan")
         state = move(self.model.posterior(prepared), "cpu")
         parts = [
-            rows.at(slice(i, i + VALIDATION_ROWS))
-            for i in range(0, len(rows.X), VALIDATION_ROWS)
+            rows.at(slice(i, i + VALIDATION_ROWS)) for i in range(0, len(rows.X), VALIDATION_ROWS)
         ]
         shares = [Share((part,), (slice(0, len(part.X)),)) for part in parts]
         over = self._pass("validate", partial(_density, self.model), operator.add)

@@ -1,7 +1,7 @@
 """The exact GP for small data: rows are collected, and one Cholesky factor gives everything.
 
-Letters: C = K(X, X) + D = L L', alpha = C^-1 y, p targets; D = s I with s the noise variance, or the
-rows' own.
+Letters: C = K(X, X) + D = L L', alpha = C^-1 y, p targets; D = s I with s the noise variance, or
+the diagonal matrix of the rows' own.
 """
 
 from __future__ import annotations

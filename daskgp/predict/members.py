@@ -10,14 +10,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from daskgp import data
-from daskgp.arrays.backend import to_device, to_host
+from daskgp.arrays.backend import to_host
 from daskgp.data import Rows
 from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
-from daskgp.models.values import Block
+from daskgp.models.values import Block, move
 from daskgp.predict.training_rows import Fitted, Streamed, cached
 
 
@@ -123,7 +123,7 @@ class Consulted:
         starts = to_host(self.fit.state.starts)
         if len(block.X) != starts[i + 1] - starts[i]:
             raise StoreError("training rows that the model reads back are gone: fit again")
-        return Block(*(to_device(part, self.fit.device) for part in block))
+        return move(block, self.fit.device)
 
     def conditioned(self, *experts: int) -> Any:
         """Return the model's ``condition`` of the rows of some experts together."""

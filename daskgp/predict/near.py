@@ -130,14 +130,15 @@ class _Block(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return int(self.inputs.nbytes + self.features.nbytes + sum(a.nbytes for a in self.block))
+        arrays = self.inputs, self.features, *self.block
+        return int(sum(array.nbytes for array in arrays if array is not None))
 
     def rows(self, chosen: np.ndarray | None) -> tuple[Block, Any]:
         """Return the chosen rows and their features; all of them for None."""
         if chosen is None or len(chosen) == len(self.inputs):
             return self.block, self.features
         indices = backend.namespace(self.features).asarray(chosen)
-        return Block(*(array[indices] for array in self.block)), self.features[indices]
+        return self.block.at(indices), self.features[indices]
 
 
 @dataclass(frozen=True, eq=False)

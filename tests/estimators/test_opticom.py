@@ -13,7 +13,6 @@ import daskgp
 from daskgp import OptiComGP, kernels, testing
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.models.sparse import sparse_grid
-from daskgp.models.values import Block
 
 QUICK = {"level": 4, "optimizer": None, "noise_variance": 0.01}
 
@@ -39,7 +38,7 @@ def test_a_fit_is_the_method_for_any_chunks(chunks, p):
     lazy = [da.from_array(a, chunks=(chunks, *a.shape[1:])) for a in (X, y)]
     model = OptiComGP("matern52(ard=true)", mean="linear", **QUICK).fit(*lazy)
     scale, theta, method = model.solved_.scaling, model.solved_.theta, model.solved_.model
-    block = Block(*(scale.block(X, np.reshape(y, (len(y), -1)))))
+    block = scale.block(X, np.reshape(y, (len(y), -1)))
     prepared = method.prepare(theta)
     total = method.local(prepared, block)
     state = method.posterior(prepared, total)

@@ -374,9 +374,9 @@ def test_which_rows_count_and_which_are_points(form, loss, kinds, batch, monkeyp
         sums["rows"] += len(block.X)
         return at_rows(self, theta, block, F, factored, weight)
 
-    def over_points(self, F, y, own):
-        sums["points"] += len(y)
-        return at_points(self, F, y, own)
+    def over_points(self, F, block, own):
+        sums["points"] += len(block.X)
+        return at_points(self, F, block, own)
 
     for name, watched in (("pull", pulled), ("at_rows", over_rows), ("at_points", over_points)):
         monkeypatch.setattr(CaGP, name, watched)

@@ -101,8 +101,7 @@ def of(shares):
     """The rows of a batch."""
     each = [few for share in shares for few in zip(share.pools, share.rows, strict=True)]
     found = [(pool.compute(scheduler="sync"), rows) for pool, rows in each]
-    parts = [(pool.X[rows], pool.y[rows]) for pool, rows in found]
-    return Block(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    return Block.join([pool.at(rows) for pool, rows in found])
 
 
 def arrays(found):

@@ -174,7 +174,7 @@ def test_rows_that_are_held_out_never_come(batch_rows, cut):
     spans = partition.blocks(100, None, 13)
     drawn = sampling.draw(rows, spans, same, 23, seed, threaded())
     held = AllBut(seed, int(drawn.keys.max()))
-    left = set(range(100)) - {5, 50} - set(drawn.y[:, 0].astype(int))
+    left = set(range(100)) - {5, 50} - set(drawn.rows.y[:, 0].astype(int))
     assert len(left) == 75
     with stream_of(rows, batch_rows, cut=cut, held_out=held) as batches:
         for found in epochs(batches, 2):

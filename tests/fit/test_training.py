@@ -224,7 +224,7 @@ def test_the_nearest_rows_are_drawn_however_rows_are_cut(cut):
     )
     away = np.nan_to_num(((X[:, None] - places) ** 2).sum(axis=2), nan=np.inf)
     wanted = np.unique(np.argsort(away, axis=0)[:9])
-    np.testing.assert_array_equal(np.sort(found.X, axis=0), np.sort(X[wanted], axis=0))
+    np.testing.assert_array_equal(np.sort(found.rows.X, axis=0), np.sort(X[wanted], axis=0))
 
 
 def test_no_row_is_twice_in_the_subset():

@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-
 from functools import partial
 
 import numpy as np

@@ -93,7 +93,7 @@ class Papers:
 
     def expert(self, rows):
         """Eq. 4, or eq. 12 where there are inducing inputs."""
-        (X, y), T, k = rows, self.T, self.k
+        X, y, T, k = rows.X, rows.y, self.T, self.k
         if self.Z is None:
             C = k(X) + self.s * np.eye(len(X))
             U = np.linalg.inv(C) @ k(X, T)
@@ -119,13 +119,14 @@ class Papers:
     def functions(self, blocks):
         """Centres of all experts' means, and coefficients (M, c, p) of f_i = k(., centres) a_i."""
         if self.Z is not None:
-            a = [np.linalg.inv(self.M(X)) @ self.k(self.Z, X) @ y / self.s for X, y in blocks]
+            a = [np.linalg.inv(self.M(b.X)) @ self.k(self.Z, b.X) @ b.y / self.s for b in blocks]
             return self.Z, np.array(a)
         X, y = rows_of(blocks)
         a, start = np.zeros((len(blocks), *y.shape)), 0
-        for own, (Xi, yi) in zip(a, blocks, strict=True):
-            own[start : start + len(Xi)] = np.linalg.inv(self.k(Xi) + self.s * np.eye(len(Xi))) @ yi
-            start += len(Xi)
+        for own, b in zip(a, blocks, strict=True):
+            n = len(b.X)
+            own[start : start + n] = np.linalg.inv(self.k(b.X) + self.s * np.eye(n)) @ b.y
+            start += n
         return X, a
 
     def norms(self, centres, a):
@@ -144,13 +145,13 @@ class Papers:
         """A as in lines 3-15: alpha_i' M^(c) alpha_j / s with alpha_i = M_i^-1 K_uf_i y_i."""
         Kuc = self.k(self.Z, Xc)
         Mc = self.Kuu + scale * Kuc @ Kuc.T / self.s
-        alphas = [np.linalg.solve(self.M(X), self.k(self.Z, X) @ y) for X, y in blocks]
+        alphas = [np.linalg.solve(self.M(b.X), self.k(self.Z, b.X) @ b.y) for b in blocks]
         return np.array([[(a * (Mc @ b)).sum() / self.s for b in alphas] for a in alphas])
 
     def algorithm_5(self, blocks, Xc):
         """A as in lines 3-14, no noise variance; the last k(X_c, X_i) of line 7 means X_j."""
         A, k = np.empty((len(blocks),) * 2), self.k
-        alphas = [np.linalg.solve(k(X) + self.s * np.eye(len(X)), y) for X, y in blocks]
+        alphas = [np.linalg.solve(k(b.X) + self.s * np.eye(len(b.X)), b.y) for b in blocks]
         for i, j in np.ndindex(A.shape):
             Xi, Xj = blocks[i].X, blocks[j].X
             A[i, j] = (alphas[i] * ((k(Xi, Xj) + k(Xi, Xc) @ k(Xc, Xj)) @ alphas[j])).sum()
@@ -166,7 +167,7 @@ class Papers:
     def printed_variance(self, blocks, beta):
         """Eqs. 43b and 45b."""
         total = np.zeros(len(self.T))
-        for b, (X, _) in zip(beta, blocks, strict=True):
+        for b, X in zip(beta, (block.X for block in blocks), strict=True):
             if self.Z is None:
                 K, middle = self.k(self.T, X), self.k(X) + self.s * np.eye(len(X))
             else:
@@ -403,7 +404,7 @@ def test_the_rounds_of_a_fit_give_what_one_block_gives(kind):
 def test_an_experts_objective_is_its_evidence_or_bound(kind, case):
     blocks, _, theta = problem(*case, kind=kind)
     model = EXPERTS[kind](1, "poe")
-    for X, y in blocks:
+    for X, y in ((block.X, block.y) for block in blocks):
         if kind == "exact":
             wanted = oracle.evidence(theta.kernel(X), y, NOISE)
         else:
@@ -422,7 +423,7 @@ def test_an_experts_objective_is_its_evidence_or_bound(kind, case):
 def test_one_expert_is_the_exact_gp_or_the_sparse_one(rule):
     for kind in EXPERTS:
         blocks, T, theta = problem((25,), kind=kind)
-        (X, y), k = blocks[0], theta.kernel
+        X, y, k = blocks[0].X, blocks[0].y, theta.kernel
         if kind == "exact":
             mean, covariance = oracle.posterior(k(X), k(T, X), k(T), y, NOISE)
         else:
@@ -457,13 +458,13 @@ def test_every_ensemble_keeps_the_laws(name, chosen):
     fixed = 2 if chosen.get("aggregation") == "grbcm" else 0
     if name == "exact-experts":
         theta = dataclasses.replace(theta, inputs=None)
-    testing.check_ensemble(REGISTRY[name](4, **chosen), theta, *blocks[0], fixed)
+    testing.check_ensemble(REGISTRY[name](4, **chosen), theta, blocks[0].X, blocks[0].y, fixed)
 
 
 def test_the_first_two_experts_of_grbcm_have_parts_of_their_own():
     blocks, _, theta = problem((40,))
     with pytest.raises(AssertionError, match="order of experts"):
-        testing.check_ensemble(ExactExperts(4, "grbcm"), theta, *blocks[0])
+        testing.check_ensemble(ExactExperts(4, "grbcm"), theta, blocks[0].X, blocks[0].y)
 
 
 class Wrong(ExactExperts):
@@ -487,10 +488,10 @@ def test_the_check_of_ensembles_notices(where):
     blocks, _, theta = problem((40,))
     with mock.patch.object(Wrong, "where", where, create=True):
         if where == "nowhere":
-            testing.check_ensemble(Wrong(3, "poe"), theta, *blocks[0])
+            testing.check_ensemble(Wrong(3, "poe"), theta, blocks[0].X, blocks[0].y)
         else:
             with pytest.raises(AssertionError, match="exact limit"):
-                testing.check_ensemble(Wrong(3, "poe"), theta, *blocks[0])
+                testing.check_ensemble(Wrong(3, "poe"), theta, blocks[0].X, blocks[0].y)
 
 
 # -- inequalities ----------------------------------------------------------------------------
@@ -587,7 +588,7 @@ def test_identical_experts_share_their_weight_and_are_reported(kind, caplog):
 @both_kinds
 def test_experts_that_predict_nothing_have_no_weight(kind):
     blocks, T, theta = problem(kind=kind)
-    silent = [Block(X, 0 * y) for X, y in blocks]
+    silent = [Block(block.X, 0 * block.y) for block in blocks]
     beta, found = through_rounds(EXPERTS[kind](3, ridge=0.0), theta, silent, T)
     np.testing.assert_array_equal(beta, 0.0)
     np.testing.assert_array_equal(found.mean, 0.0)
@@ -628,7 +629,7 @@ def test_places_far_from_all_rows_get_the_prior_back(kind, rule):
 def test_float32_tiles_of_sparse_experts_agree_to_their_precision(chosen):
     blocks, T, theta = problem((90, 70, 50), kind="sparse")
     wanted = predicted(SparseExperts(3, **chosen), theta, blocks, T)
-    narrow = [Block(X.astype(np.float32), y) for X, y in blocks]
+    narrow = [Block(block.X.astype(np.float32), block.y) for block in blocks]
     model = SparseExperts(3, **chosen, jitter=1e-6)
     found = predicted(model, theta, narrow, T.astype(np.float32))
     np.testing.assert_allclose(found.mean, wanted.mean, atol=2e-3)

@@ -1,8 +1,9 @@
 """Computation-aware GP: the posterior given a few linear combinations of the targets.
 
 [CAGP] eqs. 5, 9, 11 and Lemmas S1-S4.  Letters: S actions (n, t); s the noise variance; F = S' K
-(t, n) the actions' functions at the rows; G = S' K S; T = S' S; N = s T; W = G + N = L L'; b = S' y;
-P = W^-1; v = P b; A = L^-1 F; e = y - F' v.  Whatever S is, the posterior is that of an exact
+(t, n) the actions' functions at the rows; G = S' K S; T = S' S; W = G + s T = L L'; b = S' y;
+P = W^-1; v = P b; A = L^-1 F; e = y - F' v.  Where rows have noise variances D of their own, T =
+S' D S / s and each row counts s / d times.  Whatever S is, the posterior is that of an exact
 GP that saw S' y alone, so its variance is never below that given all of y.
 """
 
@@ -100,7 +101,8 @@ class CaGP(Projecting):
         given = None if points.given is None else points.given[both]
         joint = _symmetric(points.joint)[both]
         sums = PointSums(joint, points.cross[index], points.normal[both], given)
-        L, _ = linalg.cholesky(sums.joint + sums.noise(noise_variance), jitter=0.0)
+        noise = noise_variance * sums.relative(noise_variance)
+        L, _ = linalg.cholesky(sums.joint + noise, jitter=0.0)
         v = _solved(L, sums.cross)
         return Factored(kept, L, v, sums, float(noise_variance), len(points.joint))
 
@@ -274,7 +276,7 @@ def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     They come from a pivoted Cholesky factor of W with unit diagonal, which LAPACK computes on the
     host.
     """
-    W = to_host(_symmetric(points.joint) + points.noise(noise_variance))
+    W = to_host(_symmetric(points.joint) + noise_variance * points.relative(noise_variance))
     if not np.isfinite(W).all():
         raise NumericalError(
             "the actions' covariance is not finite: look for NaN, or raise the noise variance"
@@ -311,28 +313,33 @@ def _elbo(factored: Factored, rows: RowSums) -> tuple[float, float, PointSums]:
     """Return minus [CAGP] eq. 11, with its derivatives for log s and for the sums over points.
 
     With u = W^-1 dL/dv, the derivative with respect to W is that through P, the determinant and
-    v = P b; since G = W - N, tr(P G) = r - tr(P N).
+    v = P b; since G = W - s T, tr(P G) = r - s tr(P T).
     """
     _, L, v, points, s, _ = factored
-    r, p, n, N = len(L), v.shape[1], rows.rows, points.noise(s)
-    P, gap, xp = linalg.inverse_from_factor(L), _checked_gap(rows, s), namespace(L)
-    Gv = points.cross - N @ v
-    noise_factor, _ = linalg.cholesky(N, jitter=0.0)
+    T, r, p, n = points.relative(s), len(L), v.shape[1], rows.rows
+    P, Tv, gap, xp = linalg.inverse_from_factor(L), T @ v, _checked_gap(rows, s), namespace(L)
+    Gv = points.cross - s * Tv
+    N, _ = linalg.cholesky(T, jitter=0.0)
     misfit = rows.square + p * gap
     loss = 0.5 * (
         misfit / s
-        + p * (n * np.log(2 * np.pi * s) + rows.logs)
+        + p * (n - r) * np.log(s)
+        + p * n * np.log(2 * np.pi)
+        + p * rows.logs
         + number((v * Gv).sum())
-        - p * (r - number(xp.vdot(P, N)))
-        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(noise_factor))
+        - p * (r - s * number(xp.vdot(P, T)))
+        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
     )
     u = linalg.solve_lower_t(L, linalg.solve_lower(L, Gv) - rows.right / s)
     through = linalg.between_inverses(L, _symmetric(rows.gram)) / s
-    W_bar = 0.5 * p * (through + 2 * P - P @ N @ P) - 0.5 * (u @ v.T + v @ u.T)
+    W_bar = 0.5 * p * (through + 2 * P - s * (P @ T @ P)) - 0.5 * (u @ v.T + v @ u.T)
     G_bar = 0.5 * (v @ v.T - p * P) + W_bar
-    N_bar = W_bar - 0.5 * p * linalg.inverse_from_factor(noise_factor)
-    noise = 0.5 * (p * n - misfit / s) + s * number(xp.vdot(N_bar, points.normal))
-    return -loss, -noise, PointSums(-G_bar, -u, -s * N_bar, -N_bar)
+    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
+    noise = 0.5 * (p * (n - r) - misfit / s) + s * number(xp.vdot(W_bar, T))
+    given = -T_bar / s
+    if points.given is not None:  # T falls with s by S' E S / s
+        noise += number(xp.vdot(given, points.given))
+    return -loss, -noise, PointSums(-G_bar, -u, -T_bar, given)
 
 
 def _checked_gap(rows: RowSums, s: float) -> float:
@@ -349,13 +356,13 @@ def _projected(factored: Factored) -> tuple[float, float, PointSums]:
     """Return minus [CAGP] eq. 9, with its derivatives for log s and for the sums over points."""
     _, L, v, (_, b, T, _), s, _ = factored
     r, p = len(L), v.shape[1]
-    size, _ = linalg.cholesky(T, jitter=0.0)
+    N, _ = linalg.cholesky(T, jitter=0.0)
     loss = 0.5 * (
         number((b * v).sum())
-        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(size))
+        + p * (linalg.logdet_factor(L) - linalg.logdet_factor(N))
         + p * r * np.log(2 * np.pi)
     )
     W_bar = 0.5 * (p * linalg.inverse_from_factor(L) - v @ v.T)
-    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(size)
+    T_bar = s * W_bar - 0.5 * p * linalg.inverse_from_factor(N)
     noise = s * number(namespace(W_bar).vdot(W_bar, T))
     return -loss, -noise, PointSums(-W_bar, -v, -T_bar, -W_bar)

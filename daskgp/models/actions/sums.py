@@ -63,10 +63,9 @@ class PointSums(NamedTuple):
     given: Array | None = None
     """S' E S (t, t) of such rows."""
 
-    def noise(self, noise_variance: float) -> Array:
-        """Return N = S' D S (t, t), the covariance of the noise that the actions see."""
-        noise = noise_variance * self.normal
-        return noise if self.given is None else noise + self.given
+    def relative(self, noise_variance: float) -> Array:
+        """Return S' D S / s (t, t), the covariance of the noise in b relative to s."""
+        return self.normal if self.given is None else self.normal + self.given / noise_variance
 
 
 class Factored(NamedTuple):

@@ -400,9 +400,7 @@ def _cross_sums(draw: Any, piece: Piece, points: Any, functions: Functions) -> C
         chosen = np.flatnonzero(drawn)
         block, own = block.at(namespace(block.X).asarray(chosen)), own[chosen]
     experts = ((panel.own.X, panel.own.y) for panel in points.pieces(functions))
-    return inner_products.cross_sums(
-        functions.theta, block, own, i, experts, len(functions.spans)
-    )
+    return inner_products.cross_sums(functions.theta, block, own, i, experts, len(functions.spans))
 
 
 def _wide(rows: Block) -> Block:

@@ -1,10 +1,10 @@
 """LMA: a low-rank part on support inputs plus a residual that is Markov over blocks.
 
 Letters ([LMA]): S support inputs (m, d); L L' = K(S, S) + jitter; A = K(X, S) L^-T (n, m), so
-Q = A A' and R = K - Q + D with D = s I, s the noise variance, or the rows' own.  A block b is conditioned on the rows c
-of the blocks near it: P = R_bc R_cc^-1, H = [-P, I], C = H R H', E = H A, e = H y ([LMA]
-Definition 1, in the basis whitened by L).  Sums over blocks: G = E' C^-1 E, g = E' C^-1 e,
-e' C^-1 e and log|C|.  I + G = L_B L_B'.
+Q = A A' and R = K - Q + D with D = s I, s the noise variance, or the diagonal matrix of the rows'
+own.  A block b is conditioned on the rows c of the blocks near it: P = R_bc R_cc^-1, H = [-P, I],
+C = H R H', E = H A, e = H y ([LMA] Definition 1, in the basis whitened by L).  Sums over blocks:
+G = E' C^-1 E, g = E' C^-1 e, e' C^-1 e and log|C|.  I + G = L_B L_B'.
 
 All rows of a window are factored at once, near rows first: R = L_R L_R', and the last rows
 of L_R^-1 [A, y] are C^{-1/2} [E, e].
