@@ -107,7 +107,7 @@ def problem(
 
 def sums_of(problem, cuts=(), columns=(), weight=1.0, column_weight=1.0):
     """Of all rows and all columns, cut before some of them; the parts of both go together."""
-    X, y = problem.rows
+    X, y = problem.rows.X, problem.rows.y
     rows = np.split(np.arange(len(X)), cuts)
     drawn = np.split(np.arange(problem.functions), columns)
     parts = [
@@ -247,7 +247,7 @@ class Dense:
 
     def expected(self):
         """E_q log p(y | f) of all rows."""
-        X, y = self.problem.rows
+        X, y = self.problem.rows.X, self.problem.rows.y
         mean, covariance = self.moments(self.at(X))
         of = likelihoods.by_name(self.problem.model.likelihood, self.own.likelihood)
         return of.expected(y, mean + self.problem.offset, np.diag(covariance))
@@ -496,7 +496,7 @@ def test_value_and_gradient_agree_with_automatic_differentiation(form, kind, lik
 
 def _torch_bound(torch, problem, own):
     """E_q log p(y | f) less the divergence of the values of all functions from the prior's."""
-    X, y, offset = map(torch.tensor, (*problem.rows, problem.offset))
+    X, y, offset = map(torch.tensor, (problem.rows.X, problem.rows.y, problem.offset))
     wide, (b, m) = problem.model.basis == "generalized", map(len, (own.root, own.weights))
     s, rho, one = own.kernel[1:].exp(), (own.kernel[0] / 2).exp(), torch.ones(())
     Normal, eye = torch.distributions.MultivariateNormal, torch.eye(b, dtype=torch.float64)
@@ -551,7 +551,7 @@ def _torch_bound(torch, problem, own):
 def svgp(n=40, b=7, d=2, p=2, seed=0, kernel=MATERN, likelihood="gaussian", jitter=1e-8):
     """Without functions of the mean, and for natural gradients."""
     of = problem("hybrid", "kernel", likelihood, kernel, n, b, 0, d, p, seed, jitter, natural=True)
-    X, y = of.rows
+    X, y = of.rows.X, of.rows.y
     if likelihood == "gaussian":
         y = np.sin(X @ np.ones((d, p)) + np.arange(p)) + 0.1 * y
     return of._replace(rows=Block(X, y), offset=np.zeros(p))
@@ -644,7 +644,7 @@ def test_with_all_rows_as_inducing_inputs_it_is_the_exact_gp(p):
     of, T = svgp(n=25, b=25, p=p, jitter=0.0), fresh()
     of = stepped(of.at(covariance_points=of.rows.X))
     noise = float(np.exp(of.own.likelihood[0]))
-    X, y = of.rows
+    X, y = of.rows.X, of.rows.y
     mean, covariance = oracle.posterior(MATERN(X), MATERN(T, X), MATERN(T), y, noise)
     found = moments_of(of, T)
     assert bound_of(of).value == pytest.approx(evidence(of), rel=1e-9)
@@ -742,7 +742,7 @@ def test_the_direct_form_is_never_less_certain_than_the_prior(of):
 @pytest.mark.parametrize("p", [1, 2])
 def test_without_functions_of_the_covariance_the_best_mean_is_kernel_ridge_regression(form, p):
     of, T = problem(form, kernel=MATERN, b=0, m=12, p=p), fresh()
-    X, y = of.rows
+    X, y = of.rows.X, of.rows.y
     K, noise = MATERN(X), float(np.exp(of.own.likelihood[0]))
     a = np.linalg.solve(K + noise * np.eye(len(X)), y - of.offset)
     best = of.at(mean_points=X, weights=a)
@@ -814,7 +814,7 @@ def assert_mean_is(found, wanted):
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
 def test_mini_batches_are_unbiased(form, kind, likelihood):
     of = problem(form, kind, likelihood)
-    (X, y), prepared, all_ = of.rows, of.prepared, np.arange(of.functions)
+    X, y, prepared, all_ = of.rows.X, of.rows.y, of.prepared, np.arange(of.functions)
     found = [
         of.model.bound(
             prepared, of.model.local(prepared, Block(X[few], y[few]), Draw(4.0, all_, 1.0))
@@ -855,7 +855,7 @@ def test_draws_bring_no_noise_where_the_covariance_has_the_functions_of_the_mean
 @every_form
 def test_draws_of_rows_and_columns_together_are_unbiased(form):
     of = problem(form, n=6)
-    (X, y), prepared, count = of.rows, of.prepared, of.functions
+    X, y, prepared, count = of.rows.X, of.rows.y, of.prepared, of.functions
     found = [
         of.model.bound(
             prepared,
@@ -871,7 +871,7 @@ def test_draws_of_rows_and_columns_together_are_unbiased(form):
 
 def test_natural_steps_of_mini_batches_ask_for_the_same_on_average():
     of = problem("hybrid", "kernel", "bernoulli", natural=True)
-    (X, y), prepared, none = of.rows, of.prepared, np.zeros(0, int)
+    X, y, prepared, none = of.rows.X, of.rows.y, of.prepared, np.zeros(0, int)
     found = [
         of.model.local(prepared, Block(X[few], y[few]), Draw(4.0, none, 1.0))
         for few in np.arange(12).reshape(4, 3)
@@ -966,7 +966,7 @@ def test_new_functions_of_the_mean_leave_q_as_it_was(form, kind, m):
 @pytest.mark.parametrize("likelihood", ["gaussian", "student-t", "poisson"])
 def test_float32_rows_agree_to_their_precision(form, kind, likelihood):
     of = problem(form, kind, likelihood, n=200, b=12, m=30, jitter=1e-6)
-    narrow = of._replace(rows=Block(*(part.astype(np.float32) for part in of.rows)))
+    narrow = of._replace(rows=Block(of.rows.X.astype(np.float32), of.rows.y.astype(np.float32)))
     found, wanted = bound_of(narrow, (70,), (9,)), bound_of(of)
     assert found.value == pytest.approx(wanted.value, rel=1e-5)
     for name, f, w in zip(Parameters._fields, found.gradient, wanted.gradient, strict=True):
@@ -980,7 +980,7 @@ def test_float32_rows_agree_to_their_precision(form, kind, likelihood):
 
 def test_float32_natural_steps_agree_to_their_precision():
     of = problem("hybrid", likelihood="student-t", n=200, b=12, m=30, jitter=1e-6, natural=True)
-    narrow = of._replace(rows=Block(*(part.astype(np.float32) for part in of.rows)))
+    narrow = of._replace(rows=Block(of.rows.X.astype(np.float32), of.rows.y.astype(np.float32)))
     found, wanted = stepped(narrow, 0.5).own, stepped(of, 0.5).own
     for name in ("root", "shared_weights"):
         f, w = getattr(found, name), getattr(wanted, name)
@@ -1011,7 +1011,7 @@ def test_rows_and_parameters_may_be_read_only_and_of_any_layout(form):
 @every_form
 def test_a_step_leaves_what_it_is_given_as_it_was(form):
     of = problem(form, natural=form == "hybrid", likelihood="student-t")
-    before = [part.copy() for part in (*of.own, *of.rows)]
+    before = [part.copy() for part in (*of.own, of.rows.X, of.rows.y)]
     prepared = of.prepared
     kept = [np.copy(part) for part in prepared.factors]
     total = of.model.local(prepared, of.rows, Draw(1.0, np.arange(of.functions), 1.0))
@@ -1022,7 +1022,11 @@ def test_a_step_leaves_what_it_is_given_as_it_was(form):
     again = of.model.local(prepared, of.rows, Draw(1.0, np.arange(of.functions), 1.0))
     assert_bounds_close(of.model.bound(prepared, again), first, 1e-14)
     assert_bounds_close(second, first, 1e-14)
-    for now, then in (((*of.own, *of.rows), before), (prepared.factors, kept), (total[2:], sums)):
+    for now, then in (
+        ((*of.own, of.rows.X, of.rows.y), before),
+        (prepared.factors, kept),
+        (total[2:], sums),
+    ):
         for f, w in zip(now, then, strict=True):
             np.testing.assert_array_equal(f, w)
 
@@ -1044,6 +1048,6 @@ def test_few_rows_and_one_column(form, kind, n, d):
 @every_form
 def test_rows_that_repeat_count_as_often(form):
     of = problem(form, n=5)
-    twice = of._replace(rows=Block(*(np.concatenate([part, part]) for part in of.rows)))
+    twice = of._replace(rows=Block.join([of.rows, of.rows]))
     sums, prepared = sums_of(of, weight=2.0), of.prepared
     assert_bounds_close(bound_of(twice), of.model.bound(prepared, sums), 1e-10)

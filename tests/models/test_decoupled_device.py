@@ -79,7 +79,7 @@ def on(device, model, prepared, rows, columns, dtype="float64", parts=1):
     cut = np.array_split(np.arange(len(rows.X)), parts), np.array_split(columns, parts)
     total = None
     for few, drawn in zip(*cut, strict=True):
-        block = move(Block(*(part[few].astype(dtype) for part in rows)), device)
+        block = move(Block(rows.X[few].astype(dtype), rows.y[few].astype(dtype)), device)
         sums = model.local(there, block, Draw(3.0, drawn, 2.0))
         arrays += [*sums[2:], *sums.gradient[2:]]
         sums = move(sums, "cpu")
