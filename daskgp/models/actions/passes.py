@@ -81,9 +81,13 @@ class Paired:
         return self.rows.values(_rowwise("kernel", _kernel_at), len(places), theta, places)
 
     def covariance(self, theta: Theta) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the function from V to (K + s I) V (n, m), if all rows are points."""
-        own = self.rows.values(_rowwise("noise", _noise), 1, theta)
-        return lambda V: self.times(theta, V) + own * V
+        """Return the function from V to (K + D) V (n, m), if all rows are points.
+
+        D has the rows' noise variances; those of incomplete rows are s.
+        """
+        noise = self.rows.values(_rowwise("noise", _noise), 1, theta)
+        noise = np.where(noise > 0, noise, theta.noise_variance)
+        return lambda V: self.times(theta, V) + noise * V
 
     def targets(self) -> np.ndarray:
         """Return the scaled targets (n, p); incomplete rows have 0."""
