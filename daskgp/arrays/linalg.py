@@ -89,9 +89,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
     return L, tried
 
 
-def cholesky_less(
-    K: Array, A: Array, added: float | Array, overwrite: bool = False
-) -> Array:
+def cholesky_less(K: Array, A: Array, added: float | Array, overwrite: bool = False) -> Array:
     """Return the factor L of L L' = K - A A' + D with D diagonal.
 
     Parameters
