@@ -7,7 +7,7 @@ rows are never the output of a task.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,12 @@ from daskgp.errors import InputError, StoreError
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Suffixes of the files that ``daskgp convert`` reads."""
+
+Y_VARIANCE, WEIGHT = "y_variance", "weight"
+"""Arrays of a dataset store: error variance of each row, in units of y squared, and its weight."""
+ARRAYS = ("X", "y", Y_VARIANCE, WEIGHT)
+GIVEN = {Y_VARIANCE: "y_variance", WEIGHT: "sample_weight"}
+"""Names of the arguments of ``fit`` that these arrays come from."""
 
 UNITS = "target_units"
 """Attribute of a dataset store with the units of its targets."""
@@ -43,7 +49,8 @@ class Rows:
     whole, in order, or None where any cut will do.  With an ``identity``, that of a store which
     no longer changes, decoded chunks are cached for the slices that follow.  ``passing`` rows are
     in a store that is removed with the fit that wrote it.  ``target_units`` are empty where they
-    are not known.
+    are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have noise variances of
+    their own: y_variance + s / weight, with s that of a row of weight 1 whose error is not known.
     """
 
     X: Any
@@ -54,6 +61,8 @@ class Rows:
     identity: str | None = None
     passing: bool = False
     target_units: tuple[str, ...] = ()
+    y_variance: Any = None
+    weight: Any = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -73,16 +82,51 @@ class Rows:
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
         return names | ({UNITS: [*self.target_units]} if self.target_units else {})
 
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """All arrays, by their names in a store."""
+        named = {"X": self.X, "y": self.y, Y_VARIANCE: self.y_variance, WEIGHT: self.weight}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @property
+    def n_noise(self) -> int:
+        """Number of columns that ``read`` appends to y: weight and error variance, or none."""
+        return 0 if self.y_variance is None and self.weight is None else 2
+
+    def with_arrays(self, arrays: Mapping[str, Any], **more: Any) -> Rows:
+        """Return the rows with other arrays, by their names in a store."""
+        chosen: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
+        return replace(self, **chosen, **more)
+
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Read the rows from start to stop, as X (r, d) and y (r, p)."""
+        """Read the rows from start to stop, as X (r, d) and y (r, p).
+
+        Of rows with noise variances of their own y has two more columns, weight and y_variance.
+        """
         rows = slice(start, stop)
-        X, y = (
-            reading.read(array, rows)
+        parts = {
+            name: reading.read(array, rows)
             if self.identity is None
             else reading.read_held(array, rows, (self.identity, name))
-            for name, array in (("X", self.X), ("y", self.y))
-        )
-        return X, y.reshape(len(y), -1)
+            for name, array in self.arrays.items()
+        }
+        X, y = parts["X"], parts["y"].reshape(len(parts["y"]), -1)
+        if not self.n_noise:
+            return X, y
+        weight, error = parts.get(WEIGHT, np.ones(len(y))), parts.get(Y_VARIANCE, np.zeros(len(y)))
+        return X, np.column_stack([y, weight, error]).astype(np.float64, copy=False)
+
+    def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what ``read`` returned as values of the arrays, by their names in a store."""
+        p = self.n_targets
+        values = {"X": X, "y": y[:, :p].reshape(len(y), *self.y.shape[1:])}
+        if self.n_noise:
+            values |= {WEIGHT: y[:, p], Y_VARIANCE: y[:, p + 1]}
+        return {name: values[name] for name in self.arrays}
+
+    def held_here(self) -> Rows:
+        """Return the rows with their arrays in this process's memory."""
+        return self.with_arrays({name: a[...] for name, a in self.arrays.items()}, identity=None)
 
 
 def open_dataset(url: str) -> tuple[da.Array, da.Array]:
@@ -158,20 +202,22 @@ def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
             "--target NAME"
         )
     X, y = _numeric_array(group, "X", url, (2,)), _numeric_array(group, "y", url, (1, 2))
-    check_aligned(X, y, f"dataset {url}")
+    check_aligned({"X": X, "y": y}, f"dataset {url}")
     return X, y
 
 
-def check_aligned(X: zarr.Array, y: zarr.Array, what: str) -> None:
-    """Raise StoreError unless X and y have the same rows in the same chunks."""
-    if X.shape[0] != y.shape[0]:
-        raise StoreError(f"{what}: X has {X.shape[0]} rows but y has {y.shape[0]}")
-    if row_step(X) != row_step(y):
-        raise StoreError(
-            f"{what}: X has chunks of {row_step(X)} rows but y of {row_step(y)}: "
-            "rewrite it with equal chunks, for example with `daskgp convert`"
-        )
-    for name, a in (("X", X), ("y", y)):
+def check_aligned(arrays: Mapping[str, zarr.Array], what: str) -> None:
+    """Raise StoreError unless arrays have the same rows as X in the same chunks."""
+    rows, step = arrays["X"].shape[0], row_step(arrays["X"])
+    for name, a in arrays.items():
+        if a.shape[0] != rows:
+            raise StoreError(f"{what}: X has {rows} rows but {name} has {a.shape[0]}")
+        if row_step(a) != step:
+            raise StoreError(
+                f"{what}: X has chunks of {step} rows but {name} of {row_step(a)}: "
+                "rewrite it with equal chunks, for example with `daskgp convert`"
+            )
+    for name, a in arrays.items():
         width = (a.shards or a.chunks)[1:]
         if width < a.shape[1:]:
             raise StoreError(
@@ -214,7 +260,13 @@ def _check_chunks(array: zarr.Array, what: str) -> None:
 
 
 def rows_of(
-    X: Any, y: Any, spill: str | None, shared_memory: bool, block_rows: int | None = None
+    X: Any,
+    y: Any,
+    spill: str | None,
+    shared_memory: bool,
+    block_rows: int | None = None,
+    y_variance: Any = None,
+    weight: Any = None,
 ) -> Rows:
     """Return the rows of whatever ``fit`` was given.
 
@@ -230,33 +282,65 @@ def rows_of(
         Whether tasks see this process's arrays, so that they can stay where they are.
     block_rows : int, optional
         Most rows of a chunk that is written; default from the number of rows.
+    y_variance, weight : objects as y, or False, optional
+        Error variance and weight of each row.  Default those of the store that y lies in, if it has
+        any; False leaves these out.
     """
-    rows = _rows_of(X, y, spill, shared_memory, block_rows)
+    beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
+    rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
     units = target_units(y)
     return replace(rows, target_units=units if len(units) == rows.n_targets else ())
 
 
+def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays that go along with y: those given, else those of its store."""
+    chosen = noise_beside(y) | {name: a for name, a in given.items() if a is not None}
+    return {name: a for name, a in chosen.items() if a is not False}
+
+
+def noise_beside(y: Any) -> dict[str, zarr.Array]:
+    """Return the error variances and weights in the store that y lies in, by their names."""
+    array = reading.behind(y)
+    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
+        return {}
+    group = groups.parent_of(array)
+    if group is None:
+        return {}
+    url, present = remote.address(group), [name for name in (Y_VARIANCE, WEIGHT) if name in group]
+    return {name: _numeric_array(group, name, url, (1,)) for name in present}
+
+
 def _rows_of(
-    X: Any, y: Any, spill: str | None, shared_memory: bool, block_rows: int | None
+    X: Any,
+    y: Any,
+    beside: Mapping[str, Any],
+    spill: str | None,
+    shared_memory: bool,
+    block_rows: int | None,
 ) -> Rows:
     if grids.is_xarray(X) or grids.is_xarray(y):
+        beside = {
+            name: grids.training_arrays(X, a)[1] if grids.is_xarray(a) else a
+            for name, a in beside.items()
+        }
         X, y, names = grids.training_arrays(X, y)
     else:
         names = column_names(X), column_names(y)
-    X, y = reading.behind(X), reading.behind(y)
-    if isinstance(X, zarr.Array) and isinstance(y, zarr.Array):
-        _check_shapes(X, y)
-        check_aligned(X, y, "training data")
-        return _rows(X, y, chunk_rows(X.shape[0], row_step(X)), names)
-    if any(isinstance(a, da.Array | zarr.Array) for a in (X, y)):
-        X, y = _lazy_or_here(X), _lazy_or_here(y)
-        _check_shapes(X, y)
-        return _spilled(X, y, names, spill, block_rows)
-    X, y = reading.unmasked(X), reading.unmasked(y)
-    _check_shapes(X, y)
+    arrays = {"X": X, "y": y, **beside}
+    arrays = {name: reading.behind(a) for name, a in arrays.items()}
+    if all(isinstance(a, zarr.Array) for a in arrays.values()):
+        _check_shapes(arrays)
+        check_aligned(arrays, "training data")
+        return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
+    if any(isinstance(a, da.Array | zarr.Array) for a in arrays.values()):
+        arrays = {name: _lazy_or_here(a) for name, a in arrays.items()}
+        _check_shapes(arrays)
+        return _spilled(arrays, names, spill, block_rows)
+    arrays = {name: reading.unmasked(a) for name, a in arrays.items()}
+    _check_shapes(arrays)
     if not shared_memory:
-        return _spilled(X, y, names, spill, block_rows)
-    return _rows(X, y, None, names)
+        return _spilled(arrays, names, spill, block_rows)
+    return _rows(arrays, None, names)
 
 
 def is_zarr(x: Any) -> bool:
@@ -295,26 +379,40 @@ def target_units(y: Any) -> tuple[str, ...]:
     return tuple(str(unit) for unit in stored) if isinstance(stored, list) and whole else ()
 
 
-def _rows(X: Any, y: Any, chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:
+def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:
+    X, y = arrays["X"], arrays["y"]
     d, p = X.shape[1], 1 if y.ndim == 1 else y.shape[1]
     features = names[0] or tuple(f"x{j}" for j in range(d))
     targets = names[1] or (("y",) if p == 1 else tuple(f"y{j}" for j in range(p)))
     for what, labels, size in (("feature", features, d), ("target", targets, p)):
         if len(labels) != size:
             raise InputError(f"{len(labels)} {what} names for {size} columns: {', '.join(labels)}")
-    return Rows(X, y, chunks, tuple(features), tuple(targets))
+    if Y_VARIANCE in arrays and p > 1:
+        raise InputError(
+            f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, or give "
+            "sample_weight, which all targets share"
+        )
+    rows = Rows(X, y, chunks, tuple(features), tuple(targets))
+    return rows.with_arrays(arrays)
 
 
-def _check_shapes(X: Any, y: Any) -> None:
+def _check_shapes(arrays: Mapping[str, Any]) -> None:
+    X, y = arrays["X"], arrays["y"]
     reading.check_table(X)
     if y.ndim not in (1, 2):
         raise InputError(f"y has {y.ndim} dimensions, 1 or 2 are needed")
-    reading.check_kind("y", y)
-    for name, a in (("X", X), ("y", y)):
+    for name, a in arrays.items():
+        if name != "X":
+            reading.check_kind(GIVEN.get(name, name), a)
         if any(size != size for size in a.shape):  # NaN: unknown to dask
             raise InputError(f"{name} has unknown chunk sizes: call compute_chunk_sizes() on it")
     if X.shape[0] != y.shape[0]:
         raise InputError(f"X has {X.shape[0]} rows but y has {y.shape[0]}")
+    for name, a in arrays.items():
+        if name not in ("X", "y") and a.shape != y.shape[:1]:
+            raise InputError(
+                f"{GIVEN[name]} has shape {a.shape}, one number per row is needed: {y.shape[:1]}"
+            )
 
 
 def _lazy_or_here(x: Any) -> Any:
@@ -330,14 +428,16 @@ def _lazy_or_here(x: Any) -> Any:
     return lazily(reading.unmasked, x, dtype=dtype, meta=np.empty((0,) * x.ndim, dtype))
 
 
-def _spilled(X: Any, y: Any, names: Sequence[Any], spill: str | None, wanted: int | None) -> Rows:
+def _spilled(
+    arrays: Mapping[str, Any], names: Sequence[Any], spill: str | None, wanted: int | None
+) -> Rows:
     """Return rows of dask or NumPy arrays in chunks of a dataset store that is written once."""
+    X = arrays["X"]
     wanted = int(wanted or default_block_rows(X.shape[0]))
     least = MIN_CHUNK_BYTES // max(1, X.shape[1] * X.dtype.itemsize)
     longest = max(X.chunks[0], default=1) if isinstance(X, da.Array) else len(X)
     step = max(1, min(wanted, max(longest, least), X.shape[0]))
     chunks = chunk_rows(X.shape[0], step)
     if spill is None:
-        return _rows(X, y, chunks, names)
-    targets = writers.spill(spill, {"X": X, "y": y}, step)
-    return replace(_rows(targets["X"], targets["y"], chunks, names), passing=True)
+        return _rows(arrays, chunks, names)
+    return replace(_rows(writers.spill(spill, arrays, step), chunks, names), passing=True)

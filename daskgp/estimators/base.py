@@ -210,6 +210,8 @@ class GaussianProcess(FittedGP):
         y: Any,
         checkpoint: str | None = None,
         *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
         wait: float = 0.0,
         clear_lock: bool = False,
     ) -> Self:
@@ -227,6 +229,13 @@ class GaussianProcess(FittedGP):
             URL where every evaluation of training is kept; a fit with the same data and settings
             resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
             lock is an object beside it, and that of a killed fit on this host is taken over.
+        y_variance : array-like (n,), optional
+            Known error variance e of each target, in units of y squared, besides the learned
+            noise variance s: row i has noise variance s / w + e.  Default that of the store which
+            ``y`` lies in, if it has an array of this name; False leaves it out.  For one target.
+        sample_weight : array-like (n,), optional
+            Weight w of each row; default that of the store (array ``weight``) or 1.  With given
+            hyper-parameters, a row of weight 2 counts as the same row twice.
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool
@@ -251,18 +260,26 @@ class GaussianProcess(FittedGP):
         if checkpoint is None:
             _refuse_alone(wait=wait, clear_lock=clear_lock)
             with _noted("pass checkpoint= to fit, and what is trained is not lost", self):
-                return self._fit(X, y)
+                return self._fit(X, y, noise=(y_variance, sample_weight))
         url = str(checkpoint)
         with (
             locks.hold(url, wait, clear_lock, resume=True) as claim,
             _noted(f"the same fit with checkpoint={url!r} goes on from here", self),
         ):
-            return self._fit(X, y, Place(url, claim))
+            return self._fit(X, y, Place(url, claim), noise=(y_variance, sample_weight))
 
     def _fit(
-        self, X: Any, y: Any, checkpoint: Place | None = None, keep: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        checkpoint: Place | None = None,
+        keep: str | None = None,
+        noise: tuple[Any, Any] = (None, None),
     ) -> Self:
-        """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``."""
+        """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``.
+
+        ``noise`` are its ``y_variance`` and ``sample_weight``.
+        """
         check_settings(self)
         if checkpoint and self.random_state is None and not self.traits.keeps_seed:
             raise SettingError(
@@ -276,7 +293,7 @@ class GaussianProcess(FittedGP):
         executor = Executor.current(self.progress, self.device)
         # sizes first: what cannot fit in memory is refused before anything is written
         chunk_rows = self._read_rows()
-        sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows)
+        sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows, *noise)
         self._check(sizes, len(sizes))
         work, limit = self._workload(sizes), executor.memory_per_task()
         refusal.refuse(work, limit)
@@ -288,7 +305,7 @@ class GaussianProcess(FittedGP):
             logger.info("store=%s is not used: tasks read the rows where they are", self.store)
         try:
             with scratch_rows(self.store) as spill:
-                rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows)
+                rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows, *noise)
                 with self._place(keep, spill) as place:
                     self._fit_rows(rows, executor, checkpoint, place)
         except MemoryRunError as error:
@@ -330,7 +347,7 @@ class GaussianProcess(FittedGP):
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> scaling.Sums:
         """Return sums over rows; InputError for rows to which nothing can be fitted."""
-        for array in (rows.X, rows.y):
+        for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
             visibility.check(executor, array, "the training data", remedy)
         if self._codes is not None:

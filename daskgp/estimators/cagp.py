@@ -197,13 +197,14 @@ progress
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
+        y_variance: Any = None,
         return_computational: bool = False,
     ) -> Any:
         """Return the posterior mean, and on request its spread and the spread's computational part.
 
         Parameters
         ----------
-        X, return_std, return_cov, include_noise
+        X, return_std, return_cov, include_noise, y_variance
             As for every estimator.
         return_computational : bool
             Also return the standard deviation of the computational part, which more actions would
@@ -217,9 +218,9 @@ progress
         std or cov, computational : if asked for
         """
         if not return_computational:
-            return super().predict(X, return_std, return_cov, include_noise)
+            return super().predict(X, return_std, return_cov, include_noise, y_variance)
         part = self._computational(X)
-        posterior = super().predict(X, return_std, return_cov, include_noise)
+        posterior = super().predict(X, return_std, return_cov, include_noise, y_variance)
         several = posterior if isinstance(posterior, tuple) else (posterior,)
         return *several, part
 
@@ -407,7 +408,7 @@ progress
             neighbours.mark(url, source)
         new, _ = neighbours.open_blocks(url)
         if isinstance(rows.X, np.ndarray):
-            new = dataclasses.replace(new, X=new.X[...], y=new.y[...], identity=None)
+            new = new.held_here()
         spans = tuple(self._spans(new))
         return dataclasses.replace(stage, rows=new, units=partition.alone(spans))
 
@@ -472,9 +473,8 @@ progress
         plain = scaling.identity(d, rows.n_targets)
         drawn = sampling.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
         line = self._line(drawn, stage, theta, sums, seed)
-        points = dataclasses.replace(
-            rows, X=drawn.X[line], y=drawn.y[line], chunks=None, identity=None, passing=False
-        )
+        arrays = {"X": drawn.X[line], "y": drawn.y[line]}
+        points = rows.with_arrays(arrays, chunks=None, identity=None, passing=False)
         return points, np.arange(t + 1) * self.support
 
     def _line(

@@ -394,13 +394,14 @@ random_state, progress
         )
         if as_it_lies:
             if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
-                own = dataclasses.replace(rows, X=rows.X.copy(), y=rows.y.copy())
-                return own if self._exact else rows
+                copies = {name: a.copy() for name, a in rows.arrays.items()}
+                return rows.with_arrays(copies) if self._exact else rows
             return self._kept_as_they_lie(stage, keep)
         if isinstance(rows.X, np.ndarray) and self.partition == "random":
             line = ordering.random_order(len(rows), self._seed())
             line = line[scaling.complete_rows(rows.X[line], _columns(rows.y[line]))]
-            return dataclasses.replace(rows, X=rows.X[line], y=rows.y[line], chunks=None)
+            chosen = {name: a[line] for name, a in rows.arrays.items()}
+            return rows.with_arrays(chosen, chunks=None)
         order = ordering.RANDOM if self.partition == "random" else self.order
         units = scaling.scales(sums, rows.n_features, self._tied(rows))
         source = str(dask.base.tokenize(*map(np.asarray, sums), units, order, self.random_state))
@@ -412,7 +413,7 @@ random_state, progress
         ordered, _ = neighbours.open_blocks(keep)
         if not isinstance(rows.X, np.ndarray):
             return ordered
-        here = dataclasses.replace(ordered, X=ordered.X[...], y=ordered.y[...], identity=None)
+        here = ordered.held_here()
         data.remove(keep)
         return here
 

@@ -301,7 +301,7 @@ class LMA(GaussianProcess):
             mark(keep, source)
         rows, layout = open_blocks(keep)
         if isinstance(stage.rows.X, np.ndarray):
-            rows = dataclasses.replace(rows, X=rows.X[...], y=rows.y[...], identity=None)
+            rows = rows.held_here()
             data.remove(keep)
         return rows, layout
 

@@ -18,12 +18,12 @@ def carried(solved: Solved, name: str) -> Solved:
     kept = solved.kept
     if kept is None or not goes_with_the_process(kept.rows):
         return solved
-    size = kept.rows.X.nbytes + kept.rows.y.nbytes
+    size = sum(a.nbytes for a in kept.rows.arrays.values())
     if size > CARRIED_BYTES:
         raise SettingError(
             f"the training rows of this {name} ({size / 2**20:,.0f} MiB) lie in a temporary store "
             "that goes with this process, and cannot be pickled with it: fit with store= a folder "
             "or URL that lasts, or use save() and daskgp.load"
         )
-    X, y = data.all_of(kept.rows.X), data.all_of(kept.rows.y)
-    return replace(solved, kept=replace(kept, rows=replace(kept.rows, X=X, y=y, identity=None)))
+    arrays = {name: data.all_of(a) for name, a in kept.rows.arrays.items()}
+    return replace(solved, kept=replace(kept, rows=kept.rows.with_arrays(arrays, identity=None)))

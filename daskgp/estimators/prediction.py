@@ -19,9 +19,9 @@ from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
 from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
+from daskgp.predict import known_errors, to_store
 from daskgp.predict import lazy as prediction
 from daskgp.predict import score as scoring
-from daskgp.predict import to_store
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -104,6 +104,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
+        y_variance: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its standard deviation or covariance.
 
@@ -120,6 +121,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
             in memory.
         include_noise : bool
             Whether the spread is that of a new observation y rather than of f.
+        y_variance : float or array-like (n,), optional
+            With ``include_noise``, known error variance of each new observation besides the learned
+            noise variance, in units of y squared; on the grid of X where X is an xarray object.
 
         Returns
         -------
@@ -127,14 +131,16 @@ class FittedGP(RegressorMixin, BaseEstimator):
         std or cov : if asked for
         """
         check_is_fitted(self, "solved_")
+        known_errors.check(self.solved_, y_variance, include_noise and (return_std or return_cov))
         if return_std and return_cov:
             raise SettingError("return_std and return_cov exclude each other: ask for one")
         if return_cov:
-            return prediction.joint(self.solved_, X, include_noise)
+            mean, cov = prediction.joint(self.solved_, X, include_noise)
+            return mean, known_errors.on_diagonal(cov, y_variance)
         mean, std = prediction.marginal(
             self.solved_, X, "std" if return_std else "none", include_noise
         )
-        return (mean, std) if return_std else mean
+        return (mean, known_errors.added(std, y_variance)) if return_std else mean
 
     def predict_average(
         self, X: Any, weights: Any = None, include_noise: bool = False

@@ -296,12 +296,13 @@ class VariationalGP(GaussianProcess):
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
+        y_variance: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its standard deviation or covariance.
 
         Parameters
         ----------
-        X, return_std, return_cov
+        X, return_std, return_cov, y_variance
             As for every estimator.
         include_noise : bool
             Whether mean and spread are those of a new observation y, rather than of the latent f:
@@ -312,7 +313,7 @@ class VariationalGP(GaussianProcess):
         mean : (n,) or (n, p)
         std or cov : if asked for
         """
-        return super().predict(X, return_std, return_cov, include_noise)
+        return super().predict(X, return_std, return_cov, include_noise, y_variance)
 
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
@@ -420,7 +421,9 @@ class VariationalGP(GaussianProcess):
         batch = self._batch(int(fit.rows))
         return Stream(*rows, quiet, stage.dtype, batch, fit.seed, others, where, fetch=fetch)
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Continue learning from more rows, in one pass over them.
 
         The first call sets units, hyper-parameters to start from and inducing inputs as ``fit``
@@ -432,7 +435,7 @@ class VariationalGP(GaussianProcess):
 
         Parameters
         ----------
-        X, y : array-like
+        X, y, y_variance, sample_weight : array-like
             As for ``fit``; they need not be kept.
 
         Returns
@@ -442,7 +445,7 @@ class VariationalGP(GaussianProcess):
         check_settings(self, besides=("n_added", "average"))
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
-        rows = data.rows_of(X, y, None, True, self.block_rows)
+        rows = data.rows_of(X, y, None, True, self.block_rows, y_variance, sample_weight)
         self._check(rows, None)
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")

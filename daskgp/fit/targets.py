@@ -20,7 +20,7 @@ def check(
 
     def wrong(span: Span) -> list[np.ndarray]:
         X, y = rows.read(*span)
-        y = y[complete_rows(X, y)]
+        y = y[complete_rows(X, y), : rows.n_targets]
         return [y[(~likelihood.supports(y)).any(axis=1)]]
 
     outside = map_all(wrong, spans, executor, "targets")

@@ -42,13 +42,17 @@ class Sums(NamedTuple):
     """Summary of rows w = [x, y] with k = d + p columns."""
 
     rows: float
+    weight: float
+    """Sum of the rows' weights, their number where they have none."""
+    error: float
+    """Sum of the known error variances."""
     dropped: float
     infinite: Array
     """Number of infinite entries in each column (k,); their rows are left out of the other sums."""
     mean: Array
-    """Mean of each column (k,)."""
+    """Weighted mean of each column (k,)."""
     scatter: Array
-    """Sum of (w - mean)(w - mean)' (k, k)."""
+    """Weighted sum of (w - mean)(w - mean)' (k, k)."""
     low: Array
     high: Array
     inputs: Array
@@ -69,34 +73,52 @@ def usable_rows(X: np.ndarray) -> np.ndarray:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # ``check`` reports it
-def local(X: Array, y: Array) -> Sums:
-    """Return the summary of one block of raw rows, in float64."""
+def local(X: Array, y: Array, noise: Array | None = None, error_scale: float = 1.0) -> Sums:
+    """Return the summary of one block of raw rows, in float64.
+
+    ``noise`` (n, 2) has the weight w and error variance e of each row, which counts as
+    w / (1 + w e / error_scale) rows: less the less its noise lets it say.
+    """
     W = np.concatenate([X, y], axis=1, dtype=np.float64)
     infinite = np.isinf(W)
     complete = np.asarray(~np.isnan(W).any(axis=1))
-    W = W[complete & ~infinite.any(axis=1)]
-    k, dropped = W.shape[1], float(len(complete) - complete.sum())
+    kept = complete & ~infinite.any(axis=1)
+    W, dropped = W[kept], float(len(complete) - complete.sum())
     seen = tuple(repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
-    if len(W) == 0:
+    k, n, infinities = W.shape[1], len(W), infinite.sum(axis=0)
+    if n == 0:
         zero, inf = np.zeros(k), np.full(k, np.inf)
-        return Sums(0.0, dropped, infinite.sum(axis=0), zero, np.zeros((k, k)), inf, -inf, *seen)
-    mean, low, high = W.mean(axis=0), W.min(axis=0), W.max(axis=0)
+        none = np.zeros((k, k))
+        return Sums(0.0, 0.0, 0.0, dropped, infinities, zero, none, inf, -inf, *seen)
+    low, high = W.min(axis=0), W.max(axis=0)
+    if noise is None:
+        mean = W.mean(axis=0)
+        W -= mean
+        return Sums(float(n), float(n), 0.0, dropped, infinities, mean, W.T @ W, low, high, *seen)
+    weight, error = noise[kept].T
+    counted = weight / (1.0 + weight * error / error_scale)
+    total = float(counted.sum())
+    mean = counted @ W / total
     W -= mean
-    return Sums(float(len(W)), dropped, infinite.sum(axis=0), mean, W.T @ W, low, high, *seen)
+    scatter = (counted[:, None] * W).T @ W
+    sums = float(n), total, float(error.sum())
+    return Sums(*sums, dropped, infinities, mean, scatter, low, high, *seen)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def combine(a: Sums, b: Sums) -> Sums:
     """Return the summary of both sets of rows."""
-    rows = a.rows + b.rows
-    share = b.rows / rows if rows else 0.0
+    weight = a.weight + b.weight
+    share = b.weight / weight if weight else 0.0
     step = b.mean - a.mean
     return Sums(
-        rows,
+        a.rows + b.rows,
+        weight,
+        a.error + b.error,
         a.dropped + b.dropped,
         a.infinite + b.infinite,
         a.mean + share * step,
-        a.scatter + b.scatter + (a.rows * share) * np.outer(step, step),
+        a.scatter + b.scatter + (a.weight * share) * np.outer(step, step),
         np.minimum(a.low, b.low),
         np.maximum(a.high, b.high),
         repeats.combine(a.inputs, b.inputs),
@@ -141,13 +163,21 @@ class Scaling:
         return np.isfinite(self.x_scale)
 
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
-        """Return scaled rows without missing values, centred in float64 before any narrowing."""
-        keep = complete_rows(X, y)
+        """Return scaled rows without missing values, centred in float64 before any narrowing.
+
+        ``y`` is as ``Rows.read`` returns it, with weights and error variances after the targets.
+        """
+        keep, p = complete_rows(X, y), len(self.y_scale)
         if not keep.all():
             X, y = X[keep], y[keep]
         scaled = self.inputs(np.asarray(X, np.float64))
-        targets = (np.asarray(y, np.float64) - self._trend(scaled)) / self.y_scale
-        return Block(scaled.astype(dtype, copy=False), targets)
+        targets = (np.asarray(y[:, :p], np.float64) - self._trend(scaled)) / self.y_scale
+        noise = self.noise(*y[:, p:].T) if y.shape[1] > p else None
+        return Block(scaled.astype(dtype, copy=False), targets, noise)
+
+    def noise(self, weight: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Return ``Block.noise`` (n, 2) of rows with weights (n,) and error variances (n,)."""
+        return np.column_stack([1.0 / weight, error / self.y_scale[0] ** 2])
 
     def moments(self, moments: Moments, scaled: np.ndarray) -> Moments:
         """Return the posterior in the user's units: mean, variance (n, p); covariance (n, n, p)."""
@@ -225,7 +255,7 @@ def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
 
 def _deviations(sums: Sums) -> np.ndarray:
     """Return the standard deviations (k,); 1 for a column without any, as in a single row."""
-    deviations = np.sqrt(np.diag(sums.scatter) / sums.rows)
+    deviations = np.sqrt(np.diag(sums.scatter) / sums.weight)
     return np.where(deviations > 0.0, deviations, 1.0)
 
 
@@ -240,7 +270,7 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     A target that the mean function explains up to rounding has no spread of its own: its standard
     deviation, or else its size, stands in, so that small units work as well as large ones.
     """
-    n, p = sums.rows, len(sums.mean) - d
+    n, p = sums.weight, len(sums.mean) - d
     total, size = np.diag(sums.scatter)[d:], _sizes(sums)[d:]
     residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
     if mean == "linear":
@@ -325,7 +355,7 @@ def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
     if sums.rows < ROWS_WITHOUT_OUTLIER:
         return
     total = np.diag(sums.scatter)
-    varies = total > sums.rows * (ROUNDED * _sizes(sums)) ** 2
+    varies = total > sums.weight * (ROUNDED * _sizes(sums)) ** 2
     total = np.where(varies, total, np.inf)
     said = [
         f"{name!r} ({values[j]:g})"

@@ -15,7 +15,7 @@ from daskgp import data, metrics
 from daskgp.data import grids, reading, visibility
 from daskgp.errors import InputError
 from daskgp.likelihoods import Bernoulli
-from daskgp.predict import lazy
+from daskgp.predict import known_errors, lazy
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import check_visible
 from daskgp.runtime.executor import Executor
@@ -35,7 +35,8 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
         The fitted method.
     X, y : dask arrays (n, d) and (n,) or (n, p)
         Test rows with equal row chunks.  Values of y that are missing, and rows that miss a
-        feature and so cannot be predicted, are left out.
+        feature and so cannot be predicted, are left out.  Rows of a store with error variances or
+        weights have the noise that these say.
     executor : Executor
         Where to run.
 
@@ -56,6 +57,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
         )
     _check_visible(solved, X, y, executor)
     mean, variance = lazy.lazy(solved, X, "variance", include_noise=True)
+    variance = known_errors.of_store(solved, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean), np.nan, y)
     if solved.likelihood is None:

@@ -101,7 +101,7 @@ def prepare(
     spill = f"{url}-rows-{uuid.uuid4().hex[:12]}"  # beside it, where the workers will write
     try:
         rows = data.rows_of(X, y, spill, executor.shares_memory)
-        for array in (rows.X, rows.y):
+        for array in rows.arrays.values():
             visibility.check(executor, array, "the dataset", f"put it in {visibility.HERE}")
         seed = _seed(random_state)
         layout = arrange(rows, url, order, block_rows, lengthscales, seed, executor)
@@ -212,7 +212,7 @@ def _rewrite(
     pieces, longest = _pieces(n, step), max(span.rows for span in spans)
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
-        visibility.check(executor, target.X, "the prepared dataset", remedy)
+        visibility.check(executor, target.rows.X, "the prepared dataset", remedy)
         cuts = sorting.fine_cuts(order, sample, OVERLAP * len(pieces))
         before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)
         blocks = sorting.write(pieces, before, size, target, executor)
@@ -224,7 +224,7 @@ def _rewrite(
 
 def _run_rows(rows: data.Rows) -> int:
     """Return the rows per run: as a fit cuts them, more where there are very many."""
-    width = 8 * (rows.n_features + rows.n_targets + 1)
+    width = 8 * (rows.n_features + rows.n_targets + rows.n_noise + 1)
     limit = max(partition.MAX_ROWS, RUN_BYTES // width)
     return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, limit))
 

@@ -56,18 +56,20 @@ class Target:
 
     url: str
     group: zarr.Group
-    X: zarr.Array
-    y: zarr.Array
+    rows: Rows
     runs: Runs
 
     def put(self, start: int, X: np.ndarray, y: np.ndarray) -> None:
-        """Write rows that are whole chunks; the last chunk may be shorter."""
-        stop, step = start + len(X), self.X.chunks[0]
-        if start % step or (stop % step and stop != self.X.shape[0]):
+        """Write rows that are whole chunks, as ``Rows.read`` returns them.
+
+        The last chunk may be shorter.
+        """
+        stop, step = start + len(X), self.rows.X.chunks[0]
+        if start % step or (stop % step and stop != len(self.rows)):
             raise StoreError(f"{self.url}: rows {start} to {stop} are no chunks of {step} rows")
         with groups.writing(self.url, "dataset"):
-            self.X[start:stop] = X
-            self.y[start:stop] = y.reshape(len(y), *self.y.shape[1:])
+            for name, values in self.rows.parted(X, y).items():
+                self.rows.arrays[name][start:stop] = values
 
     def finish(
         self, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
@@ -98,19 +100,21 @@ def creating(
         Rows of a run that are read in one go.
     """
     with groups.creating(url, "dataset", {**rows.said(), **writers.marks()}) as group:
-        X, y = (
-            writers.create_rows(group, name, (n, *a.shape[1:]), step, stored_dtype(a))
-            for name, a in (("X", rows.X), ("y", rows.y))
-        )
-        yield Target(url, group, X, y, _create_runs(group, rows, runs, part))
+        arrays = {
+            name: writers.create_rows(group, name, (n, *a.shape[1:]), step, stored_dtype(a))
+            for name, a in rows.arrays.items()
+        }
+        target = rows.with_arrays(arrays, identity=None)
+        yield Target(url, group, target, _create_runs(group, rows, runs, part))
         group.attrs["complete"] = True
 
 
 def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int) -> Runs:
+    y_type = np.dtype(np.float64) if rows.n_noise else stored_dtype(rows.y)
     types = [
         ("key", np.uint64),
         ("X", stored_dtype(rows.X), (rows.n_features,)),
-        ("y", stored_dtype(rows.y), (rows.n_targets,)),
+        ("y", y_type, (rows.n_targets + rows.n_noise,)),
     ]
     record, length = np.dtype(types), -(-runs[1] // part) * part
     array = group.create_array(
@@ -217,10 +221,10 @@ def copy(
     """
     attributes = {**rows.said(), **writers.marks()}
     with groups.creating(url, "dataset", attributes) as group:
-        stored = [a for a in (rows.X, rows.y) if isinstance(a, zarr.Array)]
+        stored = [a for a in rows.arrays.values() if isinstance(a, zarr.Array)]
         step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
         step = min(step, most_rows or step)
-        for name, source in (("X", rows.X), ("y", rows.y)):
+        for name, source in rows.arrays.items():
             target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
             for start in range(0, len(rows), step):
                 target[start : start + step] = source[start : start + step]

@@ -10,6 +10,8 @@ import numpy as np
 
 from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
+from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
+from daskgp.errors import InputError
 from daskgp.models import scaling
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor, map_reduce
@@ -17,14 +19,51 @@ from daskgp.runtime.process import single_blas_thread
 
 
 def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.Sums:
-    """Sum over the raw rows, in one pass, what the scaling, ranges and reports need."""
-    task = partial(_describe_block, rows)
+    """Sum over the raw rows, in one pass, what the scaling, ranges and reports need.
+
+    Noise variances of rows, if there are any, are checked first.
+    """
+    error_scale = _noise_scale(rows, spans, executor) if rows.n_noise else 1.0
+    task = partial(_describe_block, rows, error_scale)
     return map_reduce(task, scaling.combine, spans, executor, "describe")
 
 
-def _describe_block(rows: Rows, span: Span) -> scaling.Sums:
+def _describe_block(rows: Rows, error_scale: float, span: Span) -> scaling.Sums:
     with single_blas_thread():
-        return scaling.local(*rows.read(*span))
+        X, y = rows.read(*span)
+        p = rows.n_targets
+        return scaling.local(X, y[:, :p], y[:, p:] if rows.n_noise else None, error_scale)
+
+
+def _noise_scale(rows: Rows, spans: Sequence[Span], executor: Executor) -> float:
+    """Return the geometric mean of the error variances; InputError for ones that cannot be."""
+    counts: np.ndarray = map_reduce(partial(_noise_block, rows), np.add, spans, executor, "errors")
+    n, logs, wrong = counts[0], counts[1], counts[2:].reshape(2, 2).astype(int)
+    for name, (not_positive, not_finite) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
+        if not_positive or not_finite:
+            said = [
+                f"{what} in {count} row{'s' if count > 1 else ''}"
+                for count, what in ((not_positive, "zero or negative"), (not_finite, "not finite"))
+                if count
+            ]
+            raise InputError(
+                f"{GIVEN[name]} is {' and '.join(said)} of {int(n)}: leave these rows out, or give "
+                "positive finite numbers"
+            )
+    return float(np.exp(logs / n)) if n else 1.0
+
+
+def _noise_block(rows: Rows, span: Span) -> np.ndarray:
+    """Return the number of complete rows, the sum of log e, and counts of wrong w and e."""
+    X, y = rows.read(*span)
+    p = rows.n_targets
+    noise = y[scaling.complete_rows(X, y[:, :p]), p:]
+    finite, errors = np.isfinite(noise), noise[:, 1]
+    wrong = np.stack([(finite & (noise <= 0)).sum(axis=0), (~finite).sum(axis=0)], axis=1)
+    if rows.y_variance is None:
+        wrong[1] = 0
+    logs = np.log(errors, out=np.zeros(len(errors)), where=finite[:, 1] & (errors > 0))
+    return np.array([len(noise), logs.sum(), *wrong.ravel()])
 
 
 def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:

@@ -1,0 +1,215 @@
+"""Noise variances and weights of rows, for every method that has Gaussian noise."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from commands import dataset
+from fits import equal
+
+import daskgp
+from daskgp import kernels
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.predict.score import scores
+from daskgp.runtime.executor import Executor
+from tests.contract import cases
+
+T = np.random.default_rng(9).uniform(0, 3, (11, 2))
+ERRORS = 10.0 ** np.random.default_rng(1).uniform(-4, 0.5, cases.N)
+WEIGHTS = np.random.default_rng(2).uniform(0.3, 3.0, cases.N)
+every = pytest.mark.parametrize("name", cases.SETTINGS)
+
+
+@every
+def test_a_common_weight_divides_the_noise_variance(name):
+    X, y = cases.rows()
+    weighted = cases.fixed(name, noise_variance=0.2).fit(X, y, sample_weight=np.full(len(y), 2.0))
+    plain = cases.fixed(name, noise_variance=0.1).fit(X, y)
+    equal(cases.moments(weighted, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
+
+
+@every
+def test_a_common_error_variance_adds_to_the_noise_variance(name):
+    X, y = cases.rows()
+    known = np.full(len(y), 0.15 * y.var())
+    added = cases.fixed(name, noise_variance=0.05).fit(X, y, y_variance=known)
+    plain = cases.fixed(name, noise_variance=0.2).fit(X, y)
+    equal(cases.moments(added, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
+
+
+@every
+def test_rows_of_a_store_bring_theirs(name, tmp_path):
+    X, y = cases.rows()
+    model = cases.make(name).fit(X, y, y_variance=ERRORS, sample_weight=WEIGHTS)
+    dataset(tmp_path / "t.zarr", X, y, step=40)
+    group = zarr.open_group(tmp_path / "t.zarr", mode="r+")
+    for array, values in (("y_variance", ERRORS), ("weight", WEIGHTS)):
+        group.create_array(array, data=values, chunks=(40,))
+    given = daskgp.open_dataset(tmp_path / "t.zarr")
+    stored = cases.make(name).fit(*given)
+    equal(cases.moments(stored, T), cases.moments(model, T), rtol=1e-6, atol=1e-8)
+    without = cases.make(name).fit(*given, y_variance=False, sample_weight=False)
+    equal(
+        cases.moments(without, T),
+        cases.moments(cases.make(name).fit(X, y), T),
+        rtol=1e-6,
+        atol=1e-8,
+    )
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = daskgp.load(str(tmp_path / "m.zarr"))
+    equal(cases.moments(loaded, T), cases.moments(model, T), rtol=1e-10)
+
+
+@every
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("what", ["y_variance", "sample_weight"])
+def test_impossible_values_are_refused_by_the_number_of_rows(name, what, bad):
+    X, y = cases.rows()
+    values = np.ones(len(y))
+    values[[3, 7]] = bad
+    kind = "zero or negative" if bad <= 0 else "not finite"
+    with pytest.raises(InputError, match=f"{what} is {kind} in 2 rows of {len(y)}: leave these"):
+        cases.make(name).fit(X, y, **{what: values})
+    y[[3, 7]] = np.nan  # rows that are left out anyway
+    cases.make(name).fit(X, y, **{what: values})
+
+
+def dense(X, y, noise, model):
+    """Exact GP with given hyper-parameters, in the units of the data, at T."""
+    scale = model.solved_.scaling
+    K = model.kernel_(scale.inputs(X))
+    k = model.kernel_(scale.inputs(T), scale.inputs(X))
+    C = K + np.diag(model.noise_variance_ / WEIGHTS + noise / scale.y_scale**2)
+    mean = k @ np.linalg.solve(C, (y - scale.intercept) / scale.y_scale)
+    variance = model.kernel_.diag(scale.inputs(T)) - (k * np.linalg.solve(C, k.T).T).sum(axis=1)
+    return mean * scale.y_scale + scale.intercept, np.sqrt(variance) * scale.y_scale
+
+
+def test_the_exact_gp_is_the_dense_definition():
+    X, y = cases.rows()
+    model = cases.fixed("exact").fit(X, y, y_variance=ERRORS, sample_weight=WEIGHTS)
+    equal(model.predict(T, return_std=True), dense(X, y, ERRORS, model), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma", "exact"])
+def test_training_and_predictions_agree_with_scikit_learn(name):
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    X, y = cases.rows()
+    limit = {"sgpr": {"inducing": X}, "lma": {"block_rows": 75, "markov_order": 1}}.get(name, {})
+    theirs = GaussianProcessRegressor(
+        ConstantKernel(1.0) * Matern([1.0, 1.0], nu=1.5) + WhiteKernel(0.1), alpha=ERRORS
+    ).fit(X, y)
+    kernel = kernels.Matern32((1.0, 1.0))
+    settings = {"kernel": kernel, "standardize": False, "mean": "zero", "max_iter": 100, "tol": 1e-6}
+    ours = cases.kind(name)(**settings, **limit, progress=False).fit(X, y, y_variance=ERRORS)
+    assert ours.objective_ == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-3)
+    equal(ours.predict(T, return_std=True)[:1], [theirs.predict(T)], atol=2e-3)
+
+
+def test_a_row_of_endless_error_is_left_out():
+    X, y = cases.rows()
+    errors = np.full(len(y), 1e-3)
+    errors[7], y[7] = 1e12, 1e4
+    left = np.arange(len(y)) != 7
+    model = cases.fixed("exact").fit(X, y, y_variance=errors)
+    without = cases.fixed("exact").fit(X[left], y[left], y_variance=errors[left])
+    equal(cases.moments(model, T), cases.moments(without, T), rtol=1e-6)
+
+
+def test_a_few_very_small_errors_among_large_ones():
+    X, y = cases.rows()
+    errors = np.full(len(y), 4.0)
+    errors[:5] = 1e-14
+    for name in ("exact", "sgpr", "lma"):
+        model = cases.fixed(name, noise_variance=1e-6).fit(X, y, y_variance=errors)
+        mean, std = model.predict(X[:5], return_std=True)
+        assert np.abs(mean - y[:5]).max() < 0.02 or name == "sgpr"
+        assert np.isfinite(std).all()
+
+
+def test_new_observations_have_errors_of_their_own():
+    X, y = cases.rows()
+    model = cases.fixed("lma").fit(X, y)
+    errors = np.linspace(0.1, 2.0, len(T))
+    mean, std = model.predict(T, return_std=True, include_noise=True)
+    found = model.predict(T, return_std=True, include_noise=True, y_variance=errors)
+    equal(found, (mean, np.sqrt(std**2 + errors)), rtol=1e-12)
+    _, cov = model.predict(T, return_cov=True, include_noise=True, y_variance=errors)
+    np.testing.assert_allclose(np.diag(cov), std**2 + errors, rtol=1e-8)
+    lazily = model.predict(
+        da.from_array(T, chunks=(4, 2)), return_std=True, include_noise=True, y_variance=errors
+    )
+    equal(dask.compute(*lazily), found, rtol=1e-10)
+    with pytest.raises(SettingError, match="y_variance belongs to the spread of new observations"):
+        model.predict(T, return_std=True, y_variance=errors)
+    with pytest.raises(InputError, match="y_variance is negative in 1 rows"):
+        model.predict(T, return_std=True, include_noise=True, y_variance=[-1.0, *errors[1:]])
+    with pytest.raises(InputError, match=r"y_variance has shape \(3,\), one number per row"):
+        model.predict(T, return_std=True, include_noise=True, y_variance=errors[:3])
+
+
+def with_noise(url, X, y, step=40):
+    """A dataset store whose rows have error variances and weights."""
+    dataset(url, X, y, step=step)
+    group = zarr.open_group(url, mode="r+")
+    for array, values in (("y_variance", ERRORS), ("weight", WEIGHTS)):
+        group.create_array(array, data=values, chunks=(step,))
+    return str(url)
+
+
+def test_scores_know_the_noise_of_each_row(tmp_path):
+    X, y = cases.rows()
+    url = with_noise(tmp_path / "t.zarr", X, y)
+    model = cases.fixed("exact").fit(X, y, y_variance=ERRORS, sample_weight=WEIGHTS)
+    found = scores(model.solved_, *daskgp.open_dataset(url), Executor.current(False))
+    mean, std = model.predict(X, return_std=True)
+    noise = model.noise_variance_ * model.solved_.scaling.y_scale**2 / WEIGHTS
+    wanted = daskgp.metrics.nlpd(y, mean, std**2 + ERRORS + noise)
+    assert found["nlpd"] == pytest.approx(float(wanted))
+
+
+@pytest.mark.parametrize("order", ["hilbert", "random"])
+def test_prepared_rows_keep_their_noise(order, tmp_path):
+    X, y = cases.rows()
+    X[4, 0] = np.nan
+    url = with_noise(tmp_path / "t.zarr", X, y)
+    daskgp.prepare(url, str(tmp_path / "p.zarr"), order=order, block_rows=30)
+    group = zarr.open_group(tmp_path / "p.zarr")
+    moved = {name: group[name][:] for name in ("X", "y", "y_variance", "weight")}
+    where = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in moved["X"]]
+    assert sorted(where) == sorted(set(range(len(y))) - {4})
+    equal(
+        [moved["y"], moved["y_variance"], moved["weight"]],
+        [y[where], ERRORS[where], WEIGHTS[where]],
+    )
+
+
+def test_several_targets_share_weights_and_have_no_errors_each():
+    X, y = cases.rows()
+    both = np.column_stack([y, -3 * y])
+    model = cases.fixed("sgpr").fit(X, both, sample_weight=WEIGHTS)
+    one = cases.fixed("sgpr").fit(X, y, sample_weight=WEIGHTS)
+    np.testing.assert_allclose(model.predict(T)[:, 0], one.predict(T), rtol=1e-8)
+    with pytest.raises(InputError, match="y has 2 targets: fit each target on its own"):
+        cases.fixed("sgpr").fit(X, both, y_variance=ERRORS)
+    with pytest.raises(InputError, match=r"sample_weight has shape \(150, 2\), one number per row"):
+        cases.fixed("sgpr").fit(X, both, sample_weight=both**2)
+
+
+def test_codes_have_no_noise():
+    X, y = cases.rows()
+    with pytest.raises(SettingError, match="noise"):
+        daskgp.SVGP(likelihood="bernoulli", n_inducing=5, max_iter=2, progress=False).fit(
+            X, (y > 0).astype(float), sample_weight=WEIGHTS
+        )
+
+
+def test_a_fit_with_other_errors_does_not_go_on_from_a_checkpoint(tmp_path):
+    X, y = cases.rows()
+    url = str(tmp_path / "c")
+    cases.make("sgpr").fit(X, y, url, y_variance=ERRORS)
+    with pytest.raises(StoreError, match="checkpoint"):
+        cases.make("sgpr").fit(X, y, url, y_variance=2 * ERRORS)
