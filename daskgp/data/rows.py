@@ -101,7 +101,8 @@ class Rows:
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Read the rows from start to stop, as X (r, d) and y (r, p).
 
-        Of rows with noise variances of their own y has two more columns, weight and y_variance.
+        Of rows with noise variances of their own y has two more columns, weight and y_variance; a
+        row of weight 0 misses its y.
         """
         rows = slice(start, stop)
         parts = {
@@ -114,7 +115,9 @@ class Rows:
         if not self.n_noise:
             return X, y
         weight, error = parts.get(WEIGHT, np.ones(len(y))), parts.get(Y_VARIANCE, np.zeros(len(y)))
-        return X, np.column_stack([y, weight, error]).astype(np.float64, copy=False)
+        columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
+        columns[weight == 0] = np.nan
+        return X, columns
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return what ``read`` returned as values of the arrays, by their names in a store."""

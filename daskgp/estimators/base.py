@@ -235,7 +235,8 @@ class GaussianProcess(FittedGP):
             ``y`` lies in, if it has an array of this name; False leaves it out.  For one target.
         sample_weight : array-like (n,), optional
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
-            hyper-parameters, a row of weight 2 counts as the same row twice.
+            hyper-parameters, a row of weight 2 counts as the same row twice; one of weight 0 is
+            left out.
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool

@@ -399,7 +399,7 @@ random_state, progress
             return self._kept_as_they_lie(stage, keep)
         if isinstance(rows.X, np.ndarray) and self.partition == "random":
             line = ordering.random_order(len(rows), self._seed())
-            line = line[scaling.complete_rows(rows.X[line], _columns(rows.y[line]))]
+            line = line[scaling.complete_rows(*rows.read(0, len(rows)))[line]]
             chosen = {name: a[line] for name, a in rows.arrays.items()}
             return rows.with_arrays(chosen, chunks=None)
         order = ordering.RANDOM if self.partition == "random" else self.order
@@ -465,7 +465,3 @@ random_state, progress
             return None
         edges = [span.start for span in stage.spans] + [len(stage.rows)]
         return Members(stage.rows, np.array(edges, np.int64))
-
-
-def _columns(y: np.ndarray) -> np.ndarray:
-    return y.reshape(len(y), -1)

@@ -482,10 +482,10 @@ def test_a_store_is_incomplete_until_all_is_written(tmp_path, monkeypatch):
 def test_writing_part_of_a_chunk_is_refused(tmp_path):
     rows = rows_of(*data(50), None, True)
     with prepared.creating(str(tmp_path / "out.zarr"), rows, 50, 20, (1, 50), 64) as target:
-        target.put(40, rows.X[40:], rows.y[40:])
+        target.put(40, *rows.read(40, len(rows)))
         for start, stop in ((10, 20), (0, 30)):
             with pytest.raises(StoreError, match=f"rows {start} to {stop} are no chunks of 20"):
-                target.put(start, rows.X[start:stop], rows.y[start:stop])
+                target.put(start, *rows.read(start, stop))
 
 
 @pytest.mark.usefixtures("default_client")

@@ -40,16 +40,21 @@ def _noise_scale(rows: Rows, spans: Sequence[Span], executor: Executor) -> float
     counts: np.ndarray = map_reduce(partial(_noise_block, rows), np.add, spans, executor, "errors")
     n, logs, wrong = counts[0], counts[1], counts[2:].reshape(2, 2).astype(int)
     for name, (not_positive, not_finite) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
+        below = "negative" if name == WEIGHT else "zero or negative"
         if not_positive or not_finite:
             said = [
                 f"{what} in {count} row{'s' if count > 1 else ''}"
-                for count, what in ((not_positive, "zero or negative"), (not_finite, "not finite"))
+                for count, what in ((not_positive, below), (not_finite, "not finite"))
                 if count
             ]
             raise InputError(
                 f"{GIVEN[name]} is {' and '.join(said)} of {int(n)}: leave these rows out, or give "
                 "positive finite numbers"
             )
+    if not n and rows.weight is not None and len(rows):
+        raise InputError(
+            f"no usable rows: all {len(rows)} have a sample_weight of zero or a missing value"
+        )
     return float(np.exp(logs / n)) if n else 1.0
 
 
