@@ -94,6 +94,9 @@ def _dataset(url: str, group: Any) -> None:
         _, y = data.open_dataset(url)
         columns = 1 if y.ndim == 1 else y.shape[1]
         table.add_row("targets", f"{columns}: {_listed(names.get('target_names'))}")
+        beside = " and ".join(data.noise_beside(y))
+        if beside:
+            table.add_row("noise of each row", beside)
     else:
         table.add_row("targets", "none: inputs of a prediction")
     table.add_row("chunks", f"{X.numblocks[0]:,} of {X.chunksize[0]:,} rows")
