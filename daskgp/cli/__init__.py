@@ -20,6 +20,7 @@ from daskgp.cli.options import (
     estimator_options,
     lock_options,
     refuse_no_model,
+    storage_options,
 )
 from daskgp.cli.run import Main, Workers, result, verbose_option
 from daskgp.typing import Device
@@ -41,7 +42,7 @@ def main(ctx: click.Context) -> None:
 
 
 @main.command()
-@click.argument("source")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.argument("destination")
 @click.option(
     "--target",
@@ -52,20 +53,48 @@ def main(ctx: click.Context) -> None:
 @click.option(
     "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
 )
+@click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
+@click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
+@storage_options
+@lock_options
 @verbose_option
 def convert(
-    source: str,
+    sources: tuple[str, ...],
     destination: str,
     target: str | None,
     features: str | None,
     block_rows: int | None,
+    append: bool,
+    like: str | None,
+    source_options: tuple[str, ...],
+    destination_options: tuple[str, ...],
+    wait: float,
+    clear_lock: bool,
 ) -> None:
-    """Convert SOURCE (csv, parquet, npz, netCDF, Zarr grid) to the dataset store DESTINATION."""
+    """Convert SOURCE (csv, parquet, npz, netCDF, Zarr grid) to the dataset store DESTINATION.
+
+    SOURCE is a file, a pattern ('parts/*.parquet'), a folder, or several of them.
+    """
+    from daskgp.cli.settings import plain_settings
     from daskgp.data.convert.convert import convert as run
 
     began = time.perf_counter()
     names, targets = (None if text is None else _names(text) for text in (features, target))
-    converted = run(source, destination, target=targets, features=names, block_rows=block_rows)
+    converted = run(
+        sources,
+        destination,
+        target=targets,
+        features=names,
+        block_rows=block_rows,
+        append=append,
+        like=like,
+        storage_options=plain_settings(source_options, "--storage-options", "anon=true"),
+        destination_options=plain_settings(
+            destination_options, "--destination-options", "anon=false"
+        ),
+        wait=wait,
+        clear_lock=clear_lock,
+    )
     result(
         dataset=destination,
         rows=converted.rows,

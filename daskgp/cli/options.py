@@ -76,6 +76,27 @@ def lock_options(command: F) -> F:
     return command
 
 
+def storage_options(command: F) -> F:
+    """Add ``--storage-options`` and ``--destination-options`` to a command."""
+    for decorate in (
+        click.option(
+            "--destination-options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="The same for DESTINATION, where it needs others. Repeatable.",
+        ),
+        click.option(
+            "--storage-options",
+            "source_options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Option of the remote file systems, such as anon=true. Repeatable.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
 def device_option(command: F) -> F:
     """Add ``--device`` to a command, as the argument ``device``."""
     decorate = click.option(

@@ -51,7 +51,8 @@ def build_estimator(
         raise SettingError(f"no model is given: add --model with one of {', '.join(ESTIMATORS)}")
     if name not in ESTIMATORS:
         raise SettingError(f"unknown model {name!r}: {_suggestion(name, ESTIMATORS)}")
-    settings = settings | dict(_assignment(text) for text in assignments)
+    found = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
+    settings = settings | dict(found)
     estimator = ESTIMATORS[name](**typed_settings(name, ESTIMATORS[name], settings))
     check_settings(estimator)
     return estimator
@@ -97,11 +98,18 @@ class _Text:
         return parsed["value"] if len(parsed) == 1 else self.text
 
 
-def _assignment(text: str) -> tuple[str, _Text]:
+def _assignment(text: str, option: str, example: str) -> tuple[str, _Text]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise SettingError(f"--set {shown(text)}: write key=value, such as --set n_inducing=512")
+        raise SettingError(f"{option} {shown(text)}: write key=value, such as {option} {example}")
     return key.strip(), _Text(value.strip())
+
+
+def plain_settings(assignments: Sequence[str], option: str, example: str) -> dict[str, Any] | None:
+    """Return the values of ``key=value``, read as TOML or as plain text; None if there are none."""
+    found = dict(_assignment(text, option, example) for text in assignments)
+    values = {key: WORDS.get(text.text.lower(), text.value) for key, text in found.items()}
+    return values or None
 
 
 def typed_settings(

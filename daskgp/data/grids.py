@@ -30,6 +30,11 @@ def is_xarray(x: Any) -> bool:
     return isinstance(x, xr.DataArray | xr.Dataset)
 
 
+def as_dataset(x: xr.DataArray | xr.Dataset) -> xr.Dataset:
+    """Return a Dataset of a DataArray, by its name or "y"; a Dataset as it is."""
+    return x.to_dataset(name=x.name or "y") if isinstance(x, xr.DataArray) else x
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Points of a grid, or of a table, with the arrays that give their features.

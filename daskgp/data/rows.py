@@ -34,6 +34,10 @@ GIVEN = {Y_VARIANCE: "y_variance", WEIGHT: "sample_weight"}
 UNITS = "target_units"
 """Attribute of a dataset store with the units of its targets."""
 
+FEATURE_UNITS = "feature_units"
+"""Attribute of a dataset store with the units of its features: "" where they are not known, and
+"days since 1970-01-01" or the like of times."""
+
 MOST_CHUNKS = 1_000_000
 """Most chunks of a dataset, each of which is a task of a graph."""
 
@@ -48,9 +52,10 @@ class Rows:
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
     whole, in order, or None where any cut will do.  With an ``identity``, that of a store which
     no longer changes, decoded chunks are cached for the slices that follow.  ``passing`` rows are
-    in a store that is removed with the fit that wrote it.  ``target_units`` are empty where they
-    are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have noise variances of
-    their own: y_variance + s / weight, with s that of a row of weight 1 whose error is not known.
+    in a store that is removed with the fit that wrote it.  ``target_units`` and ``feature_units``
+    are empty where they are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have
+    noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
+    error is not known.
     """
 
     X: Any
@@ -63,6 +68,7 @@ class Rows:
     target_units: tuple[str, ...] = ()
     y_variance: Any = None
     weight: Any = None
+    feature_units: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -80,7 +86,8 @@ class Rows:
     def said(self) -> dict[str, list[str]]:
         """Return the attributes of a store that describe its columns."""
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
-        return names | ({UNITS: [*self.target_units]} if self.target_units else {})
+        units = {UNITS: [*self.target_units], FEATURE_UNITS: [*self.feature_units]}
+        return names | {name: said for name, said in units.items() if said}
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -186,6 +193,11 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
             f"{url} is not a dataset store: convert it first: daskgp convert {url} "
             f"{str(url)[: -len(end)]}.zarr{options}"
         ) from error
+    if writers.APPENDING in group.attrs:
+        raise StoreError(
+            f"rows are being added to dataset {url}: wait until they are written, or, if their "
+            "writer was stopped, repeat its command (daskgp convert ... --append)"
+        )
     if group.attrs.get("complete") is False:  # stores of other software do not say
         raise StoreError(
             f"dataset {url} is incomplete: wait until it is written, or, if its writer was "
@@ -291,8 +303,12 @@ def rows_of(
     """
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
-    units = target_units(y)
-    return replace(rows, target_units=units if len(units) == rows.n_targets else ())
+    units, own = target_units(y), _stored_units(X, "X", FEATURE_UNITS)
+    return replace(
+        rows,
+        target_units=units if len(units) == rows.n_targets else (),
+        feature_units=own if len(own) == rows.n_features else (),
+    )
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,11 +389,16 @@ def target_units(y: Any) -> tuple[str, ...]:
     if grids.is_xarray(y):
         units = y.attrs.get("units")
         return (units,) if isinstance(units, str) else ()
-    array = reading.behind(y)
-    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
+    return _stored_units(y, "y", UNITS)
+
+
+def _stored_units(x: Any, name: str, attribute: str) -> tuple[str, ...]:
+    """Return the units that the store of an array gives for it, none where it gives none."""
+    array = reading.behind(x)
+    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != name:
         return ()
     group = groups.parent_of(array)
-    stored = None if group is None else group.attrs.get(UNITS)
+    stored = None if group is None else group.attrs.get(attribute)
     whole = isinstance(stored, list) and all(isinstance(unit, str) for unit in stored)
     return tuple(str(unit) for unit in stored) if isinstance(stored, list) and whole else ()
 

@@ -1,14 +1,15 @@
 """Writers of dataset stores: row by row, or from arrays in whole chunks.
 
 A store has ``complete: False`` from its creation until everything is written, and what is not
-written reads as NaN, so that the store of a killed writer never looks whole.
+written reads as NaN, so that the store of a killed writer never looks whole.  So it has while rows
+are added, with the number of rows before them, to which the next writer goes back after a kill.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import zarr
 
 from daskgp.data.stores import groups
+from daskgp.data.stores.locks import Claim
 from daskgp.errors import InputError
 from daskgp.runtime.executor import Executor
 
@@ -66,10 +68,56 @@ def dataset_writer(
     if p:
         names["target_names"] = list(target_names)
     with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **marks()}) as group:
-        writer = DatasetWriter(group, len(feature_names), tail, int(block_rows))
+        step, d = int(block_rows), len(feature_names)
+        shapes = {"X": (0, d)} | ({} if tail is None else {"y": (0, *tail)})
+        arrays = [create_rows(group, name, shape, step, float) for name, shape in shapes.items()]
+        writer = DatasetWriter(arrays, step)
         yield writer
         writer.finish()
         group.attrs["complete"] = True
+
+
+APPENDING = "rows_before_append"
+"""Attribute of a dataset store to which rows are being added: how many it had."""
+
+
+@contextmanager
+def dataset_appender(url: str, claim: Claim) -> Iterator[DatasetWriter]:
+    """Add rows to the dataset store at a URL under its lock; all of them or none.
+
+    If the block fails the store is as it was.  After a kill it is incomplete until the next rows
+    are added, in the place of those that the kill left.
+    """
+    group = groups.open_group(url, "dataset", mode="r+")
+    names = [name for name in ("X", "y") if name in groups.names_in(url)]
+    arrays = [groups.array_of(group, name) for name in names]
+    rows = int(group.attrs.get(APPENDING, arrays[0].shape[0]))
+    with groups.writing(url, "dataset"):
+        _cut(arrays, rows)
+        group.attrs.update({APPENDING: rows, "complete": False})
+        try:
+            writer = DatasetWriter(arrays, groups.row_step(arrays[0]), rows, claim.check)
+            yield writer
+            writer.finish()
+        except BaseException:
+            if claim.held():
+                _cut(arrays, rows)
+                _settle(group, {})
+            raise
+        _settle(group, {"uuid": uuid.uuid4().hex})  # what is cached of the store is out of date
+
+
+def _cut(arrays: Sequence[zarr.Array], rows: int) -> None:
+    """Leave out the rows after some, which may be in part of the arrays alone."""
+    for array in arrays:
+        if array.shape[0] != rows:
+            array.resize((rows, *array.shape[1:]))
+
+
+def _settle(group: zarr.Group, attributes: groups.Attributes) -> None:
+    """Say in one write that no rows are being added any more."""
+    kept = {name: value for name, value in group.attrs.asdict().items() if name != APPENDING}
+    group.attrs.put({**kept, **attributes, "complete": True})
 
 
 def marks() -> dict[str, Any]:
@@ -78,15 +126,23 @@ def marks() -> dict[str, Any]:
 
 
 class DatasetWriter:
-    """Writer that collects rows and writes them in chunks; ``rows`` counts those on disk."""
+    """Writer that collects rows and writes them in whole chunks, after ``rows`` that there are.
 
-    def __init__(self, group: zarr.Group, d: int, tail: tuple[int, ...] | None, step: int) -> None:
-        self.rows = 0
-        self._step, self._held = step, 0
-        self._pending: list[tuple[np.ndarray, ...]] = []
-        self._arrays = [create_rows(group, "X", (0, d), step, np.float64)]
-        if tail is not None:
-            self._arrays.append(create_rows(group, "y", (0, *tail), step, np.float64))
+    ``arrays`` are X and, where there are targets, y; ``check`` is called before each write.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[zarr.Array],
+        step: int,
+        rows: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._arrays, self._step, self._check = arrays, step, check
+        self._held = rows % step
+        self._rows = rows - self._held
+        last = slice(self._rows, rows)  # of a chunk that is not full, and is written again
+        self._pending = [tuple(np.asarray(array[last], np.float64) for array in arrays)]
 
     def append(self, X: np.ndarray, y: np.ndarray | None = None) -> None:
         """Add rows X (r, d) and y (r,) or (r, p); a store without targets takes no y."""
@@ -106,11 +162,12 @@ class DatasetWriter:
 
     def _flush(self, rows: int) -> None:
         whole = tuple(np.concatenate(parts) for parts in zip(*self._pending, strict=True))
-        start, stop = self.rows, self.rows + rows
+        start, stop = self._rows, self._rows + rows
+        self._check()
         for array, values in zip(self._arrays, whole, strict=True):
             array.resize((stop, *array.shape[1:]))
             array[start:stop] = values[:rows]
-        self.rows = stop
+        self._rows = stop
         self._pending, self._held = [tuple(a[rows:] for a in whole)], len(whole[0]) - rows
 
 

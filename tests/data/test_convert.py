@@ -299,25 +299,18 @@ def test_truncated_files(tmp_path, frame, grid, name):
     assert "check that the file is whole" in refused(path, tmp_path / "o.zarr", "temp")
 
 
-@pytest.mark.parametrize("day", ["2021-03-04", "2021-03-04T05:06:07Z", "5/17/2021", "17:30"])
-def test_a_column_of_dates_in_a_csv_is_named_with_the_remedy(day, tmp_path):
+@pytest.mark.parametrize("day", ["5/17/2021", "17.5.2021 8:00", "17:30"])
+def test_a_column_of_other_dates_in_a_csv_is_named_with_the_remedy(day, tmp_path):
     (tmp_path / "t.csv").write_text(f"when,y\n{day},2.0\n")
     message = refused(tmp_path / "t.csv", tmp_path / "o.zarr", "y")
     assert f"column 'when' of {tmp_path / 't.csv'} is not numeric, row 1 holds {day!r}" in message
-    assert "turn its times into numbers, such as seconds since an epoch" in message
+    assert "write its times as 2021-03-04T05:06:07 or as numbers, such as seconds since" in message
 
 
 @pytest.mark.parametrize("word", ["may", "north", "12 m", "1,5"])
 def test_words_in_a_csv_are_no_dates(word, tmp_path):
     (tmp_path / "t.csv").write_text(f'when,y\n"{word}",2.0\n')
     assert "epoch" not in refused(tmp_path / "t.csv", tmp_path / "o.zarr", "y")
-
-
-def test_a_column_of_times_in_parquet_is_named_with_the_remedy(tmp_path):
-    table = pd.DataFrame({"when": pd.date_range("2021", periods=3), "y": np.arange(3.0)})
-    message = refused(write_table(table, tmp_path / "t.parquet"), tmp_path / "o.zarr", "y")
-    assert "column 'when'" in message
-    assert "turn its times into numbers, such as seconds since an epoch" in message
 
 
 def test_a_ragged_line_deep_in_a_csv(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,30 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def options(url: str) -> dict[str, Any] | None:
-    """Return options of a file system, which fsspec's configuration overrides; None for most."""
+    """Return options of a file system: those given, fsspec's configuration; None for most."""
     protocol = _protocol(url)
-    return {**S3_OPTIONS, **fsspec.config.conf.get(protocol, {})} if protocol in S3 else None
+    known = {**S3_OPTIONS, **fsspec.config.conf.get(protocol, {})} if protocol in S3 else {}
+    places = [place for place in _given if str(url).startswith(place)]
+    return known | dict(_given[max(places, key=len)] if places else {}) or None
+
+
+_given: dict[str, Mapping[str, Any]] = {}
+
+
+@contextmanager
+def given(places: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Use options of file systems, by the beginnings of addresses, for a ``with`` block.
+
+    They hold in this process alone, not in tasks on a cluster.
+    """
+    before = {place: _given[place] for place in places if place in _given}
+    _given.update(places)
+    try:
+        yield
+    finally:
+        for place in places:
+            _given.pop(place, None)
+        _given.update(before)
 
 
 def _protocol(url: str) -> str:
@@ -98,9 +119,14 @@ def address(member: zarr.Group | zarr.Array) -> str:
     return "/".join(part for part in parts if part)
 
 
+def is_pattern(url: str) -> bool:
+    """Return whether an address looks like a pattern of several."""
+    return any(sign in str(url) for sign in "*?[")
+
+
 def pattern_hint(url: str) -> str:
     """Return a hint on an address where nothing exists, if it looks like a pattern."""
-    if not any(sign in str(url) for sign in "*?["):
+    if not is_pattern(url):
         return ""
     return "; a pattern is not expanded: give one path or address at a time"
 

@@ -1,0 +1,129 @@
+"""Columns of a conversion with their units, as its source or an existing dataset store has them.
+
+Times are numbers of days since 1970-01-01 (UTC), or what the store says: "hours since 2000-01-01".
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import zarr
+
+from daskgp.data.convert.tables import NUMBERS, TIMES, Names
+from daskgp.data.rows import FEATURE_UNITS, UNITS
+from daskgp.data.stores import groups
+from daskgp.data.writers import APPENDING
+from daskgp.errors import InputError, StoreError
+
+DAYS = "days since 1970-01-01"
+"""Units of times, those of a source and, where no other are asked for, of a store."""
+
+PER_DAY = {"day": 1.0, "hour": 24.0, "minute": 1440.0, "second": 86_400.0}
+COUNT = re.compile(r"(day|hour|minute|second)s? since (\d{4}-\d\d-\d\d([T ][\d:.]+)?)( ?(UTC|Z))?")
+
+
+class Layout(NamedTuple):
+    """Names of columns and the units of some; ``said`` is False where a store gives no units."""
+
+    features: Names
+    targets: Names
+    units: dict[str, str]
+    said: bool
+
+    def attributes(self) -> dict[str, list[str]]:
+        """Return the attributes of a store that tell the units."""
+        features = [self.units.get(name, "") for name in self.features]
+        targets = [self.units.get(name, "") for name in self.targets]
+        return {FEATURE_UNITS: features} | ({UNITS: targets} if any(targets) else {})
+
+
+def layout_of(url: str) -> Layout:
+    """Return the layout of a dataset store.
+
+    Raises
+    ------
+    StoreError
+        If there is no such store, or it is unfinished for another reason than a killed append.
+    """
+    group = groups.open_group(url, "dataset")
+    names = groups.names_in(url)
+    if "X" not in names:
+        raise StoreError(f"{url} is not a dataset store: it has no array X")
+    if group.attrs.get("complete") is False and APPENDING not in group.attrs:
+        raise StoreError(f"dataset {url} is incomplete: remove it and convert its source again")
+    X = groups.array_of(group, "X")
+    y = groups.array_of(group, "y") if "y" in names else None
+    features = _names(group, "feature_names", "x", X.shape[1])
+    width = 0 if y is None else 1 if y.ndim == 1 else int(y.shape[1])
+    targets = _names(group, "target_names", "y", width)
+    units = _units(group, FEATURE_UNITS, features) | _units(group, UNITS, targets)
+    said = FEATURE_UNITS in group.attrs or "uuid" not in group.attrs
+    return Layout(features, targets, units, said)
+
+
+def _names(group: zarr.Group, key: str, prefix: str, width: int) -> Names:
+    names = group.attrs.get(key)
+    if isinstance(names, list) and len(names) == width:
+        return tuple(str(name) for name in names)
+    return ("y",) if width == 1 and prefix == "y" else tuple(f"{prefix}{j}" for j in range(width))
+
+
+def _units(group: zarr.Group, key: str, names: Names) -> dict[str, str]:
+    units = group.attrs.get(key)
+    known = units if isinstance(units, list) and len(units) == len(names) else []
+    return {name: str(unit) for name, unit in zip(names, known, strict=False) if unit}
+
+
+def check_names(found: Layout, kept: Layout, url: str, remedy: str) -> None:
+    """Raise InputError unless columns have the names of those of a store, in their order."""
+    pairs = (("features", found.features, kept.features), ("targets", found.targets, kept.targets))
+    for what, own, others in pairs:
+        if own != others:
+            raise InputError(
+                f"{what} are {', '.join(own) or 'none'}, the dataset {url} has "
+                f"{', '.join(others) or 'none'}: {remedy}"
+            )
+
+
+def match_units(
+    units: Mapping[str, str], kinds: Mapping[str, str], kept: Layout, gridded: bool, url: str
+) -> dict[str, str]:
+    """Return the units of a store for columns with these units and kinds.
+
+    Raises
+    ------
+    InputError
+        If times are to become plain numbers, numbers times, or units differ.
+    """
+    matched = {name: kept.units.get(name, "") for name in kinds}
+    for name, kind in kinds.items():
+        own, said = units.get(name, ""), matched[name]
+        if not kept.said and gridded and not said and kind == TIMES:
+            said = matched[name] = DAYS  # those of earlier versions, which had no other times
+        if kind == TIMES and not COUNT.fullmatch(said):
+            raise InputError(
+                f"column {name!r} holds times, but plain numbers in the dataset {url}: if they "
+                f'count days, write "{DAYS}" into its attribute {FEATURE_UNITS}'
+            )
+        if kind == NUMBERS and COUNT.fullmatch(said):
+            raise InputError(
+                f"column {name!r} holds numbers, but times in the dataset {url} ({said}): give "
+                "times"
+            )
+        if kind == NUMBERS and own and said and own != said:
+            raise InputError(
+                f"column {name!r} is in {own}, but in {said} in the dataset {url}: convert it"
+            )
+    return matched
+
+
+def clocks(kinds: Mapping[str, str], units: Mapping[str, str]) -> np.ndarray:
+    """Return shift and factor (2, columns) that turn days since 1970 into units of a store."""
+    made = np.array([[0.0], [1.0]]).repeat(len(kinds), axis=1)
+    for j, name in enumerate(kinds):
+        count = COUNT.fullmatch(units.get(name, "")) if kinds[name] == TIMES else None
+        if count is not None:
+            since = np.datetime64(count[2]) - np.datetime64(0, "s")
+            made[:, j] = since / np.timedelta64(1, "D"), PER_DAY[count[1]]
+    return made

@@ -1,0 +1,202 @@
+"""Sources of a conversion: files, also by patterns and folders, and objects of other libraries.
+
+Many files are read one after the other as one table; grids are combined by their coordinates.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import fsspec
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
+from zarr.abc.store import Store
+
+from daskgp.data import grids
+from daskgp.data.convert import tables
+from daskgp.data.convert.tables import MISSING, Names, Reader, Table, reading
+from daskgp.data.stores import remote
+from daskgp.errors import InputError
+
+Source: TypeAlias = Any
+"""Path, URL, pattern or folder, a sequence of them, or an object with labelled columns."""
+
+HIDDEN = re.compile(r"/[._]")
+"""Sign of the files that other software leaves beside its data."""
+
+
+def addresses(source: Source) -> tuple[str, ...]:
+    """Return the paths, URLs and patterns of a source; none for an object."""
+    if isinstance(source, str | os.PathLike):
+        return (str(source),)
+    several = source if isinstance(source, list | tuple) else ()
+    alike = all(isinstance(one, str | os.PathLike) for one in several)
+    return tuple(str(one) for one in several) if alike else ()
+
+
+def shown(source: Source) -> str:
+    """Return how messages name a source."""
+    first, *more = addresses(source) or (f"the {type(source).__name__}",)
+    return f"{first} and {len(more)} more" if more else first
+
+
+@contextmanager
+def open_table(source: Source, targets: Names, features: Names | None = None) -> Iterator[Table]:
+    """Yield the table in a source; InputError if it is unreadable or none.
+
+    ``features`` are those asked for, None for the default ones.
+    """
+    with ExitStack() as stack:
+        with reading(shown(source)):
+            table = stack.enter_context(_opened(source, targets, features))
+        yield table
+
+
+def _opened(
+    source: Source, targets: Names, features: Names | None
+) -> AbstractContextManager[Table]:
+    given = addresses(source)
+    if not given:
+        return _of_object(source, targets)
+    readers: dict[str, Reader] = {}
+    for address in given:
+        found = _files(address)
+        twice = next((file for file in found if file in readers), None)
+        if twice is not None:
+            raise InputError(f"{twice} is given twice: give each file once")
+        readers |= found
+    if len(set(readers.values())) > 1:
+        one, *others = readers
+        other = next(file for file in others if readers[file] is not readers[one])
+        raise InputError(
+            f"{one} and {other} have different formats: convert files of one format at a time"
+        )
+    (file, *more), reader = readers, next(iter(readers.values()))
+    if not more:
+        return reader(file, targets)
+    if reader is tables.READERS[".nc"]:
+        wanted = (*targets, *(features or ()))
+        return tables.combined_grids(tuple(readers), targets, wanted, shown(source))
+    return _joined(tuple(readers), reader, targets, whole=not features)
+
+
+def _files(source: str) -> dict[str, Reader]:
+    """Return the files that an address means, sorted, and how they are read.
+
+    They are the one at it, those that match a pattern or those in a folder.
+    """
+    fs, path = fsspec.core.url_to_fs(source, **(remote.options(source) or {}))
+    fs.invalidate_cache()  # what other processes wrote since counts
+    if not fs.exists(path):
+        if not remote.is_pattern(source):
+            raise InputError(f"source {source} does not exist: check the path")
+        found = sorted(fs.glob(path))
+        if not found:
+            raise InputError(f"no file matches {source}: check the pattern")
+        return {_address(fs, file): tables.reader_of(file) for file in found}
+    known = tables.reader_by(path)
+    if known is None and not fs.isdir(path):
+        return {source: tables.reader_of(source)}
+    parquet = tables.READERS[".parquet"]
+    if known is not None and not (known is parquet and fs.isdir(path)):
+        return {source: known}
+    return _in_folder(fs, path.rstrip("/"), source, known)
+
+
+def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[str, Reader]:
+    """Return the files in a folder and the folders in it; a Zarr group counts as one."""
+    inside = {file.removeprefix(folder) for file in fs.find(folder)}
+    names = sorted({re.sub(r"(\.zarr)/.*", r"\1", name) for name in inside})
+    plain = [folder + name for name in names if not HIDDEN.search(name)]
+    readers = {_address(fs, file): known or tables.reader_by(file) for file in plain}
+    found = {file: reader for file, reader in readers.items() if reader is not None}
+    if not found:
+        raise InputError(
+            f"no file in the folder {source} can be read: they must end in one of "
+            + ", ".join(tables.READERS)
+        )
+    return found
+
+
+def _address(fs: Any, path: str) -> str:
+    return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
+
+
+@contextmanager
+def _joined(files: Sequence[str], reader: Reader, targets: Names, whole: bool) -> Iterator[Table]:
+    """Yield the table of the rows of many files, of which one at a time is open.
+
+    ``whole`` says that all columns are read, so that no file may have more than the first.
+    """
+    with _named(files[0], reader, targets) as first:
+        pass
+
+    def kinds(names: Names) -> dict[str, str]:
+        known = dict.fromkeys(names, MISSING)
+        for file in files:
+            with _named(file, reader, targets) as table:
+                _compare(first.columns, table.columns, names, whole, (files[0], file))
+                for name, kind in table.kinds(names).items():
+                    if MISSING not in (kind, known[name]) and kind != known[name]:
+                        raise InputError(
+                            f"column {name!r} of {file} holds {kind} but {known[name]} in the "
+                            "files before it: mend it or leave the file out"
+                        )
+                    known[name] = known[name] if kind == MISSING else kind
+        return known
+
+    def blocks(kinds: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+        for file in files:
+            with _named(file, reader, targets) as table:
+                yield from table.read(kinds, rows, file)
+
+    how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
+    yield Table(first.columns, first.targets, first.defaults, kinds, blocks, **how)
+
+
+@contextmanager
+def _named(file: str, reader: Reader, targets: Names) -> Iterator[Table]:
+    """Open one of many files, whose own name errors of reading give."""
+    with ExitStack() as stack:
+        with reading(file):
+            table = stack.enter_context(reader(file, targets))
+        yield table
+
+
+def _compare(
+    first: Names, columns: Names, names: Names, whole: bool, files: tuple[str, str]
+) -> None:
+    """Raise InputError for a file that lacks a column or, where all are read, has another."""
+    lacking = [name for name in names if name not in columns]
+    more = [name for name in columns if name not in first]
+    if lacking:
+        raise InputError(
+            f"{files[1]} has no column {lacking[0]!r}, which {files[0]} has: mend it or leave the "
+            "file out"
+        )
+    if more and whole:
+        raise InputError(
+            f"{files[1]} has a column {more[0]!r}, which {files[0]} has not: name the features to "
+            "use"
+        )
+
+
+def _of_object(source: Any, targets: Names) -> AbstractContextManager[Table]:
+    """Open what holds columns with names: a data frame, an Arrow stream, a grid, a Zarr store."""
+    what = shown(source)
+    if grids.is_xarray(source):
+        return nullcontext(tables.grid_table(grids.as_dataset(source), targets, what))
+    if hasattr(source, "reset_index") and hasattr(source, "columns"):
+        return tables.frame_table(source, targets)
+    if hasattr(source, "__arrow_c_stream__"):
+        return tables.arrow_table(source, targets)
+    store = getattr(source, "store", source)  # that of an Icechunk session or a Zarr group
+    if isinstance(store, Store):
+        return tables.stored_grid(store, getattr(source, "path", ""), targets, what)
+    raise InputError(
+        f"source is a {type(source).__name__}: give the path or URL of a table or a grid, a data "
+        "frame or an xarray object; arrays are fitted as they are, or written by "
+        "np.savez(path, X=X, y=y)"
+    )

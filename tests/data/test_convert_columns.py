@@ -1,0 +1,176 @@
+"""Columns of a conversion: times as days, text that is refused, frames of other libraries."""
+
+import datetime
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+import daskgp
+from daskgp import convert
+from daskgp.errors import InputError
+
+DAYS = "days since 1970-01-01"
+WHEN = pd.to_datetime(
+    ["2021-03-04", "2021-03-05 06:00", None, "1969-12-31", "2021-03-04 00:00:01"], format="ISO8601"
+)
+
+
+def table():
+    values = np.random.default_rng(0).normal(size=(5, 2))
+    return pd.DataFrame(values, columns=["a", "y"]).assign(when=WHEN)[["a", "when", "y"]]
+
+
+def expected():
+    days = (WHEN.to_numpy() - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
+    return np.column_stack([table()["a"], days, table()["y"]])
+
+
+def rows(store):
+    group = zarr.open_group(str(store), mode="r")
+    return np.column_stack([group[name][...] for name in ("X", "y")])
+
+
+def said(store):
+    return zarr.open_group(str(store), mode="r").attrs["feature_units"]
+
+
+def message(*arguments, **settings):
+    with pytest.raises(InputError) as caught:
+        convert(*arguments, **settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def sources(tmp_path):
+    """The same table in every form that is read."""
+    frame, values = table(), {name: table()[name].to_numpy() for name in table()}
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=2)
+    np.savez(tmp_path / "t.npz", **values)
+    pa = pytest.importorskip("pyarrow")
+    arrow = pa.Table.from_pandas(frame)
+    return {
+        "csv": tmp_path / "t.csv",
+        "parquet": tmp_path / "t.parquet",
+        "npz": tmp_path / "t.npz",
+        "pandas": frame,
+        "index": frame.set_index("when"),
+        "zone": frame.assign(when=frame["when"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
+        "nullable": frame.convert_dtypes(),
+        "dask": dd.from_pandas(frame, npartitions=2),
+        "arrow": arrow,
+        "stream": pa.RecordBatchReader.from_batches(arrow.schema, arrow.to_batches(2)),
+    }
+
+
+FORMS = ["csv", "parquet", "npz", "pandas", "index", "zone", "nullable", "dask", "arrow", "stream"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_times_become_days_since_1970_in_every_form(tmp_path, form):
+    out = tmp_path / "o.zarr"
+    done = convert(sources(tmp_path)[form], out, "y", ["a", "when"], block_rows=2)
+    assert done == (5, 0, ("a", "when"), ("y",))
+    np.testing.assert_allclose(rows(out), expected(), rtol=1e-15)
+    assert said(out) == ["", DAYS]
+    daskgp.prepare(out, tmp_path / "blocks.zarr", order=["a"])
+    assert said(tmp_path / "blocks.zarr") == ["", DAYS]
+
+
+def test_polars_frames_are_converted(tmp_path):
+    polars = pytest.importorskip("polars")
+    convert(polars.from_pandas(table()), tmp_path / "o.zarr", "y", block_rows=2)
+    np.testing.assert_allclose(rows(tmp_path / "o.zarr"), expected(), rtol=1e-15)
+
+
+def test_times_with_zones_and_dates_in_a_csv_and_arrow(tmp_path):
+    text = "when,y\n2021-03-04T01:00:00+01:00,1\n2021-03-04 12:00,2\n2021-03-06Z,3\n2021-04,4\n"
+    (tmp_path / "t.csv").write_text(text.replace("06Z", "06T00Z"))
+    convert(tmp_path / "t.csv", tmp_path / "o.zarr", "y")
+    np.testing.assert_allclose(rows(tmp_path / "o.zarr")[:, 0], [18690, 18690.5, 18692, 18718])
+    pa = pytest.importorskip("pyarrow")
+    arrow = pa.table({"when": [datetime.date(1970, 1, 3), None], "y": [1.0, 2.0]})
+    convert(arrow, tmp_path / "p.zarr", "y")
+    np.testing.assert_array_equal(rows(tmp_path / "p.zarr")[:, 0], [2.0, np.nan])
+
+
+def test_a_date_far_down_a_csv_that_is_none_is_named_with_its_row(tmp_path):
+    lines = ["when,y"] + ["2021-03-04,1.0"] * 150 + ["4.3.2021,1.0"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    said = message(tmp_path / "t.csv", tmp_path / "o.zarr", "y", block_rows=40)
+    assert "column 'when' of" in said
+    assert "is not a time, row 151 holds '4.3.2021': write its times as 2021-03-04T05" in said
+    (tmp_path / "t.csv").write_text("\n".join(["when,y", *["1,1"] * 150, "2021-03-04,1.0"]))
+    assert "is not numeric, row 151 holds '2021-03-04'" in message(
+        tmp_path / "t.csv", tmp_path / "o.zarr", "y", block_rows=40
+    )
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "arrow"])
+def test_columns_of_text_and_categories_are_all_named(tmp_path, form):
+    frame = table().assign(city="Oslo", kind=pd.Categorical(list("uvuvu")))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    source = {
+        "csv": tmp_path / "t.csv",
+        "parquet": tmp_path / "t.parquet",
+        "pandas": frame,
+        "arrow": pytest.importorskip("pyarrow").Table.from_pandas(frame),
+    }[form]
+    said = message(source, tmp_path / "o.zarr", "y")
+    assert said.startswith("columns 'city', 'kind' of ")
+    assert "hold neither numbers nor times" in said
+    assert said.endswith("leave them out by naming the features to use")
+    said = message(source, tmp_path / "o.zarr", "y", ["a", "kind"])
+    assert said.startswith("column 'kind' of ")
+    assert convert(source, tmp_path / "o.zarr", "y", ["a", "when"]).rows == 5
+
+
+def test_grids_in_memory_and_in_stores_of_zarr_are_converted(tmp_path):
+    values = np.arange(6.0).reshape(2, 3)
+    coords = {"time": np.array(["2020-01-01", "2020-01-02"], "M8[ns]"), "x": np.arange(3.0)}
+    field = xr.DataArray(values, coords, ("time", "x"), "temp", {"units": "K"})
+    field.coords["x"].attrs["units"] = "m"
+    store = zarr.storage.MemoryStore()
+    field.to_dataset().to_zarr(store, consolidated=False)
+
+    class Session:
+        """The part of an Icechunk session that is used."""
+
+        def __init__(self):
+            self.store = store
+
+    for i, source in enumerate(
+        (field, field.to_dataset(), field.chunk(x=2), store, Session(), zarr.open_group(store))
+    ):
+        out = tmp_path / f"{i}.zarr"
+        assert convert(source, out, "temp").features == ("time", "x")
+        np.testing.assert_array_equal(rows(out)[:, 2], values.ravel())
+        assert said(out) == [DAYS, "m"]
+        assert zarr.open_group(str(out)).attrs["target_units"] == ["K"]
+
+
+def test_an_icechunk_session_is_converted(tmp_path):
+    icechunk = pytest.importorskip("icechunk")
+    session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+    field = xr.DataArray(np.arange(3.0), {"x": np.arange(3.0)}, ("x",), "temp")
+    field.to_dataset().to_zarr(session.store, consolidated=False)
+    assert convert(session, tmp_path / "o.zarr", "temp").rows == 3
+
+
+def test_an_obstore_store_is_converted(tmp_path):
+    obstore = pytest.importorskip("obstore")
+    store = zarr.storage.ObjectStore(obstore.store.MemoryStore())
+    field = xr.DataArray(np.arange(3.0), {"x": np.arange(3.0)}, ("x",), "temp")
+    field.to_dataset().to_zarr(store, consolidated=False)
+    assert convert(store, tmp_path / "o.zarr", "temp").rows == 3
+
+
+def test_other_objects_are_refused_in_one_line(tmp_path):
+    for source in (b"x", 3, np.zeros((3, 2)), object(), [table()], []):
+        said = message(source, tmp_path / "o.zarr", "y")
+        assert said.startswith(f"source is a {type(source).__name__}: give the path or URL of a")
