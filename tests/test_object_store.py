@@ -12,8 +12,11 @@ import time
 
 import boto3
 import dask
+import fsspec
 import numpy as np
 import pytest
+import xarray as xr
+import zarr
 from commands import dataset, invoke, one_line, refused, rows, start, stop_when, succeed
 from distributed import LocalCluster
 from s3server import Server
@@ -165,6 +168,66 @@ def test_a_run_that_fails_leaves_nothing_behind(server, data, cluster, tmp_path)
     (tmp_path / "bad.csv").write_text("a,y\n1,2\n3,oops\n")
     refused("convert", tmp_path / "bad.csv", "s3://bucket/failed.zarr", "--target", "y")
     assert keys(server) == before
+
+
+@pytest.fixture
+def nowhere(server, monkeypatch):
+    """An environment that knows neither the server nor credentials."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def test_many_files_of_an_open_bucket_need_no_credentials(server, nowhere, tmp_path):
+    own = {"endpoint_url": server.url, "key": "a", "secret": "b"}
+    public = {**own, "s3_additional_kwargs": {"ACL": "public-read"}}
+    parts = [np.column_stack([X, Y])[i::3] for i in range(3)]
+    for i, part in enumerate(parts):
+        np.savetxt(tmp_path / "t.csv", part, delimiter=",", header="a,b,y", comments="")
+        with fsspec.open(f"s3://bucket/open/part-{i}.csv", "wb", **public) as file:
+            file.write((tmp_path / "t.csv").read_bytes())
+    options = ("--storage-options", "anon=true")
+    options += ("--storage-options", f"endpoint_url={server.url}")
+    for name, value in own.items():
+        options += ("--destination-options", f"{name}={value}")
+    source, store = "s3://bucket/open/part-[01].csv", "s3://bucket/appended.zarr"
+    rows = len(X) - len(parts[2])
+    done = succeed("convert", source, store, "--target", "y", "--block-rows", 100, *options)
+    assert done["rows"] == rows
+    done = succeed("convert", "s3://bucket/open/part-2.csv", store, "--append", *options)
+    assert done["rows"] == len(parts[2])
+    here = tmp_path / "here.zarr"
+    succeed("convert", "s3://bucket/open", here, "--target", "y", *options[:4])
+    for path, settings in ((str(here), None), (store, own)):
+        group = zarr.open_group(path, mode="r", storage_options=settings)
+        found = np.column_stack([group["X"][...], group["y"][...]])
+        np.testing.assert_array_equal(found, np.concatenate(parts))
+        assert group.attrs["complete"]
+    told = refused("convert", source, tmp_path / "no.zarr", *options[2:4])
+    assert "no credentials: set AWS_ACCESS_KEY_ID" in told
+    assert "for a public bucket add --storage-options anon=true" in told
+    told = refused("convert", "s3://bucket/open/*.nc", tmp_path / "no.zarr", *options[:4])
+    assert "no file matches s3://bucket/open/*.nc: check the pattern" in told
+
+
+def test_grids_in_a_bucket_are_combined(server, tmp_path):
+    times = np.array(["2020-01-01", "2020-01-02"], "M8[ns]")
+    for i, form in enumerate(("nc", "nc", "zarr", "zarr")):
+        coords = {"time": times[i % 2 : i % 2 + 1], "x": np.arange(3.0)}
+        grid = xr.Dataset({"temp": (("time", "x"), [np.arange(3.0) + i % 2])}, coords)
+        url = f"s3://bucket/grids/{i}.{form}"
+        if form == "nc":
+            grid.to_netcdf(tmp_path / "g.nc")
+            with fsspec.open(url, "wb") as file:
+                file.write((tmp_path / "g.nc").read_bytes())
+        else:
+            grid.to_zarr(url, consolidated=False)
+    for form in ("nc", "zarr"):
+        out = tmp_path / f"{form}.zarr"
+        assert daskgp.convert(f"s3://bucket/grids/*.{form}", out, "temp").rows == 6
+        _, y = daskgp.open_dataset(out)
+        np.testing.assert_array_equal(y, [0, 1, 2, 1, 2, 3])
 
 
 def test_stores_that_others_made_or_removed_are_seen_at_once(server):

@@ -65,6 +65,8 @@ def unmasked(values: Any) -> np.ndarray:
         raise InputError(
             f"{str(values)!r} is an address, rows are needed: X, y = daskgp.open_dataset(...)"
         )
+    if hasattr(values, "column_names") and hasattr(values, "to_pandas"):  # an Arrow table
+        values = values.to_pandas()
     if hasattr(values, "iloc") and hasattr(values, "to_numpy"):
         return _of_frame(values)
     if isinstance(values, np.ma.MaskedArray):
@@ -87,6 +89,16 @@ def _of_frame(values: Any) -> np.ndarray:
         return array
     converted: np.ndarray = values.to_numpy(np.float64, na_value=np.nan)  # of nullable types
     return converted
+
+
+def lazily(x: Any) -> Any:
+    """Return a dask array of a data frame or series of Dask, whose lengths are computed."""
+    if not hasattr(x, "to_dask_array"):
+        return x
+    types = x.dtypes.items() if x.ndim == 2 else [(x.name, x.dtype)]
+    for name, dtype in types:
+        refuse_column(f"column {str(name)!r}", dtype, tuple)
+    return x.to_dask_array(lengths=True)
 
 
 def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str = ENCODE) -> None:

@@ -346,7 +346,7 @@ def _rows_of(
     else:
         names = column_names(X), column_names(y)
     arrays = {"X": X, "y": y, **beside}
-    arrays = {name: reading.behind(a) for name, a in arrays.items()}
+    arrays = {name: reading.behind(reading.lazily(a)) for name, a in arrays.items()}
     if all(isinstance(a, zarr.Array) for a in arrays.values()):
         _check_shapes(arrays)
         check_aligned(arrays, "training data")
@@ -371,6 +371,8 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     """Return the column names that an object carries: of a data frame, labels or of a store."""
     if grids.is_table(X):
         return grids.labels(X)
+    if hasattr(X, "column_names"):  # Arrow's columns are arrays
+        return tuple(str(name) for name in X.column_names)
     if hasattr(X, "columns"):
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):

@@ -91,7 +91,8 @@ def dataset_appender(url: str, claim: Claim) -> Iterator[DatasetWriter]:
     group = groups.open_group(url, "dataset", mode="r+")
     names = [name for name in ("X", "y") if name in groups.names_in(url)]
     arrays = [groups.array_of(group, name) for name in names]
-    rows = int(group.attrs.get(APPENDING, arrays[0].shape[0]))
+    before: Any = group.attrs.get(APPENDING, arrays[0].shape[0])
+    rows = int(before)
     with groups.writing(url, "dataset"):
         _cut(arrays, rows)
         group.attrs.update({APPENDING: rows, "complete": False})

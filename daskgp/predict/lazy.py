@@ -34,8 +34,7 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
         if grids.is_table(X):
             check_columns(solved, X, names)
         return _on_grid(solved, X, spread, include_noise)
-    if data.is_zarr(X):
-        X = from_zarr(X)
+    X = from_zarr(X) if data.is_zarr(X) else reading.lazily(X)
     eager = not isinstance(X, da.Array)
     X = reading.unmasked(X) if eager else X
     check_columns(solved, X, names)

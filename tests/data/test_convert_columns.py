@@ -2,7 +2,7 @@
 
 import datetime
 
-import dask.dataframe as dd
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,7 +51,7 @@ def sources(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=2)
     np.savez(tmp_path / "t.npz", **values)
-    pa = pytest.importorskip("pyarrow")
+    pa, dd = pytest.importorskip("pyarrow"), pytest.importorskip("dask.dataframe")
     arrow = pa.Table.from_pandas(frame)
     return {
         "csv": tmp_path / "t.csv",
@@ -174,3 +174,25 @@ def test_other_objects_are_refused_in_one_line(tmp_path):
     for source in (b"x", 3, np.zeros((3, 2)), object(), [table()], []):
         said = message(source, tmp_path / "o.zarr", "y")
         assert said.startswith(f"source is a {type(source).__name__}: give the path or URL of a")
+
+
+def test_fits_take_arrow_tables_and_dask_frames_with_the_names_of_their_columns():
+    pa, dd = pytest.importorskip("pyarrow"), pytest.importorskip("dask.dataframe")
+    frame = table()[["a", "y"]].assign(b=np.arange(5.0))
+    whole = daskgp.ExactGP("rbf(1.0)", optimizer=None).fit(frame[["a", "b"]], frame["y"])
+    expected = whole.predict(frame[["a", "b"]])
+    for form in (pa.Table.from_pandas(frame), dd.from_pandas(frame, npartitions=2)):
+        X = form.select(["a", "b"]) if isinstance(form, pa.Table) else form[["a", "b"]]
+        model = daskgp.ExactGP("rbf(1.0)", optimizer=None).fit(X, form["y"])
+        assert list(model.feature_names_in_) == ["a", "b"]
+        found = model.predict(X)
+        assert isinstance(found, np.ndarray if isinstance(form, pa.Table) else da.Array)
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
+
+
+def test_fits_name_columns_of_text_in_arrow_tables_and_dask_frames():
+    pa, dd = pytest.importorskip("pyarrow"), pytest.importorskip("dask.dataframe")
+    frame = table()[["a"]].assign(city="Oslo")
+    for form in (pa.Table.from_pandas(frame), dd.from_pandas(frame, npartitions=2)):
+        with pytest.raises(InputError, match=r"^column 'city' (holds text|has type str)"):
+            daskgp.ExactGP().fit(form, np.zeros(5))

@@ -12,7 +12,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -44,6 +44,8 @@ WRITE_TIMES = (
     "write its times as 2021-03-04T05:06:07 or as numbers, such as seconds since an epoch, or "
     f"{REMEDY}"
 )
+
+PUBLIC = "for a public bucket add --storage-options anon=true (storage_options= in Python)"
 
 NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 """Kinds of columns that are read."""
@@ -108,11 +110,14 @@ def reading(source: str) -> Iterator[None]:
             f"cannot read {source}: {groups.first_line(error)}; install what is missing, "
             "for example with: pip install 'daskgp[io,s3]'"
         ) from error
-    except READ_ERRORS as error:
-        raise InputError(
-            f"cannot read {source}: {groups.first_line(error)}; "
-            "check that the file is whole and of the format its name says"
-        ) from error
+    except Exception as error:
+        refused = type(error).__name__ in remote.REMEDIES
+        if not (refused or isinstance(error, READ_ERRORS)):
+            raise
+        remedy = "; check that the file is whole and of the format its name says"
+        if refused:
+            remedy = f"; {PUBLIC}" if remote.is_remote(source) else ""
+        raise InputError(f"cannot read {source}: {remote.reason(error)}{remedy}") from error
 
 
 def check_known(what: str, names: Names, there: Collection[str], source: str) -> None:
@@ -369,7 +374,7 @@ def _arrow_kinds(schema: Any) -> dict[str, str | Other]:
     return {entry.name: kind(entry.type) for entry in schema}
 
 
-def _of_batch(batch: Any, names: Sequence[str]) -> np.ndarray:
+def _of_batch(batch: Any, names: Iterable[str]) -> np.ndarray:
     import pyarrow as pa
 
     columns = [batch.column(name) for name in names]
@@ -623,7 +628,7 @@ def _tiles(sizes: Mapping[Any, int], chunks: Mapping[Any, int], rows: int) -> It
         }
 
 
-def _points(grid: xr.Dataset, names: Sequence[str], tile: Tile) -> np.ndarray:
+def _points(grid: xr.Dataset, names: Iterable[str], tile: Tile) -> np.ndarray:
     """Return rows of the named variables at the points of a tile, in C order; times as days."""
     axes = {dim: axis for axis, dim in enumerate(tile)}
     parts, places = [], []

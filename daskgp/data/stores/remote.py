@@ -101,6 +101,11 @@ def is_of_process(place: str) -> bool:
     return _protocol(place) == "memory"
 
 
+def is_remote(url: str) -> bool:
+    """Return whether an address is that of another file system than the local one."""
+    return _protocol(url) not in ("file", "local")
+
+
 def local_folder(url: str) -> Path | None:
     """Return the nearest existing folder of this machine that a URL is in; None elsewhere."""
     fs, path = filesystem(url)
@@ -171,7 +176,7 @@ def plainly(url: str, what: str) -> Iterator[None]:
     except (DaskgpError, FileNotFoundError, KeyError):
         raise
     except Exception as error:
-        if _protocol(url) in ("file", "local"):
+        if not is_remote(url):
             raise
         raise StoreError(f"cannot use {what} at {url}: {reason(error)}") from error
 
