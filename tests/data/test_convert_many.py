@@ -1,10 +1,15 @@
 """Conversion of many files: by patterns, folders and lists, and what is said of odd ones."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from commands import ONE_THREAD
 
 from daskgp import convert
 from daskgp.errors import InputError
@@ -190,3 +195,66 @@ def test_a_grid_with_other_variables_or_types_is_named(tmp_path):
     said = message([tmp_path / "a.nc", tmp_path / "east.nc"], tmp_path / "o.zarr", "temp")
     assert "do not fit together by their coordinates" in said
     assert not (tmp_path / "o.zarr").exists()
+
+
+MEASURED = """
+import resource, sys, time
+import pyarrow.dataset, xarray, h5netcdf
+from daskgp import convert
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+source, out, first, target = sys.argv[1:]
+convert(first, out + ".first", target)  # what libraries take is no part of it
+before, began = peak(), time.perf_counter()
+rows = convert(source, out, target).rows
+print(rows, time.perf_counter() - began, before, peak())
+"""
+
+
+def measured(source, out, first, target):
+    """Rows, seconds, and megabytes of memory at most before and after a conversion."""
+    command = [sys.executable, "-c", MEASURED, *map(str, (source, out, first, target))]
+    environment = {**os.environ, **ONE_THREAD}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    assert done.returncode == 0, done.stderr
+    rows, seconds, before, after = map(float, done.stdout.split())
+    print(f"{source}: {rows:,.0f} rows, {seconds:.1f} s, {before:.0f} to {after:.0f} MB")  # noqa: T201
+    return int(rows), after - before
+
+
+SIZES = [20, pytest.param(50_000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_200_parquet_files_take_the_memory_of_a_block(tmp_path, n):
+    for i in range(200):
+        write(table(n, i), tmp_path / "p" / f"{i:03}.parquet")
+    source, out = f"{tmp_path}/p/*.parquet", tmp_path / "o.zarr"
+    found, more = measured(source, out, tmp_path / "p" / "000.parquet", "y")
+    assert found == 200 * n
+    assert more < 100  # 240 MB of rows, where there are many
+    for i in (0, 73, 199):
+        group = zarr.open_group(str(out), mode="r")
+        np.testing.assert_array_equal(group["y"][i * n : (i + 1) * n], table(n, i)["y"])
+
+
+@pytest.mark.parametrize("n", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_50_netcdf_files_take_the_memory_of_a_few_blocks(tmp_path, n):
+    space = (90, 180) if n > 1 else (3, 4)
+    rng, first = np.random.default_rng(0), np.datetime64("2020-01-01")
+    axes = {"lat": np.arange(float(space[0])), "lon": np.arange(float(space[1]))}
+    for i in range(50):
+        times = first + np.arange(i * n, (i + 1) * n) * DAY
+        values = rng.normal(size=(n, *space)).astype("f4")
+        coords = {"time": times.astype("M8[ns]"), **axes}
+        piece = xr.Dataset({"temp": (("time", "lat", "lon"), values)}, coords)
+        piece.to_netcdf(tmp_path / f"{i:03}.nc")
+    out = tmp_path / "o.zarr"
+    found, more = measured(f"{tmp_path}/*.nc", out, tmp_path / "000.nc", "temp")
+    assert found == 50 * n * space[0] * space[1]
+    assert more < 250  # 520 MB of rows, where there are many
+    days = zarr.open_group(str(out), mode="r")["X"][:, 0]
+    assert (np.diff(days) >= 0).all()
+    assert days[-1] - days[0] == 50 * n - 1

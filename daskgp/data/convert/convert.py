@@ -182,12 +182,13 @@ class _Plan(NamedTuple):
         shift, factor = layout.clocks(self.kinds, self.layout.units)
         rows = skipped = 0
         for block in table.read(self.kinds, step, self.source):
-            values = (block - shift) * factor
-            X, y = values[:, :d], values[:, d:]
-            if table.gridded and table.targets:
-                known = ~np.isnan(y).all(axis=1)
-                skipped += int(np.count_nonzero(~known))
-                X, y = X[known], y[known]
+            block -= shift
+            block *= factor
+            X, y = block[:, :d], block[:, d:]
+            unknown = np.isnan(y).all(axis=1) if table.gridded and table.targets else None
+            if unknown is not None and unknown.any():
+                skipped += int(np.count_nonzero(unknown))
+                X, y = X[~unknown], y[~unknown]
             writer.append(X, y if table.targets else None)
             rows += len(X)
         if rows == 0:
