@@ -20,7 +20,7 @@ DAYS = "days since 1970-01-01"
 """Units of times, those of a source and, where no other are asked for, of a store."""
 
 PER_DAY = {"day": 1.0, "hour": 24.0, "minute": 1440.0, "second": 86_400.0}
-COUNT = re.compile(r"(day|hour|minute|second)s? since (\d{4}-\d\d-\d\d([T ][\d:.]+)?)( ?(UTC|Z))?")
+COUNT = r"(day|hour|minute|second)s? since (\d{4}-\d\d-\d\d([T ][\d:.]+)?)( ?(UTC|Z))?"
 
 
 class Layout(NamedTuple):
@@ -101,12 +101,12 @@ def match_units(
         own, said = units.get(name, ""), matched[name]
         if not kept.said and gridded and not said and kind == TIMES:
             said = matched[name] = DAYS  # those of earlier versions, which had no other times
-        if kind == TIMES and not COUNT.fullmatch(said):
+        if kind == TIMES and not re.fullmatch(COUNT, said):
             raise InputError(
                 f"column {name!r} holds times, but plain numbers in the dataset {url}: if they "
                 f'count days, write "{DAYS}" into its attribute {FEATURE_UNITS}'
             )
-        if kind == NUMBERS and COUNT.fullmatch(said):
+        if kind == NUMBERS and re.fullmatch(COUNT, said):
             raise InputError(
                 f"column {name!r} holds numbers, but times in the dataset {url} ({said}): give "
                 "times"
@@ -122,7 +122,7 @@ def clocks(kinds: Mapping[str, str], units: Mapping[str, str]) -> np.ndarray:
     """Return shift and factor (2, columns) that turn days since 1970 into units of a store."""
     made = np.array([[0.0], [1.0]]).repeat(len(kinds), axis=1)
     for j, name in enumerate(kinds):
-        count = COUNT.fullmatch(units.get(name, "")) if kinds[name] == TIMES else None
+        count = re.fullmatch(COUNT, units.get(name, "")) if kinds[name] == TIMES else None
         if count is not None:
             since = np.datetime64(count[2]) - np.datetime64(0, "s")
             made[:, j] = since / np.timedelta64(1, "D"), PER_DAY[count[1]]

@@ -23,7 +23,7 @@ from daskgp.errors import InputError
 Source: TypeAlias = Any
 """Path, URL, pattern or folder, a sequence of them, or an object with labelled columns."""
 
-HIDDEN = re.compile(r"/[._]")
+HIDDEN = r"/[._]"
 """Sign of the files that other software leaves beside its data."""
 
 
@@ -109,7 +109,7 @@ def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[
     """Return the files in a folder and the folders in it; a Zarr group counts as one."""
     inside = {file.removeprefix(folder) for file in fs.find(folder)}
     names = sorted({re.sub(r"(\.zarr)/.*", r"\1", name) for name in inside})
-    plain = [folder + name for name in names if not HIDDEN.search(name)]
+    plain = [folder + name for name in names if not re.search(HIDDEN, name)]
     readers = {_address(fs, file): known or tables.reader_by(file) for file in plain}
     found = {file: reader for file, reader in readers.items() if reader is not None}
     if not found:

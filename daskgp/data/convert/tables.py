@@ -251,7 +251,7 @@ def _kind(column: Any) -> str | Other:
     present = column.dropna()
     if not len(present):
         return MISSING
-    told = TIMES if ISO.match(str(present.iloc[0])) else NUMBERS
+    told = TIMES if re.match(ISO, str(present.iloc[0])) else NUMBERS
     return _parsed(column, told, 0)[1] or told
 
 
@@ -282,7 +282,7 @@ def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | Non
     return numbers, Other(f"is not {what}, row {start + bad[0] + 1} holds {held!r}", remedy)
 
 
-ISO = re.compile(r"\d{4}-\d\d(-\d\d([T ].*)?)?$")
+ISO = r"\d{4}-\d\d(-\d\d([T ].*)?)?$"
 """Times as they are read from text; others leave it open which number is the month."""
 
 
