@@ -143,7 +143,7 @@ def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
     if more:
         raise StoreError(
             f"no rows can be added to the dataset {destination}, which also has {', '.join(more)}: "
-            "add them to the store that it was made from"
+            "add them to the store that it was made from, or make it anew of all rows"
         )
     named = asked._replace(targets=asked.targets or kept.targets)
     with _planned(named, kept, destination) as plan:

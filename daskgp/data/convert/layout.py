@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from daskgp.data.convert.tables import NUMBERS, TIMES, Names
-from daskgp.data.rows import FEATURE_UNITS, UNITS
+from daskgp.data.rows import FEATURE_UNITS, UNITS, check_aligned
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING
 from daskgp.errors import InputError, StoreError
@@ -55,6 +55,8 @@ def layout_of(url: str) -> Layout:
     X = groups.array_of(group, "X")
     y = groups.array_of(group, "y") if "y" in names else None
     features = _names(group, "feature_names", "x", X.shape[1])
+    if y is not None and APPENDING not in group.attrs:
+        check_aligned({"X": X, "y": y}, f"dataset {url}")
     width = 0 if y is None else 1 if y.ndim == 1 else int(y.shape[1])
     targets = _names(group, "target_names", "y", width)
     units = _units(group, FEATURE_UNITS, features) | _units(group, UNITS, targets)
