@@ -53,6 +53,9 @@ def main(ctx: click.Context) -> None:
 @click.option(
     "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
 )
+@click.option("--y-std", metavar="NAME", help="Column of the target's standard errors.")
+@click.option("--y-variance", metavar="NAME", help="Column of the target's error variances.")
+@click.option("--weight", metavar="NAME", help="Column of the rows' weights.")
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
 @storage_options
@@ -64,6 +67,9 @@ def convert(
     target: str | None,
     features: str | None,
     block_rows: int | None,
+    y_std: str | None,
+    y_variance: str | None,
+    weight: str | None,
     append: bool,
     like: str | None,
     source_options: tuple[str, ...],
@@ -88,6 +94,9 @@ def convert(
         block_rows=block_rows,
         append=append,
         like=like,
+        y_std=y_std,
+        y_variance=y_variance,
+        weight=weight,
         storage_options=plain_settings(source_options, "--storage-options", "anon=true"),
         destination_options=plain_settings(
             destination_options, "--destination-options", "anon=false"

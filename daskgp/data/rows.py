@@ -25,9 +25,9 @@ from daskgp.errors import InputError, StoreError
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Suffixes of the files that ``daskgp convert`` reads."""
 
-Y_VARIANCE, WEIGHT = "y_variance", "weight"
+ARRAYS = writers.BY_ROW
+_, _, Y_VARIANCE, WEIGHT = ARRAYS
 """Arrays of a dataset store: error variance of each row, in units of y squared, and its weight."""
-ARRAYS = ("X", "y", Y_VARIANCE, WEIGHT)
 GIVEN = {Y_VARIANCE: "y_variance", WEIGHT: "sample_weight"}
 """Names of the arguments of ``fit`` that these arrays come from."""
 

@@ -26,6 +26,8 @@ from daskgp.runtime.executor import Executor
 logger = logging.getLogger("daskgp")
 
 DEFAULT_BLOCK_ROWS = 65_536
+BY_ROW = ("X", "y", "y_variance", "weight")
+"""Arrays of a dataset store that have a value, or values, per row."""
 
 
 @contextmanager
@@ -36,6 +38,7 @@ def dataset_writer(
     block_rows: int = DEFAULT_BLOCK_ROWS,
     multi_target: bool = False,
     attributes: groups.Attributes | None = None,
+    beside: Sequence[str] = (),
 ) -> Iterator[DatasetWriter]:
     """Write a dataset store row by row in whole chunks.
 
@@ -54,11 +57,13 @@ def dataset_writer(
         Keep y two-dimensional even if it has one column.
     attributes : mapping, optional
         Further JSON attributes of the group.
+    beside : sequence of str
+        Names of further arrays (n,), such as ``y_variance``.
 
     Yields
     ------
     DatasetWriter
-        Its ``append(X, y)``, or ``append(X)`` without targets, adds rows.
+        Its ``append(X, y, *beside)``, or ``append(X)`` without targets, adds rows.
     """
     if block_rows < 1:
         raise InputError(f"block_rows must be at least 1, not {block_rows}")
@@ -70,6 +75,7 @@ def dataset_writer(
     with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **marks()}) as group:
         step, d = int(block_rows), len(feature_names)
         shapes = {"X": (0, d)} | ({} if tail is None else {"y": (0, *tail)})
+        shapes |= dict.fromkeys(beside, (0,))
         arrays = [create_rows(group, name, shape, step, float) for name, shape in shapes.items()]
         writer = DatasetWriter(arrays, step)
         yield writer
@@ -89,7 +95,7 @@ def dataset_appender(url: str, claim: Claim) -> Iterator[DatasetWriter]:
     are added, in the place of those that the kill left.
     """
     group = groups.open_group(url, "dataset", mode="r+")
-    names = [name for name in ("X", "y") if name in groups.names_in(url)]
+    names = [name for name in BY_ROW if name in groups.names_in(url)]
     arrays = [groups.array_of(group, name) for name in names]
     before: Any = group.attrs.get(APPENDING, arrays[0].shape[0])
     rows = int(before)
@@ -129,7 +135,8 @@ def marks() -> dict[str, Any]:
 class DatasetWriter:
     """Writer that collects rows and writes them in whole chunks, after ``rows`` that there are.
 
-    ``arrays`` are X and, where there are targets, y; ``check`` is called before each write.
+    ``arrays`` are X, y where there are targets, and others by row; ``check`` is called before each
+    write.
     """
 
     def __init__(
@@ -145,11 +152,11 @@ class DatasetWriter:
         last = slice(self._rows, rows)  # of a chunk that is not full, and is written again
         self._pending = [tuple(np.asarray(array[last], np.float64) for array in arrays)]
 
-    def append(self, X: np.ndarray, y: np.ndarray | None = None) -> None:
-        """Add rows X (r, d) and y (r,) or (r, p); a store without targets takes no y."""
+    def append(self, X: np.ndarray, y: np.ndarray | None = None, *beside: np.ndarray) -> None:
+        """Add rows X (r, d), y (r,) or (r, p) and others (r,); without targets there is no y."""
         if (y is None) != (len(self._arrays) == 1):
             raise InputError("y must be given where the store has targets, and only there")
-        arrays = [np.asarray(a, np.float64) for a in (X, y) if a is not None]
+        arrays = [np.asarray(a, np.float64) for a in (X, y, *beside) if a is not None]
         parts = zip(arrays, self._arrays, strict=True)
         self._pending.append(tuple(v.reshape(len(X), *a.shape[1:]) for v, a in parts))
         self._held += len(X)

@@ -21,7 +21,7 @@ from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
 from daskgp.data.convert.tables import TIMES, Names, Table, check_known
 from daskgp.data.stores import groups, locks, remote
-from daskgp.data.writers import dataset_appender
+from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
 
 __all__ = ["Conversion", "convert"]
@@ -47,6 +47,9 @@ def convert(
     *,
     append: bool = False,
     like: str | None = None,
+    y_std: str | None = None,
+    y_variance: str | None = None,
+    weight: str | None = None,
     storage_options: Options | None = None,
     destination_options: Options | None = None,
     wait: float = 0.0,
@@ -87,6 +90,11 @@ def convert(
     like : str or path, optional
         A dataset store whose features and units of times are taken, such as that of the training
         rows for places to predict at.
+    y_std, y_variance : str, optional
+        Column with the standard deviation, or the variance, of the error of each target value; the
+        store keeps the variance as the array ``y_variance``, which `fit` takes.
+    weight : str, optional
+        Column with the weight of each row, kept as the array ``weight``.
     storage_options : mapping, optional
         Options of the remote file systems of source and destination, as of fsspec:
         ``{"anon": True}`` reads public buckets of S3.
@@ -112,7 +120,8 @@ def convert(
         appends to it. Nothing is left at the destination then.
     """
     destination = str(destination)
-    asked = _Asked(source, _distinct("target", target), _distinct("features", features))
+    targets, named = _distinct("target", target), _distinct("features", features)
+    asked = _Asked(source, targets, named, _noise(targets, y_std, y_variance, weight))
     with remote.given(_places(asked, destination, storage_options, destination_options)):
         if append:
             _refuse_idle("append", block_rows=block_rows, like=like)
@@ -124,7 +133,9 @@ def convert(
         groups.refuse_existing(destination, "dataset")
         with _planned(asked, kept, str(like)) as plan:
             names, said = plan.layout[:2], plan.layout.attributes()
-            with data.dataset_writer(destination, *names, step, attributes=said) as writer:
+            with data.dataset_writer(
+                destination, *names, step, attributes=said, beside=tuple(asked.noise)
+            ) as writer:
                 return plan.copy(step, writer)
 
 
@@ -134,18 +145,66 @@ class _Asked(NamedTuple):
     source: Source
     targets: Names
     features: Names
+    noise: dict[str, _Column]
+    """Columns of the arrays about the noise of rows."""
+
+
+class _Column(NamedTuple):
+    """Column of an array about the noise of rows; ``squared`` if the array has its squares."""
+
+    name: str
+    squared: bool = False
+
+    def values(self, column: np.ndarray) -> np.ndarray:
+        """Return the values (r,) of the array; InputError for a negative standard deviation."""
+        if not self.squared:
+            return column
+        negative = int((column < 0).sum())
+        if negative:
+            raise InputError(
+                f"y_std={self.name!r} is negative in {negative} rows: standard deviations are not"
+            )
+        return column**2
+
+
+def _noise(
+    targets: Names, y_std: str | None, y_variance: str | None, weight: str | None
+) -> dict[str, _Column]:
+    """Return the columns of arrays about the noise of rows, by the names of the arrays."""
+    given = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
+    first = next((f"{name}={column!r}" for name, column in given.items() if column), None)
+    if first and not targets:
+        raise InputError(f"{first} is about a target and there is none: give target=")
+    if y_std and y_variance:
+        raise InputError(f"{first} and y_variance={y_variance!r} say the same: give one of them")
+    if (y_std or y_variance) and len(targets) > 1:
+        raise InputError(f"{first} and {len(targets)} targets: convert one target with its errors")
+    columns = {}
+    if y_std or y_variance:
+        columns["y_variance"] = _Column(str(y_std or y_variance), bool(y_std))
+    if weight:
+        columns["weight"] = _Column(str(weight))
+    return columns
 
 
 def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
     """Add rows to the dataset store at a URL, whose lock is held."""
     kept = layout.layout_of(destination)
-    more = sorted(groups.names_in(destination) - {"X", "y"})
+    present = groups.names_in(destination)
+    more = sorted(present - set(BY_ROW))
     if more:
         raise StoreError(
             f"no rows can be added to the dataset {destination}, which also has {', '.join(more)}: "
             "add them to the store that it was made from, or make it anew of all rows"
         )
     named = asked._replace(targets=asked.targets or kept.targets)
+    for name in BY_ROW[2:]:
+        if (name in present) != (name in asked.noise):
+            there, remedy = ("an", "give") if name in present else ("no", "leave out")
+            options = "y_std= or y_variance=" if name == "y_variance" else "weight="
+            raise InputError(
+                f"the dataset {destination} has {there} array {name}: {remedy} {options}"
+            )
     with _planned(named, kept, destination) as plan:
         layout.check_names(plan.layout, kept, destination, "append the same columns")
         with dataset_appender(destination, claim) as writer:
@@ -160,12 +219,18 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
     with sources.open_table(asked.source, asked.targets, features) as table:
-        chosen = _features(table, features, what)
-        kinds = table.kinds((*chosen, *table.targets))
+        noise = tuple(column.name for column in asked.noise.values())
+        check_known("column", noise, table.columns, what)
+        chosen = _features(table, features, what, noise)
+        kinds = table.kinds((*chosen, *table.targets, *noise))
+        times = next((name for name in noise if kinds[name] == TIMES), None)
+        if times is not None:
+            raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
         units = {n: layout.DAYS if kinds[n] == TIMES else table.units.get(n, "") for n in kinds}
         if kept is not None:
             units = layout.match_units(units, kinds, kept, table.gridded, url)
-        yield _Plan(table, Layout(chosen, table.targets, units, True), kinds, what)
+        made = Layout(chosen, table.targets, units, True)
+        yield _Plan(table, made, kinds, what, tuple(asked.noise.values()))
 
 
 class _Plan(NamedTuple):
@@ -175,21 +240,23 @@ class _Plan(NamedTuple):
     layout: Layout
     kinds: dict[str, str]
     source: str
+    noise: tuple[_Column, ...]
 
     def copy(self, step: int, writer: data.DatasetWriter) -> Conversion:
         """Write all rows; InputError if there are none."""
-        table, d = self.table, len(self.layout.features)
+        table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
         shift, factor = layout.clocks(self.kinds, self.layout.units)
         rows = skipped = 0
         for block in table.read(self.kinds, step, self.source):
             block -= shift
             block *= factor
-            X, y = block[:, :d], block[:, d:]
-            unknown = np.isnan(y).all(axis=1) if table.gridded and table.targets else None
-            if unknown is not None and unknown.any():
+            if table.gridded and table.targets:
+                unknown = np.isnan(block[:, d : d + p]).all(axis=1)
                 skipped += int(np.count_nonzero(unknown))
-                X, y = X[~unknown], y[~unknown]
-            writer.append(X, y if table.targets else None)
+                block = block[~unknown] if unknown.any() else block
+            X, y, more = np.split(block, [d, d + p], axis=1)
+            beside = (own.values(more[:, j]) for j, own in enumerate(self.noise))
+            writer.append(X, y if table.targets else None, *beside)
             rows += len(X)
         if rows == 0:
             why = f"all {skipped} points of the target are NaN" if skipped else "it is empty"
@@ -231,9 +298,10 @@ def _distinct(what: str, choice: str | Sequence[str] | None) -> Names:
     return names
 
 
-def _features(table: Table, named: Names, source: str) -> Names:
+def _features(table: Table, named: Names, source: str, noise: Names) -> Names:
     if not named:
-        names = tuple(name for name in table.defaults if name not in table.targets)
+        others = {*table.targets, *noise}
+        names = tuple(name for name in table.defaults if name not in others)
         if not names:
             beside = f" beside the target {', '.join(table.targets)}" if table.targets else ""
             raise InputError(
@@ -246,4 +314,9 @@ def _features(table: Table, named: Names, source: str) -> Names:
     both = [name for name in names if name in table.targets]
     if both:
         raise InputError(f"{both[0]!r} is the target and among the features: leave one out")
+    twice = next((name for name in noise if name in (*names, *table.targets)), None)
+    if twice is not None:
+        raise InputError(
+            f"{twice!r} is about the noise and among features or targets: leave one out"
+        )
     return names

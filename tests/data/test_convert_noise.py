@@ -1,0 +1,103 @@
+"""Conversion of columns with errors of the target and weights of the rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from commands import invoke, succeed
+
+import daskgp
+from daskgp.errors import InputError
+
+N = 50
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A csv file with a column of standard errors and one of weights."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({name: rng.uniform(0.1, 2.0, N) for name in ("x", "y", "err", "w")})
+    frame.to_csv(tmp_path / "t.csv", index=False, float_format="%.17g")
+    return frame, tmp_path / "t.csv"
+
+
+def stored(url):
+    group = zarr.open_group(url, mode="r")
+    return {name: group[name][...] for name in ("X", "y", "y_variance", "weight") if name in group}
+
+
+def test_standard_errors_are_kept_as_variances(table, tmp_path):
+    frame, source = table
+    url = tmp_path / "out.zarr"
+    done = succeed("convert", source, url, "--target", "y", "--y-std", "err", "--weight", "w")
+    assert done["features"] == ["x"]
+    found = stored(url)
+    np.testing.assert_array_equal(found["X"][:, 0], frame["x"])
+    np.testing.assert_array_equal(found["y_variance"], frame["err"] ** 2)
+    np.testing.assert_array_equal(found["weight"], frame["w"])
+    fitted = daskgp.ExactGP(optimizer=None, progress=False).fit(*daskgp.open_dataset(url))
+    X, y = frame[["x"]].to_numpy(), frame["y"].to_numpy()
+    errors = {"y_variance": frame["err"] ** 2, "sample_weight": frame["w"]}
+    own = daskgp.ExactGP(optimizer=None, progress=False).fit(X, y, **errors)
+    np.testing.assert_allclose(fitted.predict(X), own.predict(X), rtol=1e-9)
+    assert "y_variance and weight" in invoke("info", url).output
+
+
+def test_variances_are_kept_as_they_are_and_rows_are_added(table, tmp_path):
+    frame, source = table
+    url = str(tmp_path / "out.zarr")
+    given = {"target": "y", "y_variance": "err"}
+    daskgp.convert(source, url, features="x", block_rows=30, **given)
+    daskgp.convert(source, url, append=True, **given)
+    np.testing.assert_array_equal(stored(url)["y_variance"], np.tile(frame["err"], 2))
+    np.testing.assert_array_equal(stored(url)["y"], np.tile(frame["y"], 2))
+    with pytest.raises(InputError, match=r"has an array y_variance: give y_std= or y_variance="):
+        daskgp.convert(source, url, target="y", append=True)
+    with pytest.raises(InputError, match=r"has no array weight: leave out weight="):
+        daskgp.convert(source, url, append=True, weight="w", **given)
+
+
+def test_errors_of_a_grid_follow_its_points(tmp_path):
+    rng = np.random.default_rng(1)
+    values = rng.uniform(1, 2, (4, 5))
+    values[1, 2] = np.nan
+    dims, coords = ("lat", "lon"), {"lat": np.arange(4.0), "lon": np.arange(5.0)}
+    errors = rng.uniform(0.1, 1, (4, 5))
+    xr.Dataset({"sst": (dims, values), "e": (dims, errors)}, coords).to_netcdf(tmp_path / "g.nc")
+    url = tmp_path / "g.zarr"
+    done = daskgp.convert(tmp_path / "g.nc", url, target="sst", y_std="e")
+    assert (done.rows, done.skipped) == (19, 1)
+    known = ~np.isnan(values)
+    np.testing.assert_allclose(sorted(stored(url)["y_variance"]), sorted(errors[known] ** 2))
+    order = np.lexsort(stored(url)["X"].T[::-1])
+    np.testing.assert_allclose(stored(url)["y_variance"][order], errors[known] ** 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"y_std": "err"}, "y_std='err' is about a target and there is none: give target="),
+        ({"target": "y", "y_std": "nobody"}, "nobody"),
+        ({"target": "y", "y_std": "err", "y_variance": "w"}, "say the same: give one of them"),
+        ({"target": ["y", "x"], "y_std": "err"}, "2 targets: convert one target with its errors"),
+        (
+            {"target": "y", "features": ["x", "w"], "weight": "w"},
+            "'w' is about the noise",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given, says, table, tmp_path):
+    url = tmp_path / "out.zarr"
+    with pytest.raises(InputError, match=says):
+        daskgp.convert(table[1], url, **given)
+    assert not url.exists()
+
+
+def test_negative_standard_errors_are_refused(table, tmp_path):
+    frame, source = table
+    frame.loc[[3, 4], "err"] *= -1
+    frame.to_csv(source, index=False)
+    with pytest.raises(InputError, match="y_std='err' is negative in 2 rows"):
+        daskgp.convert(source, tmp_path / "out.zarr", target="y", y_std="err")
+    assert not (tmp_path / "out.zarr").exists()
