@@ -52,10 +52,9 @@ class Rows:
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
     whole, in order, or None where any cut will do.  With an ``identity``, that of a store which
     no longer changes, decoded chunks are cached for the slices that follow.  ``passing`` rows are
-    in a store that is removed with the fit that wrote it.  ``target_units`` and ``feature_units``
-    are empty where they are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have
-    noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
-    error is not known.
+    in a store that is removed with the fit that wrote it.  ``target_units`` are empty where they
+    are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have noise variances of
+    their own: y_variance + s / weight, with s that of a row of weight 1 whose error is not known.
     """
 
     X: Any
@@ -68,7 +67,6 @@ class Rows:
     target_units: tuple[str, ...] = ()
     y_variance: Any = None
     weight: Any = None
-    feature_units: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -86,7 +84,8 @@ class Rows:
     def said(self) -> dict[str, list[str]]:
         """Return the attributes of a store that describe its columns."""
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
-        units = {UNITS: [*self.target_units], FEATURE_UNITS: [*self.feature_units]}
+        own = _stored_units(self.X, "X", FEATURE_UNITS)
+        units = {UNITS: [*self.target_units], FEATURE_UNITS: [*own]}
         return names | {name: said for name, said in units.items() if said}
 
     @property
@@ -303,12 +302,8 @@ def rows_of(
     """
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
-    units, own = target_units(y), _stored_units(X, "X", FEATURE_UNITS)
-    return replace(
-        rows,
-        target_units=units if len(units) == rows.n_targets else (),
-        feature_units=own if len(own) == rows.n_features else (),
-    )
+    units = target_units(y)
+    return replace(rows, target_units=units if len(units) == rows.n_targets else ())
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
