@@ -113,8 +113,9 @@ class Likelihood(ABC):
         if noise is None:
             return self
         raise SettingError(
-            f"the {self.name} likelihood has no noise variance per row: leave y_variance and "
-            "sample_weight out, or choose likelihood='gaussian'"
+            f"the {self.name} likelihood has no noise variance per row: leave them out "
+            "(y_variance=False and sample_weight=False where a store has them), or choose "
+            "likelihood='gaussian'"
         )
 
     def supports(self, y: Any) -> Any:

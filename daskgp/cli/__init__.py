@@ -159,6 +159,7 @@ def prepare(
 @click.argument("model_store", metavar="MODEL")
 @estimator_options
 @click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
+@click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
 @lock_options
 @cluster_options
 @verbose_option
@@ -169,6 +170,7 @@ def fit(
     assignments: tuple[str, ...],
     config: str | None,
     resume: bool,
+    ignore_errors: bool,
     wait: float,
     clear_lock: bool,
     scheduler: str | None,
@@ -200,7 +202,9 @@ def fit(
             with reserved as group, cluster.executor(estimator.device):
                 url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
                 place = checkpoints.Place(url, claim)
-                estimator._fit(X, y, checkpoint=place, keep=models.rows_url(model_store))
+                noise = (False, False) if ignore_errors else (None, None)
+                keep = models.rows_url(model_store)
+                estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise)
                 claim.check()
                 save_into(estimator, group, model_store)
     result(

@@ -11,6 +11,7 @@ from daskgp.data.rows import (
     open_dataset,
     open_inputs,
     rows_of,
+    warn_of_noise_behind,
 )
 from daskgp.data.stores.chunk_marks import UNKNOWN as UNKNOWN_MARK
 from daskgp.data.stores.groups import checksum, exists, first_line, remove, reopened, vacant
@@ -41,4 +42,5 @@ __all__ = [
     "reopened",
     "rows_of",
     "vacant",
+    "warn_of_noise_behind",
 ]

@@ -275,6 +275,18 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     return X_rows, y_rows, (names, target)
 
 
+def like(y: Any, values: Any, name: str) -> Any:
+    """Return values on the grid of y as a DataArray; InputError for others."""
+    if is_xarray(values) or not isinstance(y, xr.DataArray):
+        return values
+    if np.shape(values) != y.shape:
+        raise InputError(
+            f"{name} has shape {np.shape(values)} on a grid of shape {y.shape}: give a DataArray, "
+            "or an array of that shape"
+        )
+    return y.copy(data=values)
+
+
 def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
     """Return features (n, d) and weights (n,) of the points of a grid, in the order of its blocks.
 
@@ -386,3 +398,24 @@ def _block_sizes(chunks: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
 
 def _flatten(block: np.ndarray, width: int) -> np.ndarray:
     return np.asarray(block, np.float64).reshape(-1, width)
+
+
+def on_same_grid(
+    own: xr.DataArray, more: Any, function: Callable[[Any, Any], xr.DataArray]
+) -> xr.DataArray:
+    """Return a function of a DataArray and of values on its grid, described as the first one."""
+    labelled = isinstance(more, xr.DataArray)
+    if not labelled and np.ndim(more) and np.shape(more) != own.shape:
+        raise InputError(
+            f"y_variance has shape {np.shape(more)} on a grid of shape {own.shape}: give a "
+            "DataArray, or an array of that shape"
+        )
+    try:
+        with xr.set_options(arithmetic_join="exact"):
+            made = function(own, more)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"y_variance is not on the grid of X: {reason}") from error
+    if made.shape != own.shape:
+        raise InputError(f"y_variance has dimensions {more.dims}, the grid of X {own.dims}")
+    return made.transpose(*own.dims).assign_attrs(own.attrs).rename(own.name)

@@ -6,6 +6,7 @@ rows are never the output of a task.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
 from daskgp.errors import InputError, StoreError
+
+logger = logging.getLogger("daskgp")
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Suffixes of the files that ``daskgp convert`` reads."""
@@ -114,7 +117,7 @@ class Rows:
         parts = {
             name: reading.read(array, rows)
             if self.identity is None
-            else reading.read_held(array, rows, (self.identity, name))
+            else reading.read_held(array, rows, (self.identity, _place(name, array)))
             for name, array in self.arrays.items()
         }
         X, y = parts["X"], parts["y"].reshape(len(parts["y"]), -1)
@@ -136,6 +139,12 @@ class Rows:
     def held_here(self) -> Rows:
         """Return the rows with their arrays in this process's memory."""
         return self.with_arrays({name: a[...] for name, a in self.arrays.items()}, identity=None)
+
+
+def _place(name: str, array: Any) -> str:
+    """Return what tells an array of rows from others: X is known by its store."""
+    outside = name not in ("X", "y") and isinstance(array, zarr.Array)
+    return remote.address(array) if outside else name
 
 
 def open_dataset(url: str) -> tuple[da.Array, da.Array]:
@@ -314,7 +323,7 @@ def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def noise_beside(y: Any) -> dict[str, zarr.Array]:
     """Return the error variances and weights in the store that y lies in, by their names."""
-    array = reading.behind(y)
+    array = reading.behind(getattr(y, "array", y))
     if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
         return {}
     group = groups.parent_of(array)
@@ -322,6 +331,20 @@ def noise_beside(y: Any) -> dict[str, zarr.Array]:
         return {}
     url, present = remote.address(group), [name for name in (Y_VARIANCE, WEIGHT) if name in group]
     return {name: _numeric_array(group, name, url, (1,)) for name in present}
+
+
+def warn_of_noise_behind(y: Any) -> None:
+    """Warn if y is made from that of a store with error variances or weights, which stay behind."""
+    layers = y.dask.layers if isinstance(y, da.Array) and not noise_beside(y) else ()
+    for name in layers:
+        present = noise_beside(y.dask.get(name)) if name.startswith("original-") else {}
+        if present:
+            logger.warning(
+                "the store of y has %s, which a part or a change of its y does not bring along: "
+                "give y_variance= and sample_weight=, or False to leave them out",
+                " and ".join(present),
+            )
+            return
 
 
 def _rows_of(
@@ -334,7 +357,7 @@ def _rows_of(
 ) -> Rows:
     if grids.is_xarray(X) or grids.is_xarray(y):
         beside = {
-            name: grids.training_arrays(X, a)[1] if grids.is_xarray(a) else a
+            name: grids.training_arrays(X, grids.like(y, a, GIVEN[name]))[1]
             for name, a in beside.items()
         }
         X, y, names = grids.training_arrays(X, y)
@@ -410,8 +433,8 @@ def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequ
             raise InputError(f"{len(labels)} {what} names for {size} columns: {', '.join(labels)}")
     if Y_VARIANCE in arrays and p > 1:
         raise InputError(
-            f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, or give "
-            "sample_weight, which all targets share"
+            f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, or leave it "
+            f"out, y_variance=False where a store has it; all targets share sample_weight"
         )
     rows = Rows(X, y, chunks, tuple(features), tuple(targets))
     return rows.with_arrays(arrays)

@@ -235,8 +235,8 @@ class GaussianProcess(FittedGP):
             ``y`` lies in, if it has an array of this name; False leaves it out.  For one target.
         sample_weight : array-like (n,), optional
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
-            hyper-parameters, a row of weight 2 counts as the same row twice; one of weight 0 is
-            left out.
+            hyper-parameters, a row of weight 2 counts as the same row twice if it has no
+            ``y_variance``; one of weight 0 is left out.
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool
@@ -296,6 +296,8 @@ class GaussianProcess(FittedGP):
         chunk_rows = self._read_rows()
         sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows, *noise)
         self._check(sizes, len(sizes))
+        if not sizes.n_noise and noise == (None, None):
+            data.warn_of_noise_behind(y)
         work, limit = self._workload(sizes), executor.memory_per_task()
         refusal.refuse(work, limit)
         plan = planning.make_plan(work)

@@ -197,8 +197,9 @@ progress
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
-        y_variance: Any = None,
         return_computational: bool = False,
+        *,
+        y_variance: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its spread and the spread's computational part.
 
@@ -218,9 +219,9 @@ progress
         std or cov, computational : if asked for
         """
         if not return_computational:
-            return super().predict(X, return_std, return_cov, include_noise, y_variance)
+            return super().predict(X, return_std, return_cov, include_noise, y_variance=y_variance)
         part = self._computational(X)
-        posterior = super().predict(X, return_std, return_cov, include_noise, y_variance)
+        posterior = super().predict(X, return_std, return_cov, include_noise, y_variance=y_variance)
         several = posterior if isinstance(posterior, tuple) else (posterior,)
         return *several, part
 
@@ -231,6 +232,11 @@ progress
             raise SettingError(
                 f"support={self.support} keeps {len(kept.rows)} of {self.n_rows_} training rows: "
                 "the computational part needs all; fit with support=None"
+            )
+        if kept.row_noise:
+            raise SettingError(
+                "the computational part of a fit with y_variance or sample_weight is not computed: "
+                "leave return_computational out"
             )
         inputs = prediction.in_memory(solved, X)
         scaled = solved.scaling.inputs(np.asarray(inputs, np.float64))
@@ -474,6 +480,9 @@ progress
         drawn = sampling.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
         line = self._line(drawn, stage, theta, sums, seed)
         arrays = {"X": drawn.X[line], "y": drawn.y[line]}
+        if drawn.noise is not None:  # in the user's units, as the scaling is plain
+            values = {"weight": 1.0 / drawn.noise[line, 0], "y_variance": drawn.noise[line, 1]}
+            arrays |= {name: values[name] for name in values if name in rows.arrays}
         points = rows.with_arrays(arrays, chunks=None, identity=None, passing=False)
         return points, np.arange(t + 1) * self.support
 

@@ -104,6 +104,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
+        *,
         y_variance: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its standard deviation or covariance.

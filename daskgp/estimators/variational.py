@@ -296,6 +296,7 @@ class VariationalGP(GaussianProcess):
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
+        *,
         y_variance: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its standard deviation or covariance.
@@ -313,7 +314,7 @@ class VariationalGP(GaussianProcess):
         mean : (n,) or (n, p)
         std or cov : if asked for
         """
-        return super().predict(X, return_std, return_cov, include_noise, y_variance)
+        return super().predict(X, return_std, return_cov, include_noise, y_variance=y_variance)
 
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:

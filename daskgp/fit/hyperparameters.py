@@ -87,7 +87,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = subset.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
-    plain = Theta(estimator._kernel().resolve(*distances), float(estimator.noise_variance))
+    plain = Theta(estimator._kernel().resolve(*distances), _first_noise(estimator, sums))
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not own.count or estimator._model().keeps_rows:
@@ -103,6 +103,12 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
     return chosen._replace(searched=begun.searched, sample=sample.rows.X)
+
+
+def _first_noise(estimator: GaussianProcess, sums: scaling.Sums) -> float:
+    """Return the noise variance given, or where training begins, which is for usual weights."""
+    given = float(estimator.noise_variance)
+    return given if estimator.optimizer is None else given * sums.usual
 
 
 def _with_inputs(
@@ -128,7 +134,7 @@ def _searched(
     seed: int,
 ) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
-    noise, kernel = float(estimator.noise_variance), estimator._kernel()
+    noise, kernel = _first_noise(estimator, sums), estimator._kernel()
     theta = Theta(kernel.resolve(*distances), noise)
     if estimator.optimizer is None or not estimator.traits.searches_start:
         return subset.Start(theta)
@@ -506,7 +512,8 @@ def bounds(
     unit = scaling.target_variance(sums, scale, estimator.mean)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
-    limits = np.concatenate([kernel, noise + np.log(unit)])
+    # the noise variance is that of a row of weight 1, which may be far from the weights there are
+    limits = np.concatenate([kernel, noise + np.log(unit * sums.usual)])
     # the user's start is always allowed
     start = theta.to_vector(with_inputs=False)
     limits = np.stack([np.minimum(limits[:, 0], start), np.maximum(limits[:, 1], start)], axis=1)

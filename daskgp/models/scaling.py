@@ -46,6 +46,8 @@ class Sums(NamedTuple):
     """Sum of the rows' weights, their number where they have none."""
     error: float
     """Sum of the known error variances."""
+    usual: float
+    """Geometric mean of the weights."""
     dropped: float
     infinite: Array
     """Number of infinite entries in each column (k,); their rows are left out of the other sums."""
@@ -73,11 +75,14 @@ def usable_rows(X: np.ndarray) -> np.ndarray:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # ``check`` reports it
-def local(X: Array, y: Array, noise: Array | None = None, error_scale: float = 1.0) -> Sums:
+def local(
+    X: Array, y: Array, noise: Array | None = None, usual: tuple[float, float] = (1.0, 1.0)
+) -> Sums:
     """Return the summary of one block of raw rows, in float64.
 
     ``noise`` (n, 2) has the weight w and error variance e of each row, which counts as
-    w / (1 + w e / error_scale) rows: less the less its noise lets it say.
+    1 / (1 + u / w + e / v) rows with ``usual`` ones u and v: less the less its noise lets it say,
+    but never much more than others.
     """
     W = np.concatenate([X, y], axis=1, dtype=np.float64)
     infinite = np.isinf(W)
@@ -89,19 +94,20 @@ def local(X: Array, y: Array, noise: Array | None = None, error_scale: float = 1
     if n == 0:
         zero, inf = np.zeros(k), np.full(k, np.inf)
         none = np.zeros((k, k))
-        return Sums(0.0, 0.0, 0.0, dropped, infinities, zero, none, inf, -inf, *seen)
+        return Sums(0.0, 0.0, 0.0, usual[0], dropped, infinities, zero, none, inf, -inf, *seen)
     low, high = W.min(axis=0), W.max(axis=0)
     if noise is None:
         mean = W.mean(axis=0)
         W -= mean
-        return Sums(float(n), float(n), 0.0, dropped, infinities, mean, W.T @ W, low, high, *seen)
+        sums = float(n), float(n), 0.0, usual[0]
+        return Sums(*sums, dropped, infinities, mean, W.T @ W, low, high, *seen)
     weight, error = noise[kept].T
-    counted = weight / (1.0 + weight * error / error_scale)
+    counted = 1.0 / (1.0 + usual[0] / weight + error / usual[1])
     total = float(counted.sum())
     mean = counted @ W / total
     W -= mean
     scatter = (counted[:, None] * W).T @ W
-    sums = float(n), total, float(error.sum())
+    sums = float(n), total, float(error.sum()), usual[0]
     return Sums(*sums, dropped, infinities, mean, scatter, low, high, *seen)
 
 
@@ -115,6 +121,7 @@ def combine(a: Sums, b: Sums) -> Sums:
         a.rows + b.rows,
         weight,
         a.error + b.error,
+        a.usual,
         a.dropped + b.dropped,
         a.infinite + b.infinite,
         a.mean + share * step,
@@ -361,7 +368,7 @@ def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
         f"{name!r} ({values[j]:g})"
         for j, name in enumerate(names)
         for values in (sums.low, sums.high)
-        if (values[j] - sums.mean[j]) ** 2 > OUTLIER * total[j]
+        if (values[j] - sums.mean[j]) ** 2 > OUTLIER * total[j] * (sums.rows / sums.weight)
     ]
     if said:
         logger.warning(

@@ -42,8 +42,7 @@ def added(std: Any, y_variance: Any) -> Any:
     if y_variance is None:
         return std
     if grids.is_xarray(std):
-        with_errors = (std**2 + y_variance) ** 0.5
-        return with_errors.transpose(*std.dims).assign_attrs(std.attrs).rename(std.name)
+        return grids.on_same_grid(std, y_variance, lambda own, more: (own**2 + more) ** 0.5)
     return (std**2 + _columns(y_variance, std)) ** 0.5
 
 
@@ -58,15 +57,25 @@ def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
 
 
 def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
-    """Return variances of observations y with the error variances and weights of y's store."""
+    """Return variances of observations y with the error variances and weights of y's store.
+
+    They are NaN for rows of weight 0 and for errors that cannot be.
+    """
     beside = {name: reading.from_zarr(array) for name, array in data.noise_beside(y).items()}
     if not beside or solved.likelihood is not None:
         return variance
     if (errors := beside.get("y_variance")) is not None:
+        errors = da.where((errors >= 0) & da.isfinite(errors), errors, np.nan)
         variance = variance + _columns(errors, variance)
     if (weight := beside.get("weight")) is not None:
+        if solved.model.noisy:
+            raise SettingError(
+                "the store of y has weights, and experts with noise_in_experts=True do not tell "
+                "noise from f: fit with noise_in_experts=False"
+            )
         noise = solved.theta.noise_variance * solved.scaling.y_scale**2
-        share = _columns(1.0 / weight - 1.0, variance)
+        usable = (weight > 0) & da.isfinite(weight)
+        share = _columns(1.0 / da.where(usable, weight, np.nan) - 1.0, variance)
         variance = variance + share * (noise if variance.ndim == 2 else noise[0])
     return variance
 

@@ -59,7 +59,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     mean, variance = lazy.lazy(solved, X, "variance", include_noise=True)
     variance = known_errors.of_store(solved, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
-    known = da.where(da.isnan(mean), np.nan, y)
+    known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
     if solved.likelihood is None:
         results = metrics.summary(known, mean, variance)
     else:

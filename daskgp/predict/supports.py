@@ -27,6 +27,7 @@ from daskgp.predict.training_rows import Fitted, Streamed
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 
+ROW_NOISE = "row_noise"
 CHUNK_BYTES = 32 << 20
 """Maximum bytes of a chunk of weights."""
 
@@ -43,10 +44,13 @@ class Supports(Streamed):
     edges : ndarray (t + 1,)
         First point of each action, and the number of points; empty where every point has a weight
         in every action.
+    row_noise : bool
+        Whether the training rows had noise variances of their own, which are not kept.
     """
 
     rows: Rows
     edges: np.ndarray
+    row_noise: bool = False
 
     @property
     def count(self) -> int:
@@ -71,7 +75,7 @@ class Supports(Streamed):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a model store keeps beside the points."""
-        return {"edges": self.edges}
+        return {"edges": self.edges} | ({ROW_NOISE: np.array(True)} if self.row_noise else {})
 
     def describe(self, state: Any) -> dict[str, str]:
         """Return the number of points, as text."""
@@ -106,7 +110,8 @@ def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
     names = tuple(f"action{j}" for j in range(weights.shape[1]))
     arrays = {"X": rows.X, "y": weights}
     with_weights = rows.with_arrays(arrays, target_names=names, identity=None, passing=False)
-    return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
+    edges = np.empty(0, np.int64) if edges is None else edges
+    return Supports(with_weights, edges, rows.n_noise > 0)
 
 
 def keep(

@@ -4,6 +4,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from commands import dataset
 from fits import equal
@@ -237,3 +238,108 @@ def test_a_fit_with_other_errors_does_not_go_on_from_a_checkpoint(tmp_path):
     cases.make("sgpr").fit(X, y, url, y_variance=ERRORS)
     with pytest.raises(StoreError, match="checkpoint"):
         cases.make("sgpr").fit(X, y, url, y_variance=2 * ERRORS)
+
+
+def test_points_of_a_support_keep_their_noise():
+    X, y = cases.rows()
+    settings = {"support": 5, "n_actions": 10, "progress": False, "optimizer": None}
+    kernel = kernels.Matern32((0.8, 0.8))
+    weighted = daskgp.CaGP(kernel, noise_variance=0.2, **settings)
+    plain = daskgp.CaGP(kernel, noise_variance=0.1, **settings).fit(X, y)
+    weighted.fit(X, y, sample_weight=np.full(len(y), 2.0))
+    equal(cases.moments(weighted, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cagp", "cagp-cg"])
+def test_the_computational_part_beside_noise_per_row_is_refused(name, tmp_path):
+    X, y = cases.rows()
+    fitted = cases.fixed(name).fit(X, y, sample_weight=WEIGHTS)
+    fitted.save(str(tmp_path / "m.zarr"))
+    for model in (fitted, daskgp.load(str(tmp_path / "m.zarr"))):
+        with pytest.raises(SettingError, match="the computational part of a fit with y_variance"):
+            model.predict(T, return_computational=True)
+
+
+def test_errors_of_another_store_are_not_those_cached(tmp_path):
+    X, y = cases.rows()
+    daskgp.prepare((X, y), str(tmp_path / "p.zarr"), block_rows=30)
+    given = daskgp.open_dataset(tmp_path / "p.zarr")
+    group = zarr.create_group(tmp_path / "e.zarr")
+    found = []
+    for name, size in (("a", 1e-4), ("b", 5.0)):
+        array = group.create_array(name, data=np.full(len(y), size), chunks=given[0].chunks[0][:1])
+        fitted = [cases.fixed("lma").fit(*given, y_variance=e) for e in (array, array[:])]
+        equal(cases.moments(fitted[0], T), cases.moments(fitted[1], T), rtol=1e-6)
+        found.append(fitted[0].predict(T))
+    assert np.abs(found[0] - found[1]).max() > 0.05
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_size_of_weights_does_not_matter(unit):
+    X, y = cases.rows()
+    plain = daskgp.ExactGP(kernels.Matern32((0.8, 0.8)), progress=False)
+    weighted = daskgp.ExactGP(kernels.Matern32((0.8, 0.8)), progress=False)
+    plain.fit(X, y)
+    weighted.fit(X, y, sample_weight=np.full(len(y), unit))
+    assert weighted.objective_ == pytest.approx(plain.objective_, abs=0.5)
+    equal(cases.moments(weighted, T), cases.moments(plain, T), atol=0.02)
+
+
+def test_one_very_exact_row_does_not_decide_the_units():
+    X, y = cases.rows()
+    weights = np.ones(len(y))
+    weights[3] = 1e10
+    scale = daskgp.ExactGP(optimizer=None, progress=False).fit(X, y, sample_weight=weights)
+    plain = daskgp.ExactGP(optimizer=None, progress=False).fit(X, y)
+    ratio = scale.solved_.scaling.x_scale / plain.solved_.scaling.x_scale
+    assert (np.abs(ratio - 1) < 0.1).all()
+
+
+def test_common_weights_raise_no_alarm(caplog):
+    X, y = cases.rows()
+    cases.fixed("exact").fit(X, y, sample_weight=np.full(len(y), 1e-6))
+    assert "most of the variance" not in caplog.text
+
+
+def test_errors_on_a_grid_follow_its_points():
+    lon, lat = np.arange(6.0), np.arange(5.0)
+    values = np.sin(lon)[None] + lat[:, None]
+    y = xr.DataArray(values, {"lat": lat, "lon": lon}, ("lat", "lon"), name="y").chunk({"lon": 2})
+    errors = np.random.default_rng(0).uniform(0.01, 4, y.shape)
+    X, flat = np.stack(np.meshgrid(lat, lon, indexing="ij"), -1).reshape(-1, 2), values.ravel()
+    wanted = cases.fixed("exact").fit(X, flat, y_variance=errors.ravel()).predict(X)
+    for given in (errors, y.copy(data=errors)):
+        model = cases.fixed("exact").fit(y, y, y_variance=given)
+        np.testing.assert_allclose(model.predict(y).to_numpy().ravel(), wanted, rtol=1e-8)
+    with pytest.raises(InputError, match=r"y_variance has shape \(30,\) on a grid of shape"):
+        cases.fixed("exact").fit(y, y, y_variance=errors.ravel())
+    noisy = {"return_std": True, "include_noise": True}
+    _, plain = model.predict(y, **noisy)
+    _, own = model.predict(y, y_variance=y.copy(data=errors), **noisy)
+    np.testing.assert_allclose(own, np.sqrt(plain**2 + errors), rtol=1e-10)
+    shifted = y.copy(data=errors).assign_coords(lon=lon + 1e-9)
+    for wrong in (shifted, errors.ravel()):
+        with pytest.raises(InputError, match="y_variance"):
+            model.predict(y, y_variance=wrong, **noisy)
+
+
+def test_rows_that_cannot_be_judged_are_not_scored(tmp_path):
+    X, y = cases.rows()
+    url = with_noise(tmp_path / "t.zarr", X, y)
+    group = zarr.open_group(url, mode="r+")
+    group["weight"][5], group["y_variance"][8] = 0.0, np.nan
+    model = cases.fixed("exact").fit(X, y)
+    found = scores(model.solved_, *daskgp.open_dataset(url), Executor.current(False))
+    assert found["n"] == len(y) - 2
+    assert np.isfinite(found["nlpd"])
+
+
+def test_errors_that_stay_behind_are_warned_of(tmp_path, caplog):
+    X, y = daskgp.open_dataset(with_noise(tmp_path / "t.zarr", *cases.rows()))
+    for changed in (y.rechunk(30), y.astype("f4"), y[:100]):
+        cases.fixed("sgpr").fit(X[: len(changed)], changed)
+        assert caplog.text.count("the store of y has y_variance and weight, which a part") == 1
+        caplog.clear()
+    cases.fixed("sgpr").fit(X, y)
+    cases.fixed("sgpr").fit(X, y.rechunk(30), y_variance=False, sample_weight=False)
+    assert "the store of y" not in caplog.text

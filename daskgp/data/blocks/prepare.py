@@ -53,6 +53,9 @@ def prepare(
     lengthscales: Sequence[float] | None = None,
     random_state: int | None = 0,
     progress: ShowProgress = "auto",
+    *,
+    y_variance: Any = None,
+    sample_weight: Any = None,
 ) -> Prepared:
     """Rewrite a dataset in blocks of nearby rows, out of core.
 
@@ -82,6 +85,8 @@ def prepare(
         Seed of the sample that the order is made from, or of the random order.
     progress : bool or "auto"
         Whether to show bars; by default where somebody sits at a terminal.
+    y_variance, sample_weight : array-like (n,), or False, optional
+        Error variances and weights of rows, as for ``fit``, which the store keeps.
 
     Returns
     -------
@@ -100,7 +105,8 @@ def prepare(
     X, y = _opened(source)
     spill = f"{url}-rows-{uuid.uuid4().hex[:12]}"  # beside it, where the workers will write
     try:
-        rows = data.rows_of(X, y, spill, executor.shares_memory)
+        noise = {"y_variance": y_variance, "weight": sample_weight}
+        rows = data.rows_of(X, y, spill, executor.shares_memory, **noise)
         for array in rows.arrays.values():
             visibility.check(executor, array, "the dataset", f"put it in {visibility.HERE}")
         seed = _seed(random_state)

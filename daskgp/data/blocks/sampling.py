@@ -23,22 +23,22 @@ def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.S
 
     Noise variances of rows, if there are any, are checked first.
     """
-    error_scale = _noise_scale(rows, spans, executor) if rows.n_noise else 1.0
-    task = partial(_describe_block, rows, error_scale)
+    usual = _usual_noise(rows, spans, executor) if rows.n_noise else (1.0, 1.0)
+    task = partial(_describe_block, rows, usual)
     return map_reduce(task, scaling.combine, spans, executor, "describe")
 
 
-def _describe_block(rows: Rows, error_scale: float, span: Span) -> scaling.Sums:
+def _describe_block(rows: Rows, usual: tuple[float, float], span: Span) -> scaling.Sums:
     with single_blas_thread():
         X, y = rows.read(*span)
         p = rows.n_targets
-        return scaling.local(X, y[:, :p], y[:, p:] if rows.n_noise else None, error_scale)
+        return scaling.local(X, y[:, :p], y[:, p:] if rows.n_noise else None, usual)
 
 
-def _noise_scale(rows: Rows, spans: Sequence[Span], executor: Executor) -> float:
-    """Return the geometric mean of the error variances; InputError for ones that cannot be."""
+def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple[float, float]:
+    """Return the geometric means of weights and error variances; InputError for impossible ones."""
     counts: np.ndarray = map_reduce(partial(_noise_block, rows), np.add, spans, executor, "errors")
-    n, logs, wrong = counts[0], counts[1], counts[2:].reshape(2, 2).astype(int)
+    n, logs, wrong = counts[0], counts[1:3], counts[3:].reshape(2, 2).astype(int)
     for name, (not_positive, not_finite) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
         below = "negative" if name == WEIGHT else "zero or negative"
         if not_positive or not_finite:
@@ -55,20 +55,21 @@ def _noise_scale(rows: Rows, spans: Sequence[Span], executor: Executor) -> float
         raise InputError(
             f"no usable rows: all {len(rows)} have a sample_weight of zero or a missing value"
         )
-    return float(np.exp(logs / n)) if n else 1.0
+    weight, error = np.exp(logs / n).tolist() if n else (1.0, 1.0)
+    return weight, error
 
 
 def _noise_block(rows: Rows, span: Span) -> np.ndarray:
-    """Return the number of complete rows, the sum of log e, and counts of wrong w and e."""
+    """Return the number of complete rows, sums of log w and log e, and counts of wrong ones."""
     X, y = rows.read(*span)
     p = rows.n_targets
     noise = y[scaling.complete_rows(X, y[:, :p]), p:]
-    finite, errors = np.isfinite(noise), noise[:, 1]
+    finite = np.isfinite(noise)
     wrong = np.stack([(finite & (noise <= 0)).sum(axis=0), (~finite).sum(axis=0)], axis=1)
     if rows.y_variance is None:
         wrong[1] = 0
-    logs = np.log(errors, out=np.zeros(len(errors)), where=finite[:, 1] & (errors > 0))
-    return np.array([len(noise), logs.sum(), *wrong.ravel()])
+    logs = np.log(noise, out=np.zeros(noise.shape), where=finite & (noise > 0))
+    return np.array([len(noise), *logs.sum(axis=0), *wrong.ravel()])
 
 
 def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:
