@@ -3,7 +3,7 @@
 Estimators
     SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP, SparseSpectrumGP, ExactGP
 Data and models
-    open_dataset, convert, prepare, load, metrics, plot
+    open_dataset, convert, prepare, variogram, load, metrics, plot
 Before and around a fit
     plan, connect, kernels
 Errors
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         load,
         plan,
     )
+    from daskgp.predict.variogram import variogram
     from daskgp.runtime.connect import connect
 
     __version__: str
@@ -62,6 +63,7 @@ __all__ = [
     "plan",
     "plot",
     "prepare",
+    "variogram",
 ]
 
 # Names are imported on first access, so that `daskgp --help` does not wait for Dask.
@@ -86,6 +88,7 @@ _HOMES = {
     "open_dataset": "daskgp.data",
     "plan": "daskgp.estimators",
     "prepare": "daskgp.data.blocks.prepare",
+    "variogram": "daskgp.predict.variogram",
 }
 
 

@@ -24,8 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import daskgp
-from daskgp import kernels
-from daskgp.plot import fields
+from daskgp import kernels, plot
 
 NOISE = 0.3
 """Standard deviation of the measurements, in degrees."""
@@ -80,18 +79,21 @@ def print_score(score: dict[str, float], console: Console) -> None:
 
 def draw(folder: Path, model: daskgp.SGPR) -> Path:
     """Truth, mean and standard deviation on a grid, whose features are built block by block."""
+    east, north = np.arange(0, 1001, 4.0), np.arange(0, 601, 4.0)
+    named = [{"long_name": name, "units": "km"} for name in ("east", "north")]
     grid = xr.Dataset(
-        coords={"east_km": np.arange(0, 1001, 4.0), "north_km": np.arange(0, 601, 4.0)}
+        coords={
+            "east_km": ("east_km", east, named[0]),
+            "north_km": ("north_km", north, named[1]),
+        }
     )
     mean, std = model.predict(grid, return_std=True)
-    X = np.stack(np.meshgrid(grid.east_km, grid.north_km, indexing="ij"), axis=-1).reshape(-1, 2)
+    X = np.stack(np.meshgrid(east, north, indexing="ij"), axis=-1).reshape(-1, 2)
     path = folder / "figure.png"
-    fields.posterior_map(
-        X,
-        field(X),
-        mean.values.ravel(),
-        std.values.ravel(),
-        names=("east (km)", "north (km)"),
+    plot.posterior_map(
+        truth=mean.copy(data=field(X).reshape(mean.shape)),
+        mean=mean,
+        std=std,
         label="temperature (°C)",
         title="A field from a million noisy measurements with a gap",
         path=path,

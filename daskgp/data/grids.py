@@ -333,7 +333,7 @@ def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
 
     Both are dask arrays with the chunks of the mean where either is chunked, else NumPy arrays.
     """
-    values = _on_the_grid_of(mean, y).data
+    values = on_the_grid_of(mean, y).data
     lazy = isinstance(mean.data, da.Array) or isinstance(values, da.Array)
     tail = () if vector else mean.shape[-1:]
     if not lazy:
@@ -347,7 +347,7 @@ def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
     return first, second
 
 
-def _on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
+def on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
     """Return targets with the mean's dimensions in order; a plain array must have its shape."""
     if not isinstance(y, xr.DataArray):
         y = y if isinstance(y, da.Array) else np.asarray(y)

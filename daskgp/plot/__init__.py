@@ -1,12 +1,22 @@
-"""Figures from small arrays: all that uses matplotlib.
+"""Figures of data, fits and predictions: all that uses matplotlib.
 
-Every function returns a ``matplotlib.figure.Figure`` that belongs to no window and no global
-state, and saves it if ``path`` is given. Arrays are drawn as they are, so give at most a few
-hundred thousand points, and thin out larger arrays beforehand.
+Every function draws on the ``ax`` or ``axes`` that it is given, or else on a new figure, and
+returns the ``Axes`` that it drew on: one, or an array of them if it may have several panels.
+``ax.figure`` is the figure.  A new one is a figure of ``pyplot``, which notebooks and
+``pyplot.show`` show; with ``path`` it is saved instead, and belongs to no window and no global
+state.  Arrays are drawn as they are, so thin out those of more than a few hundred thousand points
+beforehand.
 """
 
-from daskgp.plot.curves import calibration, history, posterior_lines, traces, tradeoff
-from daskgp.plot.fields import maps, posterior_map
+from daskgp.plot.curves import (
+    calibration,
+    history,
+    posterior_lines,
+    traces,
+    tradeoff,
+    variogram,
+)
+from daskgp.plot.fields import maps, posterior_map, residuals
 
 __all__ = [
     "calibration",
@@ -14,6 +24,8 @@ __all__ = [
     "maps",
     "posterior_lines",
     "posterior_map",
+    "residuals",
     "traces",
     "tradeoff",
+    "variogram",
 ]

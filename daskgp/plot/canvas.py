@@ -1,20 +1,21 @@
-"""Common parts of all figures: sizes, colours, reference lines, files."""
+"""Common parts of all figures: axes, sizes, colours, reference lines, files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import dask
 import numpy as np
 
 from daskgp.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Path: TypeAlias = str | os.PathLike[str]
+Drawn = TypeVar("Drawn", "Axes", np.ndarray)
 INK = "#35456b"
 ALARM = "#c8102e"
 GREY = "0.45"
@@ -23,41 +24,81 @@ LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53")
 BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
 
 
-def new_figure(
-    size: tuple[float, float], columns: int = 1, rows: int = 1, **options: Any
-) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure of ``size`` in inches with its panels, row by row."""
+def panels_on(
+    given: Axes | Sequence[Axes] | np.ndarray | None,
+    number: int,
+    size: tuple[float, float],
+    path: Path | None,
+    columns: int | None = None,
+    **options: Any,
+) -> np.ndarray:
+    """Return the axes of ``number`` panels: those given, or those of a new figure.
+
+    A new figure of ``size`` in inches has ``columns`` panels per row, by default all of them.  It
+    is one of pyplot, which a notebook or ``pyplot.show`` shows, unless it is for a file.
+
+    Raises
+    ------
+    InputError
+        If other than one Axes per panel is given, or matplotlib is missing.
+    """
     try:
+        from matplotlib.axes import Axes
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise InputError("figures need matplotlib: pip install 'daskgp[plot]'") from error
+    if given is not None:
+        axes = np.array(given, dtype=object).ravel()
+        if len(axes) != number or not all(isinstance(ax, Axes) for ax in axes):
+            raise InputError(
+                f"{len(axes)} axes are given for {number} panels: give a matplotlib Axes for each"
+            )
+        return axes
     # Room between the label of a colour bar and the panel after it.
-    fig = Figure(figsize=size, dpi=150, layout=ConstrainedLayoutEngine(wspace=0.06))
-    return fig, fig.subplots(rows, columns, squeeze=False, **options).ravel()
+    layout = ConstrainedLayoutEngine(wspace=0.06)
+    if path is None:
+        from matplotlib import pyplot
+
+        fig = pyplot.figure(figsize=size, layout=layout)
+    else:
+        fig = Figure(figsize=size, dpi=150, layout=layout)
+    columns = columns or number
+    axes = fig.subplots(-(-number // columns), columns, squeeze=False, **options).ravel()
+    for ax in axes[number:]:
+        ax.set_visible(False)
+    return np.asarray(axes[:number])
 
 
-def finished(fig: Figure, title: str, path: Path | None) -> Figure:
-    """Return a figure with its title, saved if ``path`` is given."""
-    if title:
+def panel_on(given: Axes | None, size: tuple[float, float], path: Path | None) -> Axes:
+    """Return the axes given, or those of a new figure, as ``panels_on`` does."""
+    ax: Axes = panels_on(given, 1, size, path)[0]
+    return ax
+
+
+def finished(drawn: Drawn, title: str, path: Path | None) -> Drawn:
+    """Return axes with a title, that of the figure for several; saved if ``path`` is given."""
+    ax: Axes = drawn[0] if isinstance(drawn, np.ndarray) else drawn
+    fig = ax.figure
+    if title and isinstance(drawn, np.ndarray):
         fig.suptitle(title)
+    elif title:
+        ax.set_title(title)
     if path is not None:
         try:
-            fig.savefig(path)
+            fig.figure.savefig(path)  # of the whole figure, where axes are of a part of it
         except (OSError, ValueError) as error:
             raise InputError(f"cannot write the figure {os.fspath(path)}: {error}") from error
-    return fig
+    return drawn
 
 
-def map_points(name: str, X: np.ndarray) -> np.ndarray:
-    """Return points (n, 2); raise InputError for another shape."""
-    X = np.asarray(X, np.float64)
-    if X.ndim != 2 or X.shape[1] != 2 or not len(X):
-        raise InputError(f"{name} has shape {X.shape}: a map needs points of shape (n, 2)")
-    return X
+def in_memory(*values: Any) -> tuple[Any, ...]:
+    """Return values with what is lazy among them computed, all at once."""
+    computed: tuple[Any, ...] = dask.compute(*values)
+    return computed
 
 
-def finite_values(name: str, values: np.ndarray, n: int) -> np.ndarray:
+def finite_values(name: str, values: Any, n: int) -> np.ndarray:
     """Return values (n,), some of them finite; raise InputError for others."""
     values = np.asarray(values, np.float64)
     if values.shape != (n,):

@@ -9,11 +9,8 @@ import numpy as np
 
 from daskgp import metrics
 from daskgp.checks import shown
+from daskgp.data import grids
 from daskgp.errors import InputError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 from daskgp.plot.canvas import (
     GREY,
     INK,
@@ -22,9 +19,17 @@ from daskgp.plot.canvas import (
     draw_reference,
     finished,
     finite_values,
-    new_figure,
+    in_memory,
+    panel_on,
+    panels_on,
     tidy,
 )
+from daskgp.plot.places import squared, with_unit
+from daskgp.predict.variogram import Variogram
+from daskgp.predict.variogram import variogram as computed_variogram
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def history(
@@ -33,8 +38,9 @@ def history(
     against: str = "evaluations",
     value: str = "objective",
     title: str = "",
+    ax: Axes | None = None,
     path: Path | None = None,
-) -> Figure:
+) -> Axes:
     """Plot the objective of a fit, or another value of its history, over its rounds or time.
 
     Parameters
@@ -45,12 +51,16 @@ def history(
         Quantity on the horizontal axis.
     value : str, default "objective"
         Quantity to draw, such as "validation", the score of held-out rows, or "noise_variance".
-    title, path
+    title : str
+        Title of the panel.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+    path
         As in `posterior_map`.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    matplotlib.axes.Axes
 
     Raises
     ------
@@ -68,7 +78,7 @@ def history(
         raise InputError(f"history has no {shown(value)}: choose value= among {known}")
     along = np.array([float(entry[against]) for entry in entries])
     drawn = np.array([float(entry[value]) for entry in entries])
-    fig, (ax,) = new_figure((6.0, 3.6))
+    ax = panel_on(ax, (6.0, 3.6), path)
     ax.plot(along, drawn, color=INK, marker="o", markersize=3, linewidth=1.4)
     ax.annotate(
         f"{drawn[-1]:,.1f}" if value == "objective" else f"{drawn[-1]:.3g}",
@@ -86,7 +96,7 @@ def history(
     ax.set_xlabel(names.get(against, against))
     ax.set_ylabel(values.get(value, value))
     tidy(ax)
-    return finished(fig, title, path)
+    return finished(ax, title, path)
 
 
 def calibration(
@@ -96,24 +106,30 @@ def calibration(
     *,
     levels: np.ndarray | None = None,
     title: str = "",
+    ax: Axes | None = None,
     path: Path | None = None,
-) -> Figure:
+) -> Axes:
     """Plot the share of observed values inside central predictive intervals against their level.
 
     Predictions are overconfident below the diagonal and too cautious above it.
 
     Parameters
     ----------
-    y_true, mean, variance : arrays, shape (n,) or (n, p)
-        Observed values, predictive means and predictive variances, noise included.
+    y_true, mean, variance : arrays, shape (n,) or (n, p), or DataArrays
+        Observed values, predictive means and predictive variances, noise included.  Those that are
+        lazy are read once, chunk by chunk.
     levels : array, optional
         Nominal levels between 0 and 1; by default 0.05 to 0.95 in steps of 0.05, and 0.99.
-    title, path
+    title : str
+        Title of the panel.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+    path
         As in `posterior_map`.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    matplotlib.axes.Axes
 
     Raises
     ------
@@ -121,8 +137,9 @@ def calibration(
         As `daskgp.metrics.coverage` does, or if matplotlib is missing.
     """
     levels = np.append(np.linspace(0.05, 0.95, 19), 0.99) if levels is None else np.asarray(levels)
-    shares = np.array([metrics.coverage(y_true, mean, variance, float(q)) for q in levels])
-    fig, (ax,) = new_figure((4.4, 4.4))
+    rows = _on_one_grid(y_true, mean, variance)
+    shares = np.array(in_memory(*(metrics.coverage(*rows, level=float(q)) for q in levels)))
+    ax = panel_on(ax, (4.4, 4.4), path)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
     ax.fill_between(levels, levels, shares, color=INK, alpha=0.12, linewidth=0)
     ax.plot(levels, shares, color=INK, marker="o", markersize=3.5, linewidth=1.4, label="observed")
@@ -131,7 +148,17 @@ def calibration(
     ax.set_ylabel("share of values inside")
     ax.legend(loc="upper left", frameon=False)
     tidy(ax)
-    return finished(fig, title, path)
+    return finished(ax, title, path)
+
+
+def _on_one_grid(y: Any, mean: Any, variance: Any) -> tuple[Any, Any, Any]:
+    """Return arrays, those of DataArrays with their dimensions in the order of one of them."""
+    values = y, mean, variance
+    first = next((v for v in values if grids.is_xarray(v)), None)
+    if first is None:
+        return values
+    y, mean, variance = (grids.on_the_grid_of(first, v).data for v in values)
+    return y, mean, variance
 
 
 def posterior_lines(
@@ -144,8 +171,9 @@ def posterior_lines(
     columns: int | None = None,
     names: tuple[str, str] = ("x", "y"),
     title: str = "",
+    axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
-) -> Figure:
+) -> np.ndarray:
     """Plot posteriors along one input side by side: the mean and two standard deviations.
 
     Parameters
@@ -164,12 +192,12 @@ def posterior_lines(
         Panels per row; all in one row by default.
     names : pair of str
         Labels of the axes, with units.
-    title, path
+    title, axes, path
         As in `posterior_map`.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    ndarray of matplotlib.axes.Axes, one per panel
 
     Raises
     ------
@@ -182,13 +210,11 @@ def posterior_lines(
     per_row = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // per_row)
     size = (5.2 * per_row, 3.6) if rows == 1 else (4.2 * per_row, 2.6 * rows)
-    fig, axes = new_figure(size, per_row, rows, sharex=True, sharey=True)
+    axes = panels_on(axes, len(panels), size, path, per_row, sharex=True, sharey=True)
     if rows > 1:
         axes[0].locator_params(axis="x", nbins=5)
-    for ax in axes[len(panels) :]:
-        ax.set_visible(False)
     known = [] if reference is None else [finite_values("reference", v, len(x)) for v in reference]
-    for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=False)):
+    for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=True)):
         mean, std = (finite_values(name, values, len(x)) for values in pair)
         for place in breaks:
             ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":")
@@ -202,7 +228,7 @@ def posterior_lines(
         ax.set_xlabel(names[0] if i + per_row >= len(panels) else "")
         ax.set_ylabel(names[1] if i % per_row == 0 else "")
         tidy(ax)
-    return finished(fig, title, path)
+    return finished(axes, title, path)
 
 
 def tradeoff(
@@ -212,8 +238,9 @@ def tradeoff(
     name: str = "setting",
     reference: Mapping[str, float] | None = None,
     title: str = "",
+    axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
-) -> Figure:
+) -> np.ndarray:
     """Plot the effects of a setting, such as on error and time: one logarithmic panel for each.
 
     The scale is linear near 0 if a panel has values that are not greater than 0.
@@ -228,12 +255,12 @@ def tradeoff(
         Name of the setting.
     reference : mapping of str to float, optional
         Value to draw as a dashed line, by the label of its panel.
-    title, path
+    title, axes, path
         As in `posterior_map`.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    ndarray of matplotlib.axes.Axes, one per panel
 
     Raises
     ------
@@ -243,7 +270,7 @@ def tradeoff(
     if not len(panels):
         raise InputError("panels is empty: give at least one by its label")
     along = np.arange(len(settings))
-    fig, axes = new_figure((4.6 * len(panels), 3.6), len(panels))
+    axes = panels_on(axes, len(panels), (4.6 * len(panels), 3.6), path)
     for ax, (label, rows) in zip(axes, panels.items(), strict=True):
         _draw_lines(ax, along, rows, marker="o", markersize=4)
         if reference and label in reference:
@@ -254,7 +281,7 @@ def tradeoff(
         ax.set_ylabel(label)
         tidy(ax)
     axes[0].legend(frameon=False)
-    return finished(fig, title, path)
+    return finished(axes, title, path)
 
 
 def traces(
@@ -263,8 +290,9 @@ def traces(
     name: str = "iteration",
     reference: Mapping[str, float] | None = None,
     title: str = "",
+    axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
-) -> Figure:
+) -> np.ndarray:
     """Plot values step by step, such as hyper-parameters in training: one panel for each.
 
     Parameters
@@ -275,12 +303,12 @@ def traces(
         Name of a step.
     reference : mapping of str to float, optional
         Value to draw as a dashed line, by the label of its panel.
-    title, path
+    title, axes, path
         As in `posterior_map`.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    ndarray of matplotlib.axes.Axes, one per panel
 
     Raises
     ------
@@ -289,7 +317,7 @@ def traces(
     """
     if not len(panels):
         raise InputError("panels is empty: give at least one by its label")
-    fig, axes = new_figure((3.6 * len(panels), 3.4), len(panels))
+    axes = panels_on(axes, len(panels), (3.6 * len(panels), 3.4), path)
     for ax, (label, rows) in zip(axes, panels.items(), strict=True):
         _draw_lines(ax, None, rows)
         if reference and label in reference:
@@ -299,7 +327,7 @@ def traces(
         ax.set_ylabel(label)
         tidy(ax)
     axes[0].legend(frameon=False)
-    return finished(fig, title, path)
+    return finished(axes, title, path)
 
 
 def _draw_lines(
@@ -315,3 +343,72 @@ def _draw_lines(
 
 def _scale_of(rows: Mapping[str, np.ndarray]) -> str:
     return "log" if all((np.asarray(values) > 0).all() for values in rows.values()) else "symlog"
+
+
+def variogram(
+    X: Any,
+    y: Any = None,
+    model: Any = None,
+    *,
+    names: tuple[str, str] | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+    path: Path | None = None,
+    **options: Any,
+) -> Axes:
+    """Plot the empirical variogram of rows, and the line that a fitted model expects of them.
+
+    Where the line runs through the points, the model has the smoothness and the scales that the
+    data have.  Its noise variance, the nugget, is dotted.
+
+    Parameters
+    ----------
+    X, y : array-like (n, d) and (n,) or (n, p)
+        Rows of any kind that ``fit`` takes; or, for X alone, what `daskgp.variogram` returned.
+    model : estimator, optional
+        A fitted one.
+    names : pair of str, optional
+        Labels of the axes, by default those of the data.
+    title, ax, path
+        As in `history`.
+    **options
+        Settings of `daskgp.variogram`: ``bins``, ``max_distance``, ``columns`` and others.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        As `daskgp.variogram` does, or if matplotlib is missing.
+    """
+    if not isinstance(X, Variogram):
+        X = computed_variogram(X, y, model, **options)
+    elif y is not None or model is not None or options:
+        raise InputError("a computed variogram is drawn as it is: leave y, model and options out")
+    ax = panel_on(ax, (6.0, 3.8), path)
+    targets = X.target_names
+    k, single = len(X.pairs), len(targets) == 1
+    seen = X.semivariance.reshape(k, -1)
+    expected = None if X.expected is None else X.expected.reshape(k, -1)
+    for i, target in enumerate(targets):
+        colour = LINES[i % len(LINES)]
+        label = "rows" if single else target
+        ax.plot(X.distance, seen[:, i], "o", markersize=4, color=colour, label=label)
+        if expected is not None:
+            line = LINES[1] if single else colour
+            nugget = float(np.ravel(X.noise_variance)[i])
+            ax.plot(X.distance, expected[:, i], color=line, label="model" if single else None)
+            label = "noise of the model" if single else None
+            ax.axhline(nugget, color=line, linewidth=1, linestyle=":", label=label)
+    units = set(X.target_units)
+    unit = squared(units.pop()) if len(units) == 1 else ""
+    what = f"semivariance of {targets[0]}" if single else "semivariance"
+    labels = names or (with_unit("distance", X.distance_unit), with_unit(what, unit))
+    ax.set(xlabel=labels[0], ylabel=labels[1], xlim=(0, X.edges[-1]))
+    ax.set_ylim(bottom=0)
+    if expected is not None or not single:
+        ax.legend(frameon=False)
+    tidy(ax)
+    return finished(ax, title, path)

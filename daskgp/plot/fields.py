@@ -7,108 +7,135 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskgp import data
 from daskgp.errors import InputError
+from daskgp.plot import places
+from daskgp.plot.canvas import (
+    ALARM,
+    BAR,
+    Path,
+    finished,
+    finite_values,
+    panels_on,
+)
+from daskgp.plot.coasts import coastlines
+from daskgp.plot.places import Places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-from daskgp.plot.canvas import ALARM, BAR, Path, finished, finite_values, map_points, new_figure
 
 FIELD_COLOURS = "viridis"
 STD_COLOURS = "magma"
+RESIDUAL_COLOURS = "RdBu_r"
+RESIDUALS = 3.0
+"""Standard deviations at either end of the colours of residuals."""
+MOST_ROWS = 200_000
+"""Most rows whose residuals are drawn."""
 
 
 def posterior_map(
-    X: np.ndarray,
-    truth: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray,
+    X: Any = None,
+    truth: Any = None,
+    mean: Any = None,
+    std: Any = None,
     *,
-    names: tuple[str, str] = ("x", "y"),
+    names: tuple[str, ...] | None = None,
     label: str = "",
     title: str = "",
     marked: np.ndarray | None = None,
+    axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
-) -> Figure:
-    """Plot truth, predictive mean and standard deviation of a two-dimensional field side by side.
+) -> np.ndarray:
+    """Plot predictive mean and standard deviation of a two-dimensional field beside the truth.
 
     Truth and mean share a colour scale, which spans all but the outermost hundredth of their values
-    at either end. Points that fill a regular grid are drawn as images, others as dots.
+    at either end.  Points that fill a regular grid are drawn as images, others as dots.  DataArrays
+    say by themselves where they lie: longitude, and what else CF attributes or its name say runs to
+    the right, does so, otherwise the last dimension; the axes have the names and units of the
+    coordinates, km for large distances in metres, and a size that is true on the ground.  Longitude
+    and latitude get coastlines where cartopy is installed.
 
     Parameters
     ----------
-    X : array, shape (n, 2)
-        Places; the first column runs to the right.
-    truth, mean, std : arrays, shape (n,)
-        True values (NaN where unknown), predictive means and standard deviations.
-    names : pair of str
-        Names of the columns of X, with units: ``("longitude (°)", "latitude (°)")``.
+    X : array, shape (n, 2), or Dataset, optional
+        Places, of which the first column runs to the right.  None for DataArrays, or instead of
+        them a Dataset with variables named ``mean`` and ``std`` or ``variance``, or so after the
+        name of a target, as ``temperature_mean``.
+    truth, mean, std : arrays, shape (n,), or DataArrays over the two dimensions of a grid
+        True values (NaN where unknown; None leaves the panel out), predictive means and standard
+        deviations.  What is lazy is computed, all at once.  Of the sides of a labelled grid at most
+        2,000 evenly spaced points are drawn.
+    names : pair of str, optional
+        Labels of the axes, with units: ``("longitude (°)", "latitude (°)")``; by default those
+        of the data, such as the columns of a table X, or x and y.
     label : str
-        Name of the field, with units: ``"temperature (°C)"``.
+        Name of the field, with units: ``"temperature (°C)"``; by default that of DataArrays.
     title : str
         Title of the whole figure.
     marked : array, shape (m, 2), optional
         Places to mark on the panel of the standard deviation, such as inducing inputs.
+    axes : Axes, one per panel, optional
+        Where to draw; a new figure by default.
     path : path, optional
         File to save the figure to; its extension gives the format.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    ndarray of matplotlib.axes.Axes, shape (3,), or (2,) without truth
 
     Raises
     ------
     InputError
         If a shape does not fit, there is nothing finite to draw, or matplotlib is missing.
     """
-    X = map_points("X", X)
+    if isinstance(X, Mapping):
+        X, (mean, std) = None, places.results_of(X)
     panels = {"truth": truth, "mean": mean, "standard deviation": std}
-    panels = {name: finite_values(name, v, len(X)) for name, v in panels.items()}
-    grid = _as_grid(X)
-    fig, axes = new_figure(_map_size(X), columns=3, sharex=True, sharey=True)
-    field = np.concatenate([panels["truth"], panels["mean"]])
-    scales = [(_range(field, 1, 99), FIELD_COLOURS, axes[:2])] * 2
-    scales += [(_range(panels["standard deviation"], 0, 99), STD_COLOURS, axes[2:])]
-    for ax, (name, values), scale in zip(axes, panels.items(), scales, strict=True):
-        limits, colours, beside = scale
-        drawn = _draw(ax, X, values, grid, limits, colours)
-        ax.set_title(name)
-        ax.set_xlabel(names[0])
-        ax.ticklabel_format(useOffset=False)
-        if name != "truth":
-            beyond = field if name == "mean" else values
-            bar = fig.colorbar(drawn, ax=beside, extend=_extend(beyond, limits), **BAR)
-            bar.set_label(label)
-    axes[0].set_ylabel(names[1])
-    if marked is not None:
-        places = map_points("marked", marked)
-        frame = axes[2].axis()
-        axes[2].scatter(
-            places[:, 0], places[:, 1], s=5, c="white", edgecolors="black", linewidths=0.3
+    if mean is None or std is None:
+        raise InputError(
+            "a map of a posterior needs mean= and std=, and X (n, 2) unless they are DataArrays"
         )
-        axes[2].axis(frame)  # places outside the map do not widen it
-    return finished(fig, title, path)
+    panels = {name: values for name, values in panels.items() if values is not None}
+    where, panels, what = places.placed(X, panels, names)
+    drawn_on = _map_axes(axes, where, len(panels), path)
+    field = np.concatenate([values for name, values in panels.items() if name in ("truth", "mean")])
+    shared = _range(field, 1, 99)
+    for i, (ax, (name, values)) in enumerate(zip(drawn_on, panels.items(), strict=True)):
+        last = ax is drawn_on[-1]
+        limits = _range(values, 0, 99) if last else shared
+        image = _draw(ax, where, values, limits, STD_COLOURS if last else FIELD_COLOURS)
+        _dress(ax, where, name, leftmost=i == 0)
+        if name != "truth":
+            beside, beyond = (ax, values) if last else (list(drawn_on[:-1]), field)
+            bar = ax.figure.colorbar(image, ax=beside, extend=_extend(beyond, limits), **BAR)
+            bar.set_label(label or what)
+    if marked is not None:
+        _mark(drawn_on[-1], marked, size=5, edge=0.3)
+    return finished(drawn_on, title, path)
 
 
 def maps(
-    X: np.ndarray,
-    panels: Mapping[str, np.ndarray],
+    X: Any,
+    panels: Mapping[str, Any] | None = None,
     *,
-    names: tuple[str, str] = ("x", "y"),
+    names: tuple[str, ...] | None = None,
     label: str = "",
     title: str = "",
     below: float | None = None,
     marked: np.ndarray | None = None,
     lines: Sequence[np.ndarray] = (),
+    axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
-) -> Figure:
+) -> np.ndarray:
     """Plot fields over the same places side by side, on one colour scale.
 
     Parameters
     ----------
-    X : array, shape (n, 2)
-        Places; the first column runs to the right.
-    panels : mapping of str to array, shape (n,)
+    X : array, shape (n, 2), or mapping of str to DataArray
+        Places; the first column runs to the right.  DataArrays over the two dimensions of a grid
+        say by themselves where they lie, as for `posterior_map`: they, or a Dataset, are given
+        alone, ``maps({"SGPR": mean, "LMA": other})``.
+    panels : mapping of str to array, shape (n,), optional
         Values by the title of their panel.
     below : float, optional
         Values below it are drawn in red and excluded from the colour scale; a panel's title gives
@@ -117,49 +144,109 @@ def maps(
         Places to mark on every panel, such as training inputs.
     lines : sequence of arrays, shape (k, 2)
         Lines to draw on every panel, such as the borders of blocks.
-    names, label, title, path
+    names, label, title, axes, path
         As in `posterior_map`.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    ndarray of matplotlib.axes.Axes, one per panel
 
     Raises
     ------
     InputError
         If a shape does not fit, there is nothing to draw, or matplotlib is missing.
     """
-    X = map_points("X", X)
-    fields = {name: finite_values(name, v, len(X)) for name, v in panels.items()}
-    if not fields:
+    if isinstance(X, Mapping) and panels is None:
+        X, panels = None, {str(name): values for name, values in X.items()}
+    if not panels:
         raise InputError("panels is empty: give at least one field by its title")
+    where, fields, what = places.placed(X, panels, names)
     every = np.concatenate(list(fields.values()))
     shown = every if below is None or not (every >= below).any() else every[every >= below]
-    limits, grid = _range(shown, 0, 99), _as_grid(X)
-    width, height = _map_size(X)
-    size = (width / 3 * len(fields) + 0.5, height)
-    fig, axes = new_figure(size, columns=len(fields), sharex=True, sharey=True)
-    for ax, (name, values) in zip(axes, fields.items(), strict=True):
-        drawn = _draw(ax, X, values, grid, limits, FIELD_COLOURS)
+    limits = _range(shown, 0, 99)
+    drawn_on = _map_axes(axes, where, len(fields), path)
+    for i, (ax, (name, values)) in enumerate(zip(drawn_on, fields.items(), strict=True)):
+        image = _draw(ax, where, values, limits, FIELD_COLOURS)
         if below is not None:
-            drawn.set_cmap(drawn.get_cmap().with_extremes(under=ALARM))
+            image.set_cmap(image.get_cmap().with_extremes(under=ALARM))
             name += f": {np.mean(values < below):.1%} below {below:g}"
-        ax.set_title(name)
-        ax.set_xlabel(names[0])
+        _dress(ax, where, name, leftmost=i == 0)
         frame = ax.axis()
         for line in lines:
-            line = map_points("lines", line)
+            line = places.two_columns("lines", line)
             ax.plot(line[:, 0], line[:, 1], color="white", linewidth=0.8)
-        if marked is not None:
-            places = map_points("marked", marked)
-            ax.scatter(
-                places[:, 0], places[:, 1], s=6, c="white", edgecolors="black", linewidths=0.4
-            )
         ax.axis(frame)
-    axes[0].set_ylabel(names[1])
-    bar = fig.colorbar(drawn, ax=axes, extend=_extend(every, limits), **BAR)
-    bar.set_label(label)
-    return finished(fig, title, path)
+        if marked is not None:
+            _mark(ax, marked, size=6, edge=0.4)
+    bar = drawn_on[0].figure.colorbar(
+        image, ax=list(drawn_on), extend=_extend(every, limits), **BAR
+    )
+    bar.set_label(label or what)
+    return finished(drawn_on, title, path)
+
+
+def residuals(
+    X: Any = None,
+    y: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    *,
+    names: tuple[str, ...] | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+    path: Path | None = None,
+) -> Axes:
+    """Plot a map of what predictions miss, (y - mean) / std, in standard deviations.
+
+    Of a model that fits, the values have mean 0 and variance 1, and rows that were not trained on
+    show no pattern: patches of one colour are structure that it misses, such as a lengthscale that
+    is too long, and pale or dark regions are where it is too cautious or too sure.  The colours end
+    at three standard deviations; the largest residuals are drawn on top.
+
+    Parameters
+    ----------
+    X : array, shape (n, 2), optional
+        Places of rows; the first column runs to the right.  None for DataArrays.
+    y, mean, std : arrays, shape (n,), or DataArrays over the two dimensions of a grid
+        Observed values, predictive means, and predictive standard deviations with noise,
+        ``model.predict(X, return_std=True, include_noise=True)``.  What is lazy is computed, all at
+        once; of more than 200,000 rows every k-th is.
+    names, title, path
+        As in `posterior_map`.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, there is nothing finite to draw, or matplotlib is missing.
+    """
+    if y is None or mean is None or std is None:
+        raise InputError("residuals need y, mean= and std=, with noise (include_noise=True)")
+    known = {"y": y, "mean": mean, "std": std}
+    if X is not None:
+        thin = slice(None, None, -(-max(len(X), 1) // MOST_ROWS))
+        names = names or data.column_names(X)
+        X, known = X[thin], {name: values[thin] for name, values in known.items()}
+    where, arrays, _ = places.placed(X, known, names)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        missed = (arrays["y"] - arrays["mean"]) / arrays["std"]
+    missed = finite_values("the residual", missed, len(missed))
+    if where.shape is None:
+        order = np.argsort(np.abs(missed))
+        missed = missed[order]
+        where = Places(where.x[order], where.y[order], names=where.names)
+    ax = _map_axes(None if ax is None else [ax], where, 1, path)[0]
+    limits = (-RESIDUALS, RESIDUALS)
+    image = _draw(ax, where, missed, limits, RESIDUAL_COLOURS)
+    _dress(ax, where, "", leftmost=True)
+    bar = ax.figure.colorbar(image, ax=ax, extend=_extend(missed, limits), **BAR)
+    bar.set_label("(y - mean) / standard deviation")
+    return finished(ax, title, path)
 
 
 def _range(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
@@ -173,42 +260,54 @@ def _extend(values: np.ndarray, limits: tuple[float, float]) -> str:
     return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
-def _as_grid(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return axes of a regular grid and the order of the points on it; None if scattered."""
-    x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
-    if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
-        return None
-    return x, y, np.lexsort((X[:, 0], X[:, 1]))
+def _map_axes(given: Any, where: Places, number: int, path: Path | None) -> np.ndarray:
+    """Return the axes of a number of maps; those of a new figure have about the field's shape."""
+    (width, height), aspect = where.extent, where.aspect or 1.0
+    shape = np.clip(aspect * height / width, 0.5, 1.4) if width > 0 and height > 0 else 1.0
+    size = 13.0 / 3 * number + (0.5 if number < 3 else 0.0), 3.6 * float(shape) + 1.0
+    return panels_on(given, number, size, path, sharex=True, sharey=True)
 
 
 def _draw(
-    ax: Axes,
-    X: np.ndarray,
-    values: np.ndarray,
-    grid: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
-    limits: tuple[float, float],
-    colours: str,
+    ax: Axes, where: Places, values: np.ndarray, limits: tuple[float, float], colours: str
 ) -> Any:
-    colour: dict[str, Any] = {
+    options: dict[str, Any] = {
         "cmap": colours,
         "vmin": limits[0],
         "vmax": limits[1],
         "rasterized": True,
     }
-    if grid is None:
-        # Dots that together cover the panel about once, whatever their number.
-        size = np.clip(180_000 / len(X), 0.5, 40.0)
-        ax.set_facecolor("0.85")
-        ax.margins(0.01)
-        return ax.scatter(X[:, 0], X[:, 1], c=values, s=size, linewidths=0, **colour)
-    x, y, order = grid
     ax.set_facecolor("0.85")
-    image = np.ma.masked_invalid(values[order].reshape(len(y), len(x)))
-    return ax.pcolormesh(x, y, image, shading="nearest", **colour)
+    if where.shape is None:
+        # Dots that together cover the panel about once, whatever their number.
+        size = np.clip(180_000 / len(where.x), 0.5, 40.0)
+        ax.margins(0.01)
+        return ax.scatter(where.x, where.y, c=values, s=size, linewidths=0, **options)
+    return ax.pcolormesh(where.x, where.y, where.image(values), shading="nearest", **options)
 
 
-def _map_size(X: np.ndarray) -> tuple[float, float]:
-    """Return the inches of a figure of three panels with about the shape of the field."""
-    width, height = np.ptp(X, axis=0)
-    shape = np.clip(height / width, 0.5, 1.4) if width > 0 and height > 0 else 1.0
-    return 13.0, 3.6 * float(shape) + 1.0
+def _dress(ax: Axes, where: Places, title: str, leftmost: bool) -> None:
+    """Give a map its title, the labels and numbers of its axes, its aspect and its coastlines."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.ticker import ScalarFormatter
+
+    ax.set_title(title)
+    ax.set_xlabel(where.label(0))
+    ax.set_ylabel(where.label(1) if leftmost else "")
+    for i, axis in enumerate((ax.xaxis, ax.yaxis)):
+        if where.in_km(i):
+            axis.set_major_formatter(lambda metres, _: f"{metres / 1000:g}")
+        elif isinstance(numbers := axis.get_major_formatter(), ScalarFormatter):
+            numbers.set_useOffset(False)
+    if where.aspect is not None:
+        ax.set_aspect(where.aspect)
+    if where.geographic:
+        coasts = coastlines(*ax.get_xlim(), max(where.extent))
+        ax.add_collection(LineCollection(coasts, colors="black", linewidths=0.6), autolim=False)
+
+
+def _mark(ax: Axes, marked: Any, size: float, edge: float) -> None:
+    """Mark places on a map, which those outside do not widen."""
+    frame, marks = ax.axis(), places.two_columns("marked", marked)
+    ax.scatter(marks[:, 0], marks[:, 1], s=size, c="white", edgecolors="black", linewidths=edge)
+    ax.axis(frame)

@@ -41,6 +41,17 @@ def test_xarray_grid_predicts_every_point(capsys):
     assert "under the cloud" in capsys.readouterr().out
 
 
+def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
+    smooth, local = example("looking").main(rows=600, side=20, folder=tmp_path).values()
+    seen = local.semivariance
+    error = {
+        name: abs(v.expected - seen)[:5].mean() for name, v in (("SGPR", smooth), ("LMA", local))
+    }
+    assert error["LMA"] < error["SGPR"] / 2
+    names = {"looking-map.png", "looking-residuals.png", "looking-variogram.png"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
 def test_local_jumps_are_those_of_a_gp_a_block_alone(tmp_path):
     jumps = example("local_jumps").main(rows=60, path=tmp_path / "jumps.png")
     assert jumps["a GP a block"].max() > 1e-3

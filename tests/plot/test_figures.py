@@ -2,8 +2,7 @@
 
 import sys
 
-import matplotlib.colors
-import matplotlib.image
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -28,9 +27,11 @@ def on_grid():
 @pytest.mark.parametrize("points", [field(), field(1)])
 def test_a_map_is_written_with_three_panels(tmp_path, points):
     path = tmp_path / "map.png"
-    fig = fields.posterior_map(*points, names=("lon", "lat"), label="K", title="t", path=path)
-    assert matplotlib.image.imread(path).ndim == 3
-    panels = [ax for ax in fig.axes if ax.get_title()]
+    options = {"names": ("lon", "lat"), "label": "K", "title": "t", "path": path}
+    panels = list(fields.posterior_map(*points, **options))
+    assert mpl.image.imread(path).ndim == 3
+    fig = panels[0].figure
+    assert fig.get_suptitle() == "t"
     assert [ax.get_title() for ax in panels] == ["truth", "mean", "standard deviation"]
     assert [ax.get_xlabel() for ax in panels] == ["lon"] * 3
     assert sorted(ax.get_ylabel() for ax in fig.axes if ax not in panels) == ["K", "K"]
@@ -39,8 +40,8 @@ def test_a_map_is_written_with_three_panels(tmp_path, points):
 def test_truth_and_mean_share_a_scale_that_outliers_do_not_stretch():
     X, truth, mean, std = field()
     mean[0] = 1e6
-    fig = fields.posterior_map(X, truth, mean, std)
-    first, second, third = (ax.collections[0] for ax in fig.axes[:3])
+    axes = fields.posterior_map(X, truth, mean, std)
+    first, second, third = (ax.collections[0] for ax in axes)
     assert first.get_clim() == second.get_clim() != third.get_clim()
     assert first.get_clim()[1] < 10
     assert first.get_cmap().name != third.get_cmap().name
@@ -49,8 +50,8 @@ def test_truth_and_mean_share_a_scale_that_outliers_do_not_stretch():
 def test_points_of_a_grid_become_an_image_in_place():
     X, values = on_grid()
     values[3] = np.nan
-    fig = fields.posterior_map(X, values, values, np.ones_like(values))
-    mesh = fig.axes[0].collections[0]
+    axes = fields.posterior_map(X, values, values, np.ones_like(values))
+    mesh = axes[0].collections[0]
     image = mesh.get_array()
     assert image.shape == (7, 12)
     assert image.mask.sum() == 1
@@ -61,15 +62,15 @@ def test_points_of_a_grid_become_an_image_in_place():
 def test_marked_places_do_not_widen_the_map():
     X, values = on_grid()
     marked = np.array([[1.0, 5.5], [100.0, 100.0]])
-    fig = fields.posterior_map(X, values, values, np.ones_like(values), marked=marked)
-    assert len(fig.axes[2].collections) == 2
-    assert fig.axes[2].get_xlim()[1] < 4
+    axes = fields.posterior_map(X, values, values, np.ones_like(values), marked=marked)
+    assert len(axes[2].collections) == 2
+    assert axes[2].get_xlim()[1] < 4
 
 
 def test_history_is_drawn_over_rounds_or_time(tmp_path):
     entries = [{"iteration": i, "seconds": 2.0 * i, "objective": -10.0 / i} for i in (1, 2, 3)]
-    fig = curves.history(entries, against="seconds", path=tmp_path / "h.svg")
-    line = fig.axes[0].lines[0]
+    ax = curves.history(entries, against="seconds", path=tmp_path / "h.svg")
+    line = ax.lines[0]
     np.testing.assert_allclose(line.get_xdata(), [2, 4, 6])
     np.testing.assert_allclose(line.get_ydata(), [-10, -5, -10 / 3])
     assert (tmp_path / "h.svg").read_text().startswith("<?xml")
@@ -78,7 +79,7 @@ def test_history_is_drawn_over_rounds_or_time(tmp_path):
 def test_history_draws_what_only_some_steps_have():
     entries = [{"iteration": i, "objective": -1.0} for i in range(1, 6)]
     entries[1]["validation"], entries[3]["validation"] = -0.5, -0.25
-    line = curves.history(entries, against="iteration", value="validation").axes[0].lines[0]
+    line = curves.history(entries, against="iteration", value="validation").lines[0]
     np.testing.assert_allclose(line.get_xdata(), [2, 4])
     np.testing.assert_allclose(line.get_ydata(), [-0.5, -0.25])
     with pytest.raises(InputError, match="choose value= among iteration, objective, validation"):
@@ -88,8 +89,8 @@ def test_history_draws_what_only_some_steps_have():
 def test_calibration_draws_coverage_against_level():
     rng = np.random.default_rng(0)
     mean = np.zeros(4000)
-    fig = curves.calibration(rng.normal(size=4000), mean, mean + 1, levels=np.array([0.5, 0.9]))
-    line = fig.axes[0].lines[1]
+    ax = curves.calibration(rng.normal(size=4000), mean, mean + 1, levels=np.array([0.5, 0.9]))
+    line = ax.lines[1]
     np.testing.assert_array_equal(line.get_xdata(), [0.5, 0.9])
     np.testing.assert_allclose(line.get_ydata(), [0.5, 0.9], atol=0.03)
 
@@ -99,17 +100,15 @@ def test_maps_share_a_scale_and_mark_what_lies_below(tmp_path):
     low = np.where(values > 20, -1.0, values)
     border = np.array([[0.0, 5.5], [3.0, 5.5]])
     path = tmp_path / "maps.png"
-    fig = fields.maps(
-        X, {"a": values, "b": low}, below=0.0, marked=X[:3], lines=[border], path=path
-    )
-    first, second = fig.axes[:2]
+    panels = {"a": values, "b": low}
+    first, second = fields.maps(X, panels, below=0.0, marked=X[:3], lines=[border], path=path)
     share = np.mean(low < 0)
     assert first.get_title() == "a: 0.0% below 0"
     assert second.get_title() == f"b: {share:.1%} below 0"
     meshes = first.collections[0], second.collections[0]
     assert meshes[0].get_clim() == meshes[1].get_clim()
     assert meshes[0].get_clim()[0] >= 0
-    under = matplotlib.colors.to_hex(meshes[1].get_cmap()(-1))
+    under = mpl.colors.to_hex(meshes[1].get_cmap()(-1))
     assert under == canvas.ALARM
     assert path.exists()
 
@@ -119,10 +118,10 @@ def test_posteriors_along_a_line_show_jumps(tmp_path):
     panel = np.array([0.0, 0.0, 1.0, 1.0]), np.full(4, 0.1)
     points = np.array([0.5]), np.array([0.2])
     path = tmp_path / "lines.png"
-    fig = curves.posterior_lines(
+    axes = curves.posterior_lines(
         x, {"a": panel, "b": panel}, points=points, breaks=[1.0], path=path
     )
-    drawn, data, mean = fig.axes[1].lines
+    drawn, data, mean = axes[1].lines
     assert list(drawn.get_xdata()) == [1.0, 1.0]
     assert list(data.get_xdata()) == [0.5]
     np.testing.assert_array_equal(mean.get_ydata(), panel[0])
@@ -132,11 +131,11 @@ def test_posteriors_along_a_line_show_jumps(tmp_path):
 def test_lines_in_rows_have_the_reference_on_every_panel():
     x, panel = np.array([0.0, 1.0]), (np.zeros(2), np.full(2, 0.1))
     known = np.array([0.5, 0.25]), np.full(2, 0.25)
-    fig = curves.posterior_lines(x, dict.fromkeys("abc", panel), reference=known, columns=2)
-    assert [ax.get_visible() for ax in fig.axes] == [True, True, True, False]
-    assert [ax.get_xlabel() for ax in fig.axes[:3]] == ["", "x", "x"]
-    assert [ax.get_ylabel() for ax in fig.axes[:3]] == ["y", "", "y"]
-    for ax in fig.axes[:3]:
+    axes = curves.posterior_lines(x, dict.fromkeys("abc", panel), reference=known, columns=2)
+    assert [ax.get_visible() for ax in axes[0].figure.axes] == [True, True, True, False]
+    assert [ax.get_xlabel() for ax in axes] == ["", "x", "x"]
+    assert [ax.get_ylabel() for ax in axes] == ["y", "", "y"]
+    for ax in axes:
         _, mean, low, high = (line.get_ydata() for line in ax.lines)
         np.testing.assert_array_equal([mean, low, high], [known[0], [0.0, -0.25], [1.0, 0.75]])
 
@@ -145,8 +144,8 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
     lines = {"few": np.array([1.0, 0.1]), "many": np.array([0.5, 0.01])}
     path = tmp_path / "tradeoff.png"
     panels = {"error": lines, "seconds": lines}
-    fig = curves.tradeoff([0, 8], panels, name="order", reference={"seconds": 2.0}, path=path)
-    error, seconds = fig.axes
+    reference = {"seconds": 2.0}
+    error, seconds = curves.tradeoff([0, 8], panels, name="order", reference=reference, path=path)
     assert (len(error.lines), len(seconds.lines)) == (2, 3)
     assert error.get_yscale() == "log"
     assert [t.get_text() for t in error.get_xticklabels()] == ["0", "8"]
@@ -156,7 +155,7 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
 
 def test_values_that_are_not_positive_are_drawn_too():
     lines = {f"line {i}": np.array([1.0, -1.0]) for i in range(7)}
-    (ax,) = curves.tradeoff([1, 2], {"score": lines}).axes
+    (ax,) = curves.tradeoff([1, 2], {"score": lines})
     assert ax.get_yscale() == "symlog"
     styles = [line.get_linestyle() for line in ax.lines]
     assert styles == ["-"] * 6 + ["--"]  # colours repeat
@@ -165,8 +164,8 @@ def test_values_that_are_not_positive_are_drawn_too():
 def test_traces_may_differ_in_length(tmp_path):
     path = tmp_path / "traces.png"
     lines = {"long": np.array([1.0, 0.5, 0.3]), "short": np.array([1.0, 0.4])}
-    fig = curves.traces({"noise": lines, "scale": lines}, reference={"noise": 0.2}, path=path)
-    noise, scale = fig.axes
+    panels = {"noise": lines, "scale": lines}
+    noise, scale = curves.traces(panels, reference={"noise": 0.2}, path=path)
     assert [len(line.get_xdata()) for line in scale.lines] == [3, 2]
     assert len(noise.lines) == 3
     assert path.exists()

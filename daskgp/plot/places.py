@@ -1,0 +1,252 @@
+"""Places of maps: points, or the grid of labelled results, with the names and units of its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daskgp import data
+from daskgp.data import grids, reading
+from daskgp.errors import InputError
+from daskgp.plot.canvas import finite_values, in_memory
+
+MOST_SIDE = 2_000
+"""Most points along a side of a labelled grid that are drawn, more than a panel has pixels."""
+TO_THE_RIGHT = {"x", "lon", "longitude", "east", "easting"}
+UPWARDS = {"y", "lat", "latitude", "north", "northing"}
+DEGREES = {"degrees_east": "°E", "degrees_north": "°N", "degrees": "°", "degree": "°"}
+METRES = {"m", "metre", "metres", "meter", "meters"}
+FAR = 10_000.0
+"""Extent in metres from which an axis is numbered in km."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the values of a map lie.
+
+    ``x`` and ``y`` are those of n points, of the columns and rows of an image of the ``shape``, or
+    of all points of the image where it is curvilinear.  ``order`` are its points row by row.
+    ``renamed`` axes have the names that the caller gave, with units if any.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    shape: tuple[int, ...] | None = None
+    order: np.ndarray | None = None
+    names: tuple[str, str] = ("x", "y")
+    units: tuple[str, str] = ("", "")
+    renamed: bool = True
+
+    @cached_property
+    def extent(self) -> tuple[float, float]:
+        """Width and height, in the units of the axes; those of times in seconds."""
+        width, height = (float(np.ptp(_numbers(values))) for values in (self.x, self.y))
+        return width, height
+
+    @property
+    def geographic(self) -> bool:
+        """True if the axes are longitude and latitude."""
+        return self.units == (DEGREES["degrees_east"], DEGREES["degrees_north"])
+
+    @property
+    def aspect(self) -> float | None:
+        """Size of a unit upwards beside one to the right on the ground; None if not comparable."""
+        if self.geographic:
+            middle = np.clip((self.y.min() + self.y.max()) / 2, -80.0, 80.0)
+            return float(1 / np.cos(np.deg2rad(middle)))
+        return 1.0 if self.units[0] and self.units[0] == self.units[1] else None
+
+    def in_km(self, axis: int) -> bool:
+        """Return whether an axis in metres is numbered in km."""
+        return not self.renamed and self.units[axis] in METRES and max(self.extent) >= FAR
+
+    def label(self, axis: int) -> str:
+        """Return the name of an axis with the unit that it is numbered in."""
+        if self.renamed:
+            return self.names[axis]
+        return with_unit(self.names[axis], "km" if self.in_km(axis) else self.units[axis])
+
+    def image(self, values: np.ndarray) -> np.ndarray:
+        """Return values (n,) as the rows of an image, without what is not finite."""
+        assert self.shape is not None
+        return np.ma.masked_invalid(values[self.order].reshape(self.shape))
+
+
+def _numbers(values: np.ndarray) -> np.ndarray:
+    times = values.dtype.kind == "M"
+    return values.astype("datetime64[s]").astype(np.float64) if times else values
+
+
+def with_unit(name: str, unit: str) -> str:
+    """Return a name with a unit in brackets, where there is one."""
+    return f"{name} ({unit})" if unit else name
+
+
+def squared(unit: str) -> str:
+    """Return the square of a unit, empty for none."""
+    return f"({unit})²" if set(unit) & set(" */^-") else f"{unit}²" if unit else ""
+
+
+def two_columns(name: str, X: Any) -> np.ndarray:
+    """Return points (n, 2); raise InputError for another shape."""
+    X = np.asarray(in_memory(X)[0], np.float64)
+    if X.ndim != 2 or X.shape[1] != 2 or not len(X):
+        raise InputError(f"{name} has shape {X.shape}: a map needs points of shape (n, 2)")
+    return X
+
+
+def placed(
+    X: Any, panels: Mapping[str, Any], names: tuple[str, ...] | None
+) -> tuple[Places, dict[str, np.ndarray], str]:
+    """Return places, the values (n,) of each panel, and what these are, with their unit.
+
+    Parameters
+    ----------
+    X : array (n, 2), optional
+        The places; None for those of the panels, DataArrays over two dimensions.
+    panels : mapping of str to array
+        Values by their names.
+    names : pair of str, optional
+        Labels of the axes instead of those that the data carry.
+    """
+    if X is None:
+        return _of_labelled(panels, names)
+    known = data.column_names(X)
+    X = two_columns("X", X)
+    computed = dict(zip(panels, in_memory(*panels.values()), strict=True))
+    values = {name: finite_values(name, v, len(X)) for name, v in computed.items()}
+    return of_points(X, names or known or ("x", "y")), values, ""
+
+
+def of_points(X: np.ndarray, names: tuple[str, ...]) -> Places:
+    """Return points (n, 2), as an image where they fill a regular grid."""
+    x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
+    pair = names[0], names[1]
+    if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
+        return Places(X[:, 0], X[:, 1], names=pair)
+    return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), pair)
+
+
+def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return mean and standard deviation of a Dataset or another mapping of results.
+
+    They are called ``mean`` and ``std``, or ``variance``, or so after the name of a target.
+    """
+    found: dict[str, Any] = {}
+    for what in ("mean", "std", "variance"):
+        names = [name for name in results if name == what or str(name).endswith(f"_{what}")]
+        if len(names) > 1:
+            raise InputError(
+                f"the results have several variables {what}, {', '.join(map(str, names))}: give "
+                "mean= and std= of one target"
+            )
+        if names:
+            found[what] = results[names[0]]
+    if "mean" not in found or not ("std" in found or "variance" in found):
+        raise InputError(
+            f"the results hold {', '.join(map(str, results)) or 'nothing'}: a mean and a std or "
+            "variance are needed"
+        )
+    if "std" in found:
+        return found["mean"], found["std"]
+    std = found["variance"] ** 0.5
+    unit = found["mean"].attrs.get("units") if hasattr(found["mean"], "attrs") else None
+    return found["mean"], std.assign_attrs(units=unit) if unit else std
+
+
+def _of_labelled(
+    panels: Mapping[str, Any], names: tuple[str, ...] | None
+) -> tuple[Places, dict[str, np.ndarray], str]:
+    first = next((v for v in panels.values() if hasattr(v, "dims")), None)
+    if first is None:
+        raise InputError(
+            "the places are missing: give X (n, 2), or DataArrays over the two dimensions of a map"
+        )
+    first = first.squeeze(drop=True)
+    if first.ndim != 2:
+        raise InputError(
+            f"an array has dimensions {dict(first.sizes)}: a map has two, choose one of the others "
+            "with isel or sel"
+        )
+    same = {name: grids.on_the_grid_of(first, _squeezed(v)) for name, v in panels.items()}
+    axes = _axes(first)
+    thin = {dim: slice(None, None, -(-size // MOST_SIDE)) for dim, size in first.sizes.items()}
+    dims = axes[1].dims if axes[1].ndim == 2 else (*axes[1].dims, *axes[0].dims)
+    values = in_memory(*(v.isel(thin).transpose(*dims).data for v in same.values()))
+    x, y = (axis.isel({dim: thin[dim] for dim in axis.dims}).values for axis in axes)
+    shape = x.shape if x.ndim == 2 else (len(y), len(x))
+    order = np.arange(int(np.prod(shape))).reshape(shape)
+    if x.ndim == 1:  # an image has its columns and rows in increasing order
+        by_x, by_y = np.argsort(x), np.argsort(y)
+        x, y, order = x[by_x], y[by_y], order[by_y][:, by_x]
+    units = (unit_of(axes[0]), unit_of(axes[1]))
+    labels = names or (name_of(axes[0]), name_of(axes[1]))
+    pair = labels[0], labels[1]
+    where = Places(x, y, shape, order.ravel(), pair, units, renamed=names is not None)
+    flat = {
+        name: finite_values(name, np.ravel(v), len(order.ravel()))
+        for name, v in zip(same, values, strict=True)
+    }
+    what = next((described(v) for v in same.values() if v.attrs or v.name), "")
+    return where, flat, what
+
+
+def _squeezed(values: Any) -> Any:
+    return values.squeeze(drop=True) if hasattr(values, "dims") else values
+
+
+def _axes(array: Any) -> tuple[Any, Any]:
+    """Return the coordinates that run to the right and upwards."""
+    curved = grids.curvilinear(array)
+    pair = [array[name] for name in curved] if len(curved) == 2 else [array[d] for d in array.dims]
+    for axis in pair:
+        if axis.dtype.kind != "M":
+            values = axis.values
+            reading.refuse_column(f"coordinate {axis.name!r}", axis.dtype, values.__array__)
+    upwards, right = pair  # xarray's order, unless the data say otherwise
+    turned = _runs(upwards, "X", TO_THE_RIGHT) or _runs(right, "Y", UPWARDS)
+    return (upwards, right) if turned else (right, upwards)
+
+
+def _runs(axis: Any, letter: str, names: set[str]) -> bool:
+    """Return whether CF attributes, or else the name, say that an axis runs that way."""
+    standard = str(axis.attrs.get("standard_name", ""))
+    return (
+        axis.attrs.get("axis") == letter
+        or standard == f"projection_{letter.lower()}_coordinate"
+        or {standard, str(axis.name).lower().split("_")[0]} & names != set()
+        or unit_of(axis) == DEGREES["degrees_east" if letter == "X" else "degrees_north"]
+    )
+
+
+def name_of(array: Any) -> str:
+    """Return the long name of a coordinate or variable, or else its standard name, or its name."""
+    standard = str(array.attrs.get("standard_name", "")).replace("_", " ")
+    return str(array.attrs.get("long_name") or standard or array.name or "")
+
+
+def unit_of(array: Any) -> str:
+    """Return the unit of a coordinate or variable as an axis shows it, empty if not known.
+
+    Longitudes and latitudes are known by their names too.
+    """
+    said = str(array.attrs.get("units", ""))
+    for of, names in (("east", ("longitude", "lon")), ("north", ("latitude", "lat"))):
+        cf = {f"degree{s}_{of[0].upper()}" for s in ("", "s")} | {f"degree_{of}", f"degrees_{of}"}
+        known = str(array.attrs.get("standard_name", array.name)).lower() in names
+        if said in cf or (known and said in ("", "degrees", "degree")):
+            return DEGREES[f"degrees_{of}"]
+    return DEGREES.get(said, said)
+
+
+def described(array: Any) -> str:
+    """Return what values are, with their unit: the name of a target for a mean of it."""
+    name = str(array.name or "")
+    for what in ("mean", "std"):
+        if name == what or name.endswith(f"_{what}"):
+            return with_unit(name[: -len(what)].rstrip("_"), unit_of(array)).strip()
+    return with_unit(name_of(array), unit_of(array)).strip()

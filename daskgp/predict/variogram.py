@@ -1,0 +1,364 @@
+"""Empirical variograms of rows, and what a fitted method expects of the same pairs.
+
+Pairs lie within blocks and between blocks.  A task reads one block or two and sums over their pairs
+by distance, so that memory is bounded by the rows of a block, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import data
+from daskgp.checks import positive, shown, whole
+from daskgp.data import grids, partition, visibility
+from daskgp.data.partition import Span
+from daskgp.errors import InputError, SettingError
+from daskgp.fit.scratch import scratch_rows
+from daskgp.kernels import Kernel
+from daskgp.models.scaling import Scaling, complete_rows
+from daskgp.models.values import add
+from daskgp.predict.posterior import Solved, check_columns
+from daskgp.runtime.executor import Executor, map_reduce
+from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import ShowProgress
+
+BLOCK_ROWS, TILE_ROWS = 1_024, 256
+"""Most rows of a block, and of those that are compared with another block at a time."""
+REACH = 1 / 3
+"""Longest distance, as a share of the diagonal of the box around the rows, as gstat takes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variogram:
+    """Semivariances of pairs of rows by their distance, and those that a model expects.
+
+    Attributes
+    ----------
+    edges : ndarray, shape (k + 1,)
+        Bounds of the classes of distances, each with its lower bound, the last with both.
+    distance : ndarray, shape (k,)
+        Mean distance of the pairs of a class, NaN for a class without pairs.
+    pairs : ndarray of int, shape (k,)
+        Number of pairs.
+    semivariance : ndarray, shape (k,) or (k, p)
+        Mean of (y_i - y_j)^2 / 2, in y's units squared.
+    expected : ndarray, shape (k,) or (k, p), or None
+        Mean of what a model expects of the same pairs, in the same units.
+    noise_variance : float, ndarray (p,), or None
+        Noise variance of the model in the same units: the nugget.
+    target_names, target_units : tuple of str
+        Names of the targets, and their units if known.
+    distance_unit : str
+        Unit of distances, empty if not known.
+    """
+
+    edges: np.ndarray
+    distance: np.ndarray
+    pairs: np.ndarray
+    semivariance: np.ndarray
+    expected: np.ndarray | None
+    noise_variance: Any
+    target_names: tuple[str, ...]
+    target_units: tuple[str, ...]
+    distance_unit: str
+
+
+def variogram(
+    X: Any,
+    y: Any,
+    model: Any = None,
+    *,
+    y_variance: Any = None,
+    sample_weight: Any = None,
+    bins: int | Sequence[float] | np.ndarray = 15,
+    max_distance: float | None = None,
+    columns: Sequence[str | int] | None = None,
+    n_pairs: int = 20_000_000,
+    store: str | None = None,
+    random_state: int = 0,
+    progress: ShowProgress = "auto",
+) -> Variogram:
+    """Return the empirical variogram of rows, and what a fitted model expects of the same pairs.
+
+    The semivariance at distance h is the mean of (y_i - y_j)^2 / 2 over pairs of rows that far
+    apart [Matheron 1963].  A Gaussian process with kernel k, noise variances s_i and mean m expects
+
+        (k(x_i, x_i) + k(x_j, x_j) + s_i + s_j) / 2 - k(x_i, x_j) + (m(x_i) - m(x_j))^2 / 2
+
+    of a pair, here in y's units; its mean over the same pairs holds for any kernel, also where
+    the lengthscale differs by direction.  All pairs are taken if they are no more than ``n_pairs``;
+    otherwise about that many, half of them within blocks of 1,024 successive rows and half between
+    two such blocks, drawn at random: of a prepared dataset the former are near each other.
+
+    Parameters
+    ----------
+    X, y : array-like (n, d) and (n,) or (n, p)
+        Rows of any kind that ``fit`` takes.  Those that miss a value or hold an infinite one are
+        left out.
+    model : estimator, optional
+        A fitted one, of the same columns.
+    y_variance, sample_weight : array-like (n,), optional
+        Error variances and weights of the rows, as ``fit`` takes them, which make their noise
+        variances; default those of a dataset store.
+    bins : int or sequence of k + 1 floats
+        Number of classes of equal width from 0 to ``max_distance``, or their bounds.
+    max_distance : float, optional
+        Longest distance, in the units of X; by default a third of the diagonal of the box around
+        the rows of the blocks, for which these are read once more.
+    columns : sequence of str or int, optional
+        Features over which Euclidean distances are taken, all by default; they should have one
+        unit.
+    n_pairs : int
+        Most pairs, about.
+    store : str, optional
+        Folder or URL where rows that tasks cannot read, such as those of a dask array that is no
+        store, are written for as long as it takes; a temporary directory by default.
+    random_state : int
+        Seed of the choice of blocks.
+    progress : bool or "auto"
+        Whether to show bars; by default where somebody sits at a terminal.
+
+    Returns
+    -------
+    Variogram
+
+    Raises
+    ------
+    InputError
+        If rows or settings cannot be used, or the model is of other columns or has a likelihood.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.array([[0.0], [1.0], [3.0]]), np.array([0.0, 2.0, 2.0])
+    >>> found = variogram(X, y, bins=[0, 2, 4])
+    >>> found.pairs, found.distance, found.semivariance
+    (array([1, 2]), array([1. , 2.5]), array([2., 1.]))
+    """
+    whole("n_pairs", n_pairs, 1)
+    whole("random_state", random_state, 0)
+    if max_distance is not None:
+        positive("max_distance", max_distance)
+    executor = Executor.current(progress)
+    with scratch_rows(store) as spill:
+        beside = {"y_variance": y_variance, "weight": sample_weight}
+        rows = data.rows_of(X, y, spill, executor.shares_memory, **beside)
+        for array in rows.arrays.values():
+            remedy = f"put it in {visibility.HERE}, with store= where it is written"
+            visibility.check(executor, array, "the dataset", remedy)
+        used = _positions(columns, rows.feature_names)
+        expected = None if model is None else _expected(model, rows)
+        pieces = _pieces(rows, n_pairs, random_state)
+        edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
+        task = partial(_sums, rows, used, edges, expected)
+        total: Sums = map_reduce(task, add, pieces, executor, "variogram")
+    flat = rows.y.ndim == 1
+    own = 0 if flat else slice(None)
+    with np.errstate(invalid="ignore"):  # classes without pairs have no mean
+        distance, semivariance, mean = (
+            None if s is None else (s.T / total.pairs).T for s in total[1:]
+        )
+    assert distance is not None
+    assert semivariance is not None
+    return Variogram(
+        edges,
+        distance[:, 0],
+        total.pairs.astype(np.int64),
+        semivariance[:, own],
+        None if mean is None else mean[:, own],
+        None if expected is None else expected.nugget[own],
+        rows.target_names,
+        rows.target_units,
+        _unit(X, [rows.feature_names[j] for j in used]),
+    )
+
+
+class Sums(NamedTuple):
+    """Sums over pairs by class of distance: their number (k,), distances (k, 1), values (k, p)."""
+
+    pairs: np.ndarray
+    distance: np.ndarray
+    square: np.ndarray
+    expected: np.ndarray | None = None
+
+
+class Block(NamedTuple):
+    """Rows X (n, d) and y (n, p) with their weights (n,) and error variances (n,)."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    error: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What a fitted method expects of pairs."""
+
+    kernel: Kernel
+    scaling: Scaling
+    noise: float
+
+    def semivariance(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Return expected semivariances (n, m, p) of rows X and Z without noise, in y's units."""
+        X, Z = self.scaling.inputs(X), self.scaling.inputs(Z)
+        prior = (self.kernel.diag(X)[:, None] + self.kernel.diag(Z)) / 2
+        latent = prior - self.kernel(X, Z)
+        slope = self.scaling.slope
+        trend = ((X @ slope)[:, None] - Z @ slope) ** 2 / 2
+        return np.asarray(latent[:, :, None] * self.scaling.y_scale**2 + trend)
+
+    @property
+    def nugget(self) -> np.ndarray:
+        """Noise variance (p,) of a row of weight 1 without an error of its own, in y's units."""
+        return np.asarray(self.noise * self.scaling.y_scale**2)
+
+    def noise_of(self, block: Block) -> np.ndarray:
+        """Return the noise variances (n, p) of rows, in y's units."""
+        return self.nugget / block.weight[:, None] + block.error[:, None]
+
+
+def _sums(
+    rows: data.Rows,
+    columns: list[int],
+    edges: np.ndarray,
+    expected: Expected | None,
+    pair: tuple[Span, Span],
+) -> Sums:
+    """Return the sums over the pairs of two blocks, or within one if they are the same."""
+    with single_blas_thread():
+        first = _read(rows, pair[0])
+        second = first if pair[0] == pair[1] else _read(rows, pair[1])
+        X, y, Z, z = first.X, first.y, second.X, second.y
+        k, p = len(edges) - 1, y.shape[1]
+        total = Sums(np.zeros(k), np.zeros((k, 1)), np.zeros((k, p)))
+        for start in range(0, len(X), TILE_ROWS):
+            tile = slice(start, start + TILE_ROWS)
+            away = distances(X[tile, columns], Z[:, columns])
+            index = np.searchsorted(edges, away, side="right") - 1
+            index[away == edges[-1]] = k - 1
+            wanted = (index >= 0) & (index < k)
+            if Z is X:  # each pair once, and no row with itself
+                wanted &= np.arange(len(Z)) > np.arange(start, start + len(away))[:, None]
+            i, j = np.nonzero(wanted)
+            index = index[i, j]
+            values = [away[i, j][:, None], (y[tile][i] - z[j]) ** 2 / 2]
+            if expected is not None:
+                noise = expected.noise_of(first)[tile][i] + expected.noise_of(second)[j]
+                values.append(expected.semivariance(X[tile], Z)[i, j] + noise / 2)
+            found = np.bincount(index, minlength=k).astype(np.float64)
+            total = add(total, Sums(found, *(_by_class(index, v, k) for v in values)))
+        return total
+
+
+def _by_class(index: np.ndarray, values: np.ndarray, k: int) -> np.ndarray:
+    return np.stack([np.bincount(index, column, minlength=k) for column in values.T], axis=1)
+
+
+def distances(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Return the distances (n, m) of rows, in the units of their columns."""
+    return np.asarray(cdist(X, Z))
+
+
+def _read(rows: data.Rows, span: Span) -> Block:
+    X, y = (part.astype(np.float64) for part in rows.read(*span))
+    keep = complete_rows(X, y) & ~(np.isinf(X).any(axis=1) | np.isinf(y).any(axis=1))
+    X, y, p = X[keep], y[keep], rows.n_targets
+    if rows.n_noise:
+        return Block(X, y[:, :p], y[:, p], y[:, p + 1])
+    return Block(X, y, np.ones(len(y)), np.zeros(len(y)))
+
+
+def _pieces(rows: data.Rows, n_pairs: int, seed: int) -> list[tuple[Span, Span]]:
+    """Return pairs of blocks, all of them or about as many as have ``n_pairs`` pairs of rows."""
+    spans = partition.blocks(len(rows), rows.chunks, BLOCK_ROWS)
+    n, m = len(rows), len(spans)
+    if n < 2:
+        raise InputError(f"{n} rows have no pairs: give at least 2")
+    if n * (n - 1) // 2 <= n_pairs:
+        return [(spans[i], spans[j]) for i in range(m) for j in range(i, m)]
+    size = -(-n // m)
+    rng, number = np.random.default_rng([seed, n]), max(2, n_pairs // size**2)
+    within = rng.choice(m, min(m, max(1, number // 2)), replace=False)
+    chosen = {(int(i), int(i)) for i in within}
+    while len(chosen) < number:
+        i, j = sorted(int(i) for i in rng.integers(m, size=2))
+        chosen |= {(i, j)} if i < j else set()
+    return [(spans[i], spans[j]) for i, j in sorted(chosen)]
+
+
+def _reach(
+    rows: data.Rows, columns: list[int], pieces: list[tuple[Span, Span]], executor: Executor
+) -> float:
+    """Return the longest distance to look at, from the rows of the blocks alone."""
+    spans = sorted({span for pair in pieces for span in pair})
+    task = partial(_box, rows, columns)
+    low, high = map_reduce(task, _around_both, spans, executor, "box")
+    diagonal = float(np.sqrt(((high - low) ** 2).sum()))
+    if not 0 < diagonal < np.inf:
+        raise InputError("the rows lie in one place, or all miss a value: there are no distances")
+    return REACH * diagonal
+
+
+def _box(rows: data.Rows, columns: list[int], span: Span) -> tuple[np.ndarray, np.ndarray]:
+    X = _read(rows, span).X[:, columns]
+    return X.min(axis=0, initial=np.inf), X.max(axis=0, initial=-np.inf)
+
+
+def _around_both(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    return np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
+
+
+def _edges(bins: Any, longest: float | None, reach: Any) -> np.ndarray:
+    if np.ndim(bins) == 0:
+        return np.linspace(0.0, longest or reach(), whole("bins", bins, 1) + 1)
+    edges = np.asarray(bins, np.float64)
+    if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all() or edges[0] < 0:
+        raise SettingError(f"bins={shown(bins)}: give a number, or increasing bounds from 0 on")
+    if longest is not None:
+        raise SettingError("max_distance has no effect beside the bounds in bins: leave one out")
+    return edges
+
+
+def _positions(columns: Sequence[str | int] | None, names: tuple[str, ...]) -> list[int]:
+    """Return the positions of columns given by names or positions, all by default."""
+    if columns is None:
+        return list(range(len(names)))
+    known = {name: j for j, name in enumerate(names)} | {j: j for j in range(len(names))}
+    odd = [column for column in columns if column not in known]
+    if odd or not len(columns):
+        raise SettingError(
+            f"columns={shown(list(columns))}: choose among {', '.join(names)}, or positions"
+        )
+    return [known[column] for column in columns]
+
+
+def _expected(model: Any, rows: data.Rows) -> Expected:
+    check_is_fitted(model, "solved_")
+    solved: Solved = model.solved_
+    check_columns(solved, rows.X, rows.feature_names)
+    if solved.likelihood is not None:
+        raise InputError(
+            f"with likelihood {solved.likelihood.name!r} y is not f and noise, so that its "
+            "variogram is not that of the kernel: leave the model out"
+        )
+    if solved.n_targets != rows.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}"
+        )
+    return Expected(solved.theta.kernel, solved.scaling, solved.theta.noise_variance)
+
+
+def _unit(X: Any, names: Sequence[str]) -> str:
+    """Return the unit that all columns of a labelled object share, empty if not known."""
+    if not grids.is_xarray(X) or grids.is_table(X):
+        return ""
+    units = {str(X[name].attrs.get("units", "")) for name in names}
+    return units.pop() if len(units) == 1 else ""

@@ -1,0 +1,272 @@
+"""Maps of labelled results: axes, units and colours come from the data."""
+
+import sys
+import types
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.dates import AutoDateFormatter
+
+import daskgp
+from daskgp import kernels, plot
+from daskgp.errors import InputError
+from daskgp.plot import coasts, places
+
+EAST, NORTH = {"units": "degrees_east"}, {"units": "degrees_north"}
+
+
+def pair(dims=("lat", "lon"), lat=None, lon=None, **said):
+    """Mean and standard deviation of a temperature, 100 lat + lon and half of that."""
+    lat = np.array([60.0, 50.0, 40.0]) if lat is None else lat
+    lon = np.linspace(-10, 20, 4) if lon is None else lon
+    coords = {"lat": ("lat", lat, NORTH), "lon": ("lon", lon, EAST)}
+    values = 100 * lat[:, None] + lon
+    mean = xr.DataArray(values, coords, ("lat", "lon"), "temperature_mean", {"units": "K", **said})
+    return tuple(field.transpose(*dims) for field in (mean, (mean / 2).rename("temperature_std")))
+
+
+def mesh(ax):
+    (drawn,) = (c for c in ax.collections if isinstance(c, QuadMesh))
+    return drawn
+
+
+def bars(axes):
+    return [ax.get_ylabel() for ax in axes[0].figure.axes if ax not in axes]
+
+
+@pytest.mark.parametrize("dims", [("lat", "lon"), ("lon", "lat")])
+def test_longitude_runs_to_the_right_and_latitude_upwards(dims):
+    mean, std = pair(dims)
+    axes = plot.posterior_map(mean=mean, std=std)
+    assert [ax.get_title() for ax in axes] == ["mean", "standard deviation"]
+    assert [ax.get_xlabel() for ax in axes] == ["lon (°E)"] * 2
+    assert [ax.get_ylabel() for ax in axes] == ["lat (°N)", ""]
+    image = mesh(axes[0]).get_array()
+    assert image.shape == (3, 4)
+    np.testing.assert_allclose(image[0], mean.sel(lat=40))  # rows run upwards
+    np.testing.assert_allclose(mesh(axes[1]).get_array(), image / 2)
+    assert axes[0].get_xlim()[0] < -10 < 20 < axes[0].get_xlim()[1]
+    # a degree of longitude at 50 degrees north is 0.64 of one of latitude
+    assert axes[0].get_aspect() == pytest.approx(1 / np.cos(np.deg2rad(50)))
+    assert bars(axes) == ["temperature (K)"] * 2
+
+
+def test_other_dimensions_lie_as_in_xarray_unless_cf_says_otherwise():
+    depth = ("depth", np.arange(3.0), {"units": "m", "long_name": "depth below the ice"})
+    section = xr.DataArray(np.zeros((3, 4)), {"depth": depth}, ("depth", "along"), "salt")
+    (ax,) = plot.maps({"salt": section})
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("along", "depth below the ice (m)")
+    assert ax.get_aspect() == "auto"
+    (ax,) = plot.maps({"salt": section.assign_coords(depth=(*depth[:2], {"axis": "X"}))})
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("depth", "along")
+
+
+def test_long_distances_in_metres_are_numbered_in_km_and_stay_metres():
+    metres = [{"standard_name": f"projection_{c}_coordinate", "units": "m"} for c in "xy"]
+    coords = {"x": ("x", np.arange(0, 50_000, 1e4), metres[0])}
+    coords["y"] = ("y", np.arange(0, 30_000, 1e4), metres[1])
+    (ax,) = plot.maps({"a": xr.DataArray(np.eye(5, 3), coords, ("x", "y"))})
+    assert ax.get_xlabel() == "projection x coordinate (km)"
+    assert ax.xaxis.get_major_formatter()(20_000.0, 0) == "20"
+    assert ax.get_xlim()[1] > 40_000
+    assert ax.get_aspect() == 1
+    (ax,) = plot.maps({"a": xr.DataArray(np.eye(5, 3), coords, ("x", "y"))}, names=("a (m)", "b"))
+    assert ax.get_xlabel() == "a (m)"
+    assert ax.xaxis.get_major_formatter()(20_000.0, 0) != "20"
+
+
+def test_a_dataset_is_drawn_by_the_names_of_its_variables():
+    mean, std = pair()
+    stored = xr.Dataset({"temperature_mean": mean, "temperature_variance": std**2})
+    axes = plot.posterior_map(stored, label="t (K)")
+    np.testing.assert_allclose(mesh(axes[1]).get_array(), mesh(axes[0]).get_array() / 2)
+    assert bars(axes) == ["t (K)"] * 2
+    with pytest.raises(InputError, match=r"several variables mean, temperature_mean, salt_mean"):
+        plot.posterior_map(stored.assign(salt_mean=mean))
+    with pytest.raises(InputError, match=r"the results hold temperature_mean: a mean and a std"):
+        plot.posterior_map(stored[["temperature_mean"]])
+
+
+def test_truth_is_put_on_the_grid_of_the_results():
+    mean, std = pair()
+    truth = (mean + 1).rename("air temperature").assign_attrs(units="K")
+    axes = plot.posterior_map(truth=truth.transpose("lon", "lat"), mean=mean, std=std)
+    assert [ax.get_title() for ax in axes] == ["truth", "mean", "standard deviation"]
+    first, second = (mesh(ax) for ax in axes[:2])
+    np.testing.assert_allclose(first.get_array(), second.get_array() + 1)
+    assert first.get_clim() == second.get_clim()
+    assert bars(axes)[0] == "air temperature (K)"
+    with pytest.raises(InputError, match="coordinate 'lat' of y differs"):
+        plot.posterior_map(truth=truth.assign_coords(lat=[1.0, 2.0, 3.0]), mean=mean, std=std)
+
+
+def test_columns_of_a_table_name_the_axes():
+    labels = {"dims": ("row", "feature"), "coords": {"feature": ["east", "north"]}}
+    X = xr.DataArray(da.from_array(np.random.default_rng(0).uniform(size=(9, 2))), **labels)
+    values = xr.DataArray(np.arange(9.0), dims="row")
+    axes = plot.posterior_map(X, values, values, values)
+    assert (axes[0].get_xlabel(), axes[0].get_ylabel()) == ("east", "north")
+    np.testing.assert_allclose(axes[1].collections[0].get_offsets(), X.values)
+
+
+def test_lazy_predictions_are_computed_once():
+    X = np.stack(np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 1, 9)), axis=-1).reshape(-1, 2)
+    settings = {"optimizer": None, "store": None}
+    model = daskgp.ExactGP(kernels.RBF(), **settings).fit(X, X.sum(axis=1))
+    coords = {"x0": np.arange(6) / 6, "x1": np.arange(8) / 8}
+    grid = xr.DataArray(da.zeros((6, 8), chunks=(3, 4)), coords, ("x0", "x1"))
+    mean, std = model.predict(grid, return_std=True)
+    tasks = []
+    with (
+        dask.config.set(scheduler="synchronous"),
+        dask.callbacks.Callback(posttask=lambda key, *_: tasks.append(str(key))),
+    ):
+        axes = plot.posterior_map(mean=mean, std=std, names=("a", "b"))
+    assert sum("grid-" in task for task in tasks) <= 4  # one per chunk, for both
+    np.testing.assert_allclose(mesh(axes[0]).get_array(), mean.values)
+    assert [axes[0].get_xlabel(), axes[0].get_ylabel()] == ["a", "b"]
+
+
+def test_large_grids_are_thinned_before_they_are_computed(monkeypatch):
+    monkeypatch.setattr(places, "MOST_SIDE", 5)
+    values = xr.DataArray(da.arange(12 * 4, chunks=8).reshape(12, 4), dims=("a", "b"))
+    (ax,) = plot.maps({"v": values})
+    np.testing.assert_array_equal(mesh(ax).get_array(), values.values[::3])
+    assert ax.get_ylim() == (-1.5, 10.5)
+
+
+def test_a_curvilinear_grid_lies_where_its_coordinates_say():
+    i, j = np.mgrid[0:3, 0:4].astype(float)
+    coords = {"lon": (("j", "i"), i + j / 10, EAST), "lat": (("j", "i"), j - i / 10, NORTH)}
+    (ax,) = plot.maps({"a": xr.DataArray(i, coords, ("j", "i"))})
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lon (°E)", "lat (°N)")
+    corners = mesh(ax).get_coordinates()
+    assert corners.shape == (4, 5, 2)
+    np.testing.assert_allclose(corners[1:, 1:, 0] - corners[:-1, 1:, 0], 1.0)
+
+
+def test_times_are_an_axis():
+    time = np.array(["2026-01-01", "2026-01-02", "2026-01-04"], "datetime64[ns]")
+    values = xr.DataArray(np.ones((2, 3)), {"time": time, "lat": [1.0, 2.0]}, ("lat", "time"))
+    (ax,) = plot.maps({"a": values})
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("time", "lat (°N)")
+    assert isinstance(ax.xaxis.get_major_formatter(), AutoDateFormatter)
+
+
+def test_what_is_no_map_is_named():
+    mean, std = pair()
+    times = mean.expand_dims(time=2)
+    with pytest.raises(InputError, match=r"'time': 2.*: a map has two, .* isel or sel"):
+        plot.posterior_map(mean=times, std=times)
+    axes = plot.posterior_map(mean=times[:1], std=std.expand_dims(time=1))  # one is no dimension
+    assert mesh(axes[0]).get_array().shape == (3, 4)
+    with pytest.raises(InputError, match="needs mean= and std="):
+        plot.posterior_map(mean, std)
+    with pytest.raises(InputError, match="the places are missing: give X"):
+        plot.posterior_map(mean=mean.values, std=std.values)
+    with pytest.raises(InputError, match="coordinate 'lat' holds text such as 'a'"):
+        plot.maps({"a": mean.assign_coords(lat=list("abc"))})
+
+
+@pytest.fixture
+def cartopy(monkeypatch):
+    """A stand-in for the part of cartopy that is used, with one line along the equator."""
+    reader, asked = types.ModuleType("cartopy.io.shapereader"), []
+    line = types.SimpleNamespace(coords=[(-180.0, 0.0), (180.0, 0.0)])
+    shapes = [line, types.SimpleNamespace(geoms=[line])]
+    reader.natural_earth = lambda *words: asked.append(words)
+    reader.Reader = lambda path: types.SimpleNamespace(geometries=lambda: shapes)
+    parent = types.ModuleType("cartopy.io")
+    parent.shapereader = reader
+    for name, module in (("cartopy", types.ModuleType("cartopy")), ("cartopy.io", parent)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "cartopy.io.shapereader", reader)
+    coasts._globe.cache_clear()
+    yield reader, asked
+    coasts._globe.cache_clear()
+
+
+def lines_of(ax):
+    drawn = (c for c in ax.collections if isinstance(c, LineCollection))
+    return [line for collection in drawn for line in collection.get_segments()]
+
+
+def test_longitude_and_latitude_get_coastlines_where_cartopy_is_installed(cartopy):
+    mean, std = pair()
+    axes = plot.posterior_map(mean=mean, std=std)
+    assert cartopy[1] == [("50m", "physical", "coastline")]
+    for ax in axes:
+        assert len(lines_of(ax)) == 2
+        assert ax.get_xlim() == (-15, 25)  # which coasts do not widen
+    mean, _ = pair(lon=np.linspace(0, 350, 36))  # longitudes from 0 to 360
+    (ax,) = plot.maps({"a": mean})
+    assert {(line[0, 0], line[-1, 0]) for line in lines_of(ax)} == {(-180, 180), (180, 540)}
+    (ax,) = plot.maps({"a": mean.rename(lon="a", lat="b").drop_vars(["a", "b"])})
+    assert lines_of(ax) == []
+
+
+def test_maps_do_not_need_cartopy_nor_its_data(cartopy, monkeypatch, caplog):
+    def unreachable(*words):
+        raise OSError("no network")
+
+    caplog.set_level("INFO", logger="daskgp")
+    monkeypatch.setattr(cartopy[0], "natural_earth", unreachable)
+    (ax,) = plot.maps({"a": pair()[0]})
+    assert lines_of(ax) == []
+    monkeypatch.setitem(sys.modules, "cartopy.io", None)
+    coasts._globe.cache_clear()
+    (ax,) = plot.maps({"a": pair()[0]})
+    assert lines_of(ax) == []
+    assert "no coastlines: no network" in caplog.text
+    assert "no coastlines: pip install cartopy" in caplog.text
+
+
+def test_residuals_are_in_standard_deviations_and_the_largest_on_top():
+    X = np.array([[0.0, 0.0], [1.0, 2.0], [2.0, 1.0]])
+    y, mean, std = np.array([5.0, 1.0, 1.5]), np.zeros(3), np.array([1.0, 2.0, 0.5])
+    ax = plot.residuals(X, da.from_array(y), mean, std, names=("a", "b"), title="t")
+    dots = ax.collections[0]
+    np.testing.assert_allclose(dots.get_array(), [0.5, 3.0, 5.0])
+    np.testing.assert_allclose(dots.get_offsets(), X[[1, 2, 0]])
+    assert dots.get_clim() == (-3, 3)
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("a", "b", "t")
+    assert bars([ax]) == ["(y - mean) / standard deviation"]
+    with pytest.raises(InputError, match="y holds no finite value"):
+        plot.residuals(X, y * np.nan, mean, std)
+    with pytest.raises(InputError, match="residuals need y, mean= and std="):
+        plot.residuals(X, y, mean)
+
+
+def test_residuals_of_many_rows_are_those_of_every_kth(monkeypatch):
+    monkeypatch.setattr(plot.fields, "MOST_ROWS", 10)
+    rng = np.random.default_rng(0)
+    X, y = da.from_array(rng.normal(size=(25, 2)), chunks=10), rng.normal(size=25)
+    dots = plot.residuals(X, y, np.zeros(25), np.ones(25)).collections[0]
+    np.testing.assert_allclose(sorted(dots.get_array()), sorted(y[::3]))
+
+
+def test_residuals_of_a_grid_lie_on_it():
+    mean, std = pair()
+    y = (mean + 2 * std).rename("temperature")
+    ax = plot.residuals(y=y, mean=mean, std=std)
+    assert ax.get_xlabel() == "lon (°E)"
+    np.testing.assert_allclose(mesh(ax).get_array(), 2.0)
+
+
+def test_calibration_takes_labelled_and_lazy_arrays():
+    rng = np.random.default_rng(0)
+    y, std = rng.normal(size=(60, 40)), rng.uniform(0.5, 2, (60, 40))
+    wanted = plot.calibration(y.ravel(), np.zeros(2400), std.ravel() ** 2).lines[1].get_ydata()
+    lazily = xr.DataArray(da.from_array(y, chunks=20), dims=("a", "b"))
+    mean, variance = lazily * 0, xr.DataArray(std.T**2, dims=("b", "a"))
+    for rows in (
+        (lazily, mean, variance),
+        (lazily.data, da.zeros((60, 40), chunks=30), std**2),
+        (y, mean, variance),
+    ):
+        drawn = plot.calibration(*rows).lines[1]
+        np.testing.assert_allclose(drawn.get_ydata(), wanted)
