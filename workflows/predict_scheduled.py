@@ -21,12 +21,17 @@ import daskgp
 from daskgp.errors import DaskgpError, InputError
 
 STORES = {"model", "input", "output"}
+GRID = {"mask", "variance", "quantiles", "exceedance", "verify"}
 KEYS: dict[str, dict[str, Any]] = {
     "schedule": {
         **dict.fromkeys(STORES, str),
         "wait": int | float,
         "clear_lock": bool,
         "verify": bool,
+        "mask": str,
+        "variance": bool,
+        "quantiles": list,
+        "exceedance": int | float,
     },
     "cluster": {"scheduler": str, "workers": int, "memory_limit": str},
 }
@@ -56,13 +61,14 @@ def predict(config: dict[str, Any]) -> dict[str, Any]:
     began, cluster, options = time.perf_counter(), config["cluster"], dict(config["schedule"])
     stores = {name: options.pop(name) for name in ("model", "input", "output")}
     model = daskgp.load(stores["model"])
-    where = daskgp.connect(
-        cluster.get("scheduler"),
-        n_workers=cluster.get("workers"),
-        memory_limit=cluster.get("memory_limit", "auto"),
-    )
-    if model.is_predicted(stores["input"], stores["output"]) and not options.get("verify"):
-        where = nullcontext()  # nothing to do, which needs no cluster
+    asked = {name: options[name] for name in GRID if name in options}
+    where: Any = nullcontext()  # few new rows cost less here than a cluster does to start
+    if model.needs_cluster(stores["input"], stores["output"], chosen=bool(cluster), **asked):
+        where = daskgp.connect(
+            cluster.get("scheduler"),
+            n_workers=cluster.get("workers"),
+            memory_limit=cluster.get("memory_limit", "auto"),
+        )
     with where:
         written = model.predict_store(stores["input"], stores["output"], resume=True, **options)
     seconds = round(time.perf_counter() - began, 3)

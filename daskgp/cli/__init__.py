@@ -18,11 +18,17 @@ from daskgp.cli.options import (
     cluster_options,
     device_option,
     estimator_options,
+    extents_of,
+    grid_options,
     lock_options,
+    new_grid_options,
+    numeric,
     refuse_no_model,
+    steps_of,
     storage_options,
 )
 from daskgp.cli.run import Main, Workers, result, verbose_option
+from daskgp.errors import SettingError
 from daskgp.typing import Device
 
 __all__ = ["main"]
@@ -219,9 +225,11 @@ def fit(
 
 @main.command()
 @click.argument("model_store", metavar="MODEL")
-@click.argument("inputs", metavar="INPUT")
-@click.argument("output")
+@click.argument("inputs", metavar="[INPUT]")
+@click.argument("output", required=False, metavar="OUTPUT")
 @click.option("--resume", is_flag=True, help="Predict only the chunks that OUTPUT lacks.")
+@new_grid_options
+@grid_options
 @click.option(
     "--verify",
     is_flag=True,
@@ -239,8 +247,15 @@ def fit(
 def predict(
     model_store: str,
     inputs: str,
-    output: str,
+    output: str | None,
     resume: bool,
+    like: str | None,
+    resolution: str | None,
+    extent: str | None,
+    mask: str | None,
+    variance: bool,
+    quantiles: str | None,
+    exceedance: float | None,
     verify: bool,
     record: str | None,
     device: Device | None,
@@ -250,31 +265,50 @@ def predict(
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Predict at the X of the store INPUT into the store OUTPUT: mean and variance of y.
+    """Predict at the places of INPUT into the store OUTPUT.
+
+    INPUT is a dataset store, of whose X OUTPUT gets mean and variance of y; or a grid, a Zarr group
+    or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
+    mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.
 
     The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
     has gained, and whatever an earlier run left undone.
     """
     from daskgp.cli.record import Record
 
+    made = [text for text in (like, resolution, extent) if text is not None]
+    if output is None and made:
+        inputs, output = f"a grid like {', '.join(made)}", inputs
+    elif output is None:
+        raise click.UsageError("Missing argument 'OUTPUT'.", click.get_current_context())
+    elif made:
+        raise SettingError("--like, --resolution and --extent make the grid: leave INPUT out")
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
         from daskgp.data import prediction_store
         from daskgp.data.stores import locks
         from daskgp.estimators import load
-        from daskgp.predict.to_store import Job, check_source, is_done, write_held
+        from daskgp.predict import outputs
+        from daskgp.predict.job import Job
+        from daskgp.predict.to_store import needs_cluster, work_of, write_held
         from daskgp.runtime.executor import Executor
 
         cluster = Workers(scheduler, workers, memory_limit)
-        solved = load(model_store, device).solved_
-        check_source(solved, inputs)
-        job = Job(solved, inputs, output, resume, model_store, verify)
+        model = load(model_store, device)
+        solved, source = model.solved_, inputs
+        if made:
+            source = model.make_grid(steps_of(resolution), extents_of(extent), like)
+        levels = None if quantiles is None else [numeric(text) for text in _names(quantiles)]
+        asked = outputs.wanted(variance, levels, exceedance)
+        job = Job(solved, source, output, resume, model_store, verify, mask, asked)
+        with work_of(job):
+            pass  # what is wrong with the input is said before the lock is taken
         if clear_lock:
             prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
         with locks.hold(output, wait, clear_lock, resume) as claim:
             prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
-            idle = nullcontext(Executor(None))  # nothing is left to be computed
-            where = idle if is_done(job) else cluster.executor(solved.device)
+            here = nullcontext(Executor(None))  # little is left to be computed, or nothing
+            where = cluster.executor(solved.device) if needs_cluster(job, cluster.chosen) else here
             with where as executor, run.kept(claim):
                 figures = run.done(*write_held(job, executor, claim, run.begin))
     result(**figures)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from daskgp import data
-from daskgp.data import prediction_store
+from daskgp.data import map_store, prediction_store
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
@@ -112,14 +112,12 @@ def _dataset(url: str, group: Any) -> None:
 def _predictions(url: str, group: Any) -> None:
     names = group.attrs.asdict()
     present = groups.names_in(url)
-    for name in ("mean", "variance", "done"):
+    labelled = map_store.CHUNKS in present
+    for name in ("mean",) if labelled else ("mean", "variance", "done"):
         if name not in present:
             raise StoreError(f"predictions {url} are incomplete: {name!r} is missing, run it again")
-    mean = groups.array_of(group, "mean")
-    done = groups.values_of(groups.array_of(group, "done"))
-    chunks = f"{int(done.sum()):,} of {len(done):,}, of {mean.chunks[0]:,} rows"
     table = _table(f"predictions {url}")
-    table.add_row("rows", f"{mean.shape[0]:,}")
+    chunks = _add_map(table, map_store.opened(url)) if labelled else _add_rows(table, group)
     table.add_row("targets", _listed(names.get("target_names")))
     table.add_row("chunks done", chunks)
     finished = names.get("complete") is True
@@ -131,6 +129,23 @@ def _predictions(url: str, group: Any) -> None:
     runs = _run_table(run_records.history(names)[-RUNS_SHOWN:])
     if runs.row_count:
         _show(runs)
+
+
+def _add_rows(table: Table, group: Any) -> str:
+    """Add the number of rows, and return how many of their chunks are done."""
+    mean = groups.array_of(group, "mean")
+    done = groups.values_of(groups.array_of(group, "done"))
+    table.add_row("rows", f"{mean.shape[0]:,}")
+    return f"{int(done.sum()):,} of {len(done):,}, of {mean.chunks[0]:,} rows"
+
+
+def _add_map(table: Table, target: map_store.MapTarget) -> str:
+    """Add the grid of a map and its arrays, and return how many of its chunks are done."""
+    done, dims = target.done(), target.dims
+    table.add_row("grid", " x ".join(f"{d} {n:,}" for d, n in zip(dims, target.shape, strict=True)))
+    table.add_row("arrays", ", ".join(sorted(target.names)))
+    cells = " x ".join(f"{step:,}" for step in target.steps)
+    return f"{int(done.sum()):,} of {done.size:,}, of {cells} cells"
 
 
 def _run_table(runs: list[dict[str, Any]]) -> Table:

@@ -97,6 +97,92 @@ def storage_options(command: F) -> F:
     return command
 
 
+def grid_options(command: F) -> F:
+    """Add ``--mask``, ``--variance``, ``--quantiles`` and ``--exceedance`` to a command."""
+    for decorate in (
+        click.option(
+            "--exceedance",
+            type=float,
+            metavar="T",
+            help="Of a grid: also the probability that y exceeds T.",
+        ),
+        click.option(
+            "--quantiles",
+            metavar="A,B",
+            help="Of a grid: also quantiles of y at these levels, such as 0.05,0.95.",
+        ),
+        click.option("--variance", is_flag=True, help="Of a grid: also the variance of y."),
+        click.option(
+            "--mask",
+            metavar="NAME",
+            help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def new_grid_options(command: F) -> F:
+    """Add ``--like``, ``--resolution`` and ``--extent`` to a command."""
+    for decorate in (
+        click.option(
+            "--extent",
+            metavar="A=LOW:HIGH,...",
+            help="Ends of axes, or a single value: lon=-10:30,depth=5.  [default: of the training "
+            "data]",
+        ),
+        click.option(
+            "--resolution",
+            metavar="A=STEP,...",
+            help="Instead of INPUT, a grid with these steps: lon=0.25,lat=0.25.",
+        ),
+        click.option(
+            "--like",
+            metavar="GRID",
+            help="Instead of INPUT, a grid with the coordinates of this one.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def steps_of(text: str | None) -> dict[str, float]:
+    """Return resolutions by name."""
+    pairs = _pairs("--resolution", text, "A=STEP")
+    return {name: _number("--resolution", value) for name, value in pairs}
+
+
+def extents_of(text: str | None) -> dict[str, tuple[float, float]]:
+    """Return ends of axes by name."""
+    found = {}
+    for name, value in _pairs("--extent", text, "A=LOW:HIGH"):
+        low, _, high = value.partition(":")
+        found[name] = (_number("--extent", low), _number("--extent", high or low))
+    return found
+
+
+def _pairs(option: str, text: str | None, form: str) -> list[tuple[str, str]]:
+    parts = [] if text is None else [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() and value.strip() for name, _, value in parts):
+        raise SettingError(f"{option} is {text!r}: give {form}, separated by commas")
+    return [(name.strip(), value.strip()) for name, _, value in parts]
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingError(f"{option} has {text!r}, a number is needed") from None
+
+
+def numeric(text: str) -> float | str:
+    """Return the number that a text is, or the text for an error that names it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def device_option(command: F) -> F:
     """Add ``--device`` to a command, as the argument ``device``."""
     decorate = click.option(

@@ -222,6 +222,11 @@ class Workers:
                 "--scheduler out"
             )
 
+    @property
+    def chosen(self) -> bool:
+        """Whether an option asks for a cluster."""
+        return bool(self.scheduler or self.number or self.memory_limit)
+
     @contextmanager
     def executor(self, device: Device = "cpu", start: bool = True) -> Iterator[Executor]:
         """Yield the cluster at ``--scheduler``, or a local one for as long as the command runs.

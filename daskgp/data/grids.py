@@ -189,10 +189,24 @@ def labels(X: xr.DataArray) -> Names | None:
     return None if columns is None else tuple(str(value) for value in columns.values)
 
 
-def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
+class Stored:
+    """A variable of a file as tasks read it, part by part; it travels as the address of the file.
+
+    It is not read as a whole, as ``variable.data`` would be.
+    """
+
+    def __init__(self, variable: xr.Variable) -> None:
+        self.variable, self.shape, self.dtype = variable, variable.shape, variable.dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        return np.asarray(self.variable[key].values)
+
+
+def grid_of(X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False) -> Grid:
     """Return the grid of a labelled object with the named features.
 
-    Dimensions that no feature has are left out.
+    Dimensions that no feature has are left out.  Of a ``stored`` object, which is a file, variables
+    along two or more dimensions become `Stored`.
 
     Raises
     ------
@@ -211,7 +225,8 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names) -> Grid:
             )
         _check_kind(X, name)
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
-        parts.append((variable.data, variable.dims))
+        kept = Stored(variable) if stored and variable.ndim > 1 else variable.data
+        parts.append((kept, variable.dims))
     dims = tuple(d for d in dims if any(d in own for _, own in parts))
     sizes = tuple(X.sizes[d] for d in dims)
     lazy = bool(X.chunksizes)
@@ -326,6 +341,52 @@ def of_classes(one: xr.DataArray) -> xr.DataArray:
     """Return probabilities of 0 and 1 along a last dimension, ``class``, from those of 1."""
     classes = xr.Variable("class", [0, 1])
     return xr.concat([1.0 - one, one], classes).transpose(..., "class")
+
+
+def along(
+    function: Callable[..., np.ndarray],
+    mean: xr.DataArray,
+    std: xr.DataArray,
+    levels: tuple[float, ...],
+    said: dict[str, Any],
+) -> xr.DataArray:
+    """Return ``function(mean, std, levels)`` (..., q) of predictions along ``quantile``."""
+    name = str(mean.name).removesuffix("mean") + "quantiles"
+    found = _applied(function, mean, std, levels, [["quantile"]], {"quantile": len(levels)})
+    return found.assign_coords(quantile=list(levels)).rename(name).assign_attrs(said)
+
+
+def cell_by_cell(
+    function: Callable[..., np.ndarray],
+    mean: xr.DataArray,
+    std: xr.DataArray,
+    argument: float,
+    name: str,
+    said: dict[str, Any],
+) -> xr.DataArray:
+    """Return ``function(mean, std, argument)`` of predictions, of their shape."""
+    return _applied(function, mean, std, argument, [[]], {}).rename(name).assign_attrs(said)
+
+
+def _applied(
+    function: Callable[..., np.ndarray],
+    mean: xr.DataArray,
+    std: xr.DataArray,
+    argument: Any,
+    core: list[list[str]],
+    sizes: dict[str, int],
+) -> xr.DataArray:
+    found: xr.DataArray = xr.apply_ufunc(
+        function,
+        mean,
+        std,
+        kwargs={"argument": argument},
+        output_core_dims=core,
+        dask="parallelized",
+        output_dtypes=[np.float64],
+        dask_gufunc_kwargs={"output_sizes": sizes},
+    )
+    return found
 
 
 def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:

@@ -4,10 +4,13 @@ A store grows with its input.  A kill at any moment leaves a store whose flags a
 the same steps can be repeated.
 """
 
+# ruff: noqa: D102 - classes document what the protocols ask for
+
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -20,9 +23,19 @@ from daskgp.data.stores import chunk_marks, groups
 from daskgp.errors import StoreError
 
 FORMAT, VERSION = "daskgp-predictions", 2
+REMEDY = "remove them or choose another path"
+ASKED = ("mask", "variance", "quantiles", "exceedance")
+"""Entries of a layout that are not of the input, but asked for."""
+INPUT_ARRAYS = (("input_checksum", "u4"), ("input_mark", "u8"))
+"""Names and types of the arrays that tell a chunk of the input from what it was."""
 
 
-class _Shape(Protocol):
+T = TypeVar("T", bound="Target", covariant=True)
+
+
+class Shape(Protocol):
+    """Targets of a fitted method."""
+
     @property
     def n_targets(self) -> int: ...
     @property
@@ -33,6 +46,21 @@ class _Shape(Protocol):
     def target_units(self) -> tuple[str, ...]: ...
 
 
+class AnyInputs(Protocol[T]):
+    """The input of a prediction, rows or a grid, as `open_or_create` and `Target` need it."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def layout(self) -> dict[str, Any]: ...
+    def target(self, url: str, group: zarr.Group) -> T: ...
+    def made(self, group: zarr.Group) -> bool: ...
+    def create(self, group: zarr.Group, shape: Shape) -> None: ...
+    def refuse_shrunk(self, target: Any) -> None: ...
+
+
 class Inputs(NamedTuple):
     """The input of a prediction: its rows, their layout in its store, and marks of its chunks."""
 
@@ -41,6 +69,33 @@ class Inputs(NamedTuple):
     chunk_rows: int
     layout: dict[str, Any]
     marks: np.ndarray
+
+    def target(self, url: str, group: zarr.Group) -> Target:
+        """Return the store that predictions of these rows go to."""
+        return Target(url, group)
+
+    def made(self, group: zarr.Group) -> bool:
+        """Return whether all arrays of a store are there."""
+        return "done" in group
+
+    def create(self, group: zarr.Group, shape: Shape) -> None:
+        """Create mean, variance, checksums and marks of the input and, last, the flags."""
+        tail = () if shape.vector_target else (shape.n_targets,)
+        for name in ("mean", "variance"):
+            said = moments.describe(name, shape.target_names, shape.target_units, observed=True)
+            dims, sizes = groups.dims_of_rows(name, 1 + len(tail)), (self.rows, *tail)
+            create_values(group, name, sizes, (self.chunk_rows, *tail), dims, said)
+        counts = (-(-self.rows // self.chunk_rows),)
+        for name, dtype in (*INPUT_ARRAYS, ("done", "bool")):
+            create_flags(group, name, counts, ("chunk",), dtype)
+
+    def refuse_shrunk(self, target: Target) -> None:
+        """Raise StoreError for a store with more rows."""
+        if target.rows > self.rows:
+            raise StoreError(
+                f"predictions {target.url} have {target.rows} rows, the input {self.url} has "
+                f"{self.rows}: an input may grow but not shrink: {REMEDY}"
+            )
 
 
 def inputs_of(url: str, X: da.Array) -> Inputs:
@@ -64,17 +119,26 @@ class Target:
         """Number of rows that the store is made for."""
         return int(groups.array_of(self.group, "mean").shape[0])
 
+    @property
+    def flags(self) -> zarr.Group:
+        """Group of the arrays that have one entry per chunk of the input."""
+        return self.group
+
+    def say(self, said: Mapping[str, Any]) -> None:
+        """Change attributes of the store."""
+        self.group.attrs.update(said)
+
     def done(self) -> np.ndarray:
         """Return flags (chunks,) that are True for chunks already written."""
-        return np.asarray(groups.array_of(self.group, "done")[...], bool)
+        return np.asarray(groups.array_of(self.flags, "done")[...], bool)
 
     def checksums(self) -> np.ndarray:
         """Return the CRC-32 (chunks,) of the input of each chunk that is done."""
-        return np.asarray(groups.array_of(self.group, "input_checksum")[...])
+        return np.asarray(groups.array_of(self.flags, "input_checksum")[...])
 
     def marks(self) -> np.ndarray:
         """Return marks (chunks,) of the stored objects that each chunk was predicted from."""
-        return np.asarray(groups.array_of(self.group, "input_mark")[...])
+        return np.asarray(groups.array_of(self.flags, "input_mark")[...])
 
     def put(
         self,
@@ -91,47 +155,45 @@ class Target:
                 array = groups.array_of(self.group, name)
                 shape = (len(values), *array.shape[1:])
                 array[start : start + len(values)] = values.reshape(shape)
-            groups.array_of(self.group, "input_checksum")[index] = checksum
-            groups.array_of(self.group, "input_mark")[index] = mark
-            groups.array_of(self.group, "done")[index] = True
+            groups.array_of(self.flags, "input_checksum")[index] = checksum
+            groups.array_of(self.flags, "input_mark")[index] = mark
+            groups.array_of(self.flags, "done")[index] = True
 
     def mark(self, found: np.ndarray) -> None:
         """Note the marks of the first chunks, whose contents were compared."""
-        marks = self.marks()
-        marks[: len(found)] = found
         with groups.writing(self.url, "predictions"):
-            groups.array_of(self.group, "input_mark")[...] = marks
+            groups.array_of(self.flags, "input_mark")[tuple(map(slice, found.shape))] = found
 
-    def grow(self, rows: int) -> None:
+    def grow(self, inputs: Inputs) -> None:
         """Make room for more rows; a last chunk that gets some of them has to be done again.
 
         ``mean`` tells the number of rows and is resized last: until then an interrupted growth
         starts again from its beginning.
         """
-        before = self.rows
+        before, rows = self.rows, inputs.rows
         if rows == before:
             return
         mean = groups.array_of(self.group, "mean")
         step = mean.chunks[0]
         with groups.writing(self.url, "predictions"):
-            self.group.attrs["complete"] = False
+            self.say({"complete": False})
             if before % step:
-                groups.array_of(self.group, "done")[before // step] = False
+                groups.array_of(self.flags, "done")[before // step] = False
             for name in ("input_checksum", "input_mark", "done"):
-                groups.array_of(self.group, name).resize((-(-rows // step),))
+                groups.array_of(self.flags, name).resize((-(-rows // step),))
             for name in ("variance", "mean"):
                 array = groups.array_of(self.group, name)
                 array.resize((rows, *array.shape[1:]))
 
-    def finish(self, inputs: Inputs, notes: dict[str, Any]) -> None:
+    def finish(self, inputs: AnyInputs[Any], notes: dict[str, Any]) -> None:
         """Mark the store as complete, with the checksum of its input."""
         if not self.done().all():
             raise StoreError(f"predictions {self.url}: some chunks are not written, run it again")
         said = {**inputs.layout, "rows": inputs.rows}
         checksum = groups.checksum({"input_checksum": self.checksums()}, said)
         with groups.writing(self.url, "predictions"):
-            self.group.attrs.update({**notes, "input_checksum": checksum})
-            self.group.attrs["complete"] = True
+            self.say({**notes, "input_checksum": checksum})
+            self.say({"complete": True})
 
     def is_finished(self, notes: dict[str, Any]) -> bool:
         """Return whether the store is complete and has these notes."""
@@ -141,12 +203,12 @@ class Target:
 
 def open_or_create(
     url: str,
-    inputs: Inputs,
-    shape: _Shape,
+    inputs: AnyInputs[T],
+    shape: Shape,
     model_checksum: str,
     notes: dict[str, Any],
     resume: bool,
-) -> Target:
+) -> T:
     """Open the prediction store of an input, or create it with the row chunks of the input.
 
     ``notes`` become attributes.  A store with fewer rows is left as it is, for `Target.grow`.
@@ -170,11 +232,11 @@ def open_or_create(
         "complete": False,
     }
     with groups.creating(url, "predictions", attributes) as group:
-        _create_arrays(group, inputs, shape)
-    return Target(url, groups.open_group(url, "prediction store", mode="r+"))
+        inputs.create(group, shape)
+    return inputs.target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
-def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target | None:
+def find_complete(url: str, inputs: AnyInputs[T], shape: Shape, model_checksum: str) -> T | None:
     """Return the prediction store if all of it was written, None if it is missing or unfinished.
 
     Raises
@@ -185,7 +247,7 @@ def find_complete(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) 
     if not refuse_taken(url, resume=True):
         return None
     group = groups.open_group(url, "prediction store", mode="r")
-    if group.attrs.get("complete") is not True or "done" not in group:
+    if group.attrs.get("complete") is not True or not inputs.made(group):
         return None
     return _existing(url, inputs, shape, model_checksum)
 
@@ -202,63 +264,82 @@ def refuse_taken(url: str, resume: bool) -> bool:
     return True
 
 
-def _create_arrays(group: zarr.Group, inputs: Inputs, shape: _Shape) -> None:
-    """Create mean, variance, checksums and marks of the input and, last, the flags."""
-    n, step = inputs.rows, inputs.chunk_rows
-    tail = () if shape.vector_target else (shape.n_targets,)
-    for name in ("mean", "variance"):
-        said = moments.describe(name, shape.target_names, shape.target_units, observed=True)
-        group.create_array(
-            name,
-            shape=(n, *tail),
-            chunks=(step, *tail),
-            dtype="f8",
-            fill_value=np.nan,
-            compressors=groups.CHECKED,
-            dimension_names=groups.dims_of_rows(name, 1 + len(tail)),
-            attributes=said,
-            overwrite=True,
-        )
-    for name, dtype in (("input_checksum", "u4"), ("input_mark", "u8"), ("done", "bool")):
-        shape_of_chunks = (-(-n // step),)
-        how: dict[str, Any] = {"chunks": (1,), "dimension_names": ("chunk",), "overwrite": True}
-        group.create_array(name, shape=shape_of_chunks, dtype=dtype, **how)
+def create_values(
+    group: zarr.Group,
+    name: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dims: tuple[str, ...],
+    said: dict[str, Any],
+) -> None:
+    """Create an array of predictions, which reads as NaN until it is written."""
+    group.create_array(
+        name,
+        shape=shape,
+        chunks=chunks,
+        dtype="f8",
+        fill_value=np.nan,
+        compressors=groups.CHECKED,
+        dimension_names=dims,
+        attributes=said,
+        overwrite=True,
+    )
 
 
-def _existing(url: str, inputs: Inputs, shape: _Shape, model_checksum: str) -> Target:
+def create_flags(
+    group: zarr.Group,
+    name: str,
+    counts: tuple[int, ...],
+    dims: tuple[str, ...],
+    dtype: str,
+    width: tuple[int, ...] = (),
+) -> None:
+    """Create an array with one object for each chunk of the input, which holds ``width`` values."""
+    group.create_array(
+        name,
+        shape=(*counts, *width),
+        chunks=(*(1 for _ in counts), *width),
+        dtype=dtype,
+        dimension_names=dims,
+        overwrite=True,
+    )
+
+
+def _existing(url: str, inputs: AnyInputs[T], shape: Shape, model_checksum: str) -> T:
     group = groups.open_group(url, "prediction store", mode="r+")
-    remedy = "remove them or choose another path"
     if group.attrs.get("version") != VERSION:
         raise StoreError(
             f"predictions {url} have format version {group.attrs.get('version')}, this daskgp "
-            f"writes version {VERSION}: {remedy}"
+            f"writes version {VERSION}: {REMEDY}"
         )
     if group.attrs.get("model_checksum") != model_checksum:
         raise StoreError(
             f"predictions {url} were made by another model (model_checksum "
-            f"{group.attrs.get('model_checksum')}, not {model_checksum}): {remedy}"
+            f"{group.attrs.get('model_checksum')}, not {model_checksum}): {REMEDY}"
         )
-    _refuse_layout(url, group.attrs.get("input_layout"), inputs, remedy)
-    if "done" not in group:  # killed while it was being made
-        _create_arrays(group, inputs, shape)
-    target = Target(url, group)
-    if target.rows > inputs.rows:
-        raise StoreError(
-            f"predictions {url} have {target.rows} rows, the input {inputs.url} has "
-            f"{inputs.rows}: an input may grow but not shrink: {remedy}"
-        )
+    _refuse_layout(url, group.attrs.get("input_layout"), inputs)
+    if not inputs.made(group):  # killed while it was being made
+        inputs.create(group, shape)
+    target = inputs.target(url, group)
+    inputs.refuse_shrunk(target)
     return target
 
 
-def _refuse_layout(url: str, made: Any, inputs: Inputs, remedy: str) -> None:
+def _refuse_layout(url: str, made: Any, inputs: AnyInputs[Any]) -> None:
     """Raise StoreError for an input with other columns, another type or other chunks."""
     if not isinstance(made, dict):
         raise StoreError(
-            f"predictions {url} are damaged, they do not describe their input: {remedy}"
+            f"predictions {url} are damaged, they do not describe their input: {REMEDY}"
         )
     for name, value in inputs.layout.items():
-        if made.get(name) != value:
+        was = made.get(name)
+        if was != value and name in ASKED:
             raise StoreError(
-                f"predictions {url} were made from an input with {name} {made.get(name)}, "
-                f"{inputs.url} has {value}: {remedy}"
+                f"predictions {url} were made with {name} {was or 'none'}, this run has "
+                f"{value or 'none'}: ask for the same, or choose another path"
+            )
+        if was != value:
+            raise StoreError(
+                f"predictions {url} were made from an input with {name} {was}, {inputs.url} has "
+                f"{value}: {REMEDY}"
             )

@@ -358,6 +358,7 @@ class GaussianProcess(FittedGP):
         sums = sampling.describe(rows, spans, executor)
         self._check_columns(sums, rows)
         self._check(rows, int(sums.rows))
+        self._ranges = ranges_of(sums, rows.n_features)
         scaling.warn_of_missing(sums.dropped)
         measured: Sequence[str] = rows.target_names if self._codes is None else ()
         if measured:
@@ -537,6 +538,18 @@ class GaussianProcess(FittedGP):
     def _planning(self, rows: data.Rows) -> Callable[[int], planning.Plan]:
         """Return the plan of a fit to rows as a function of its knob's value."""
         return lambda value: planning.make_plan(self._workload(rows, value))
+
+
+def ranges_of(
+    sums: scaling.Sums, d: int, before: Sequence[Sequence[float]] | None = None
+) -> list[list[float]]:
+    """Return the least and the largest value of each feature, also of rows ``before``."""
+    low, high = sums.low[:d], sums.high[:d]
+    if before is not None:
+        first = np.array(before, np.float64)
+        low, high = np.minimum(low, first[:, 0]), np.maximum(high, first[:, 1])
+    found: list[list[float]] = np.stack([low, high], axis=1).tolist()
+    return found
 
 
 def _refuse_alone(**settings: float) -> None:

@@ -200,12 +200,13 @@ progress
         return_computational: bool = False,
         *,
         y_variance: Any = None,
+        quantiles: Sequence[float] | None = None,
     ) -> Any:
         """Return the posterior mean, and on request its spread and the spread's computational part.
 
         Parameters
         ----------
-        X, return_std, return_cov, include_noise, y_variance
+        X, return_std, return_cov, include_noise, y_variance, quantiles
             As for every estimator.
         return_computational : bool
             Also return the standard deviation of the computational part, which more actions would
@@ -216,12 +217,16 @@ progress
         Returns
         -------
         mean : (n,) or (n, p)
-        std or cov, computational : if asked for
+        std or cov, quantiles, computational : if asked for
         """
         if not return_computational:
-            return super().predict(X, return_std, return_cov, include_noise, y_variance=y_variance)
+            return super().predict(
+                X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
+            )
         part = self._computational(X)
-        posterior = super().predict(X, return_std, return_cov, include_noise, y_variance=y_variance)
+        posterior = super().predict(
+            X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
+        )
         several = posterior if isinstance(posterior, tuple) else (posterior,)
         return *several, part
 

@@ -150,6 +150,9 @@ def _restored(content: stores.Stored, device: Device | None, url: str) -> Gaussi
     errors = content.notes.get("standard_errors")
     if isinstance(errors, list) and len(errors) == 1 + len(estimator.kernel_.parameter_names):
         estimator._errors = np.array(errors, np.float64)
+    ranges = content.notes.get("feature_ranges")
+    if isinstance(ranges, list) and len(ranges) == estimator.n_features_in_:
+        estimator._ranges = ranges
     if isinstance(estimator, VariationalGP):
         estimator._streamed = content.notes.get("streamed") is True
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():

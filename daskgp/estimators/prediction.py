@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,15 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import metrics
 from daskgp.arrays import linalg
+from daskgp.data import axes
 from daskgp.errors import SettingError
 from daskgp.estimators import nested
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
 from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
-from daskgp.predict import known_errors, to_store
+from daskgp.predict import known_errors, outputs, to_store
 from daskgp.predict import lazy as prediction
 from daskgp.predict import score as scoring
+from daskgp.predict.job import Job, Written
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -106,8 +108,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         include_noise: bool = False,
         *,
         y_variance: Any = None,
+        quantiles: Sequence[float] | None = None,
     ) -> Any:
-        """Return the posterior mean, and on request its standard deviation or covariance.
+        """Return the posterior mean, and on request its standard deviation, covariance, quantiles.
 
         Parameters
         ----------
@@ -125,23 +128,54 @@ class FittedGP(RegressorMixin, BaseEstimator):
         y_variance : float or array-like (n,), optional
             With ``include_noise``, known error variance of each new observation besides the learned
             noise variance, in units of y squared; on the grid of X where X is an xarray object.
+        quantiles : sequence of float, optional
+            Levels between 0 and 1, such as ``(0.05, 0.95)``.
 
         Returns
         -------
         mean : (n,) or (n, p)
         std or cov : if asked for
+        quantiles : (n, q) or (n, p, q), along the dimension ``quantile``, if asked for
         """
         check_is_fitted(self, "solved_")
-        known_errors.check(self.solved_, y_variance, include_noise and (return_std or return_cov))
-        if return_std and return_cov:
-            raise SettingError("return_std and return_cov exclude each other: ask for one")
+        spread = return_std or quantiles is not None
+        known_errors.check(self.solved_, y_variance, include_noise and (spread or return_cov))
+        if return_cov and spread:
+            other = "return_std" if return_std else "quantiles"
+            raise SettingError(f"{other} and return_cov exclude each other: ask for one")
         if return_cov:
             mean, cov = prediction.joint(self.solved_, X, include_noise)
             return mean, known_errors.on_diagonal(cov, y_variance)
-        mean, std = prediction.marginal(
-            self.solved_, X, "std" if return_std else "none", include_noise
-        )
-        return (mean, known_errors.added(std, y_variance)) if return_std else mean
+        levels = None if quantiles is None else outputs.check_levels(quantiles)
+        if levels and include_noise:
+            outputs.refuse_not_gaussian(self.solved_, "quantiles")
+        mean, std = prediction.marginal(self.solved_, X, "std" if spread else "none", include_noise)
+        if not spread:
+            return mean
+        std = known_errors.added(std, y_variance)
+        if levels is None:
+            return mean, std
+        found = prediction.quantiles(self.solved_, mean, std, levels, include_noise)
+        return (mean, std, found) if return_std else (mean, found)
+
+    def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
+        """Return the posterior probability that f exceeds a threshold.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As for `predict`.
+        threshold : float
+            In units of the target.
+        include_noise : bool
+            Whether the probability is that of a new observation y rather than of f.
+
+        Returns
+        -------
+        probability : (n,) or (n, p)
+        """
+        check_is_fitted(self, "solved_")
+        return prediction.exceedance(self.solved_, X, threshold, include_noise)
 
     def predict_average(
         self, X: Any, weights: Any = None, include_noise: bool = False
@@ -181,29 +215,47 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     def predict_store(
         self,
-        source: str,
+        source: Any,
         output: str,
         resume: bool = False,
         *,
+        mask: str | None = None,
+        variance: bool = False,
+        quantiles: Sequence[float] | None = None,
+        exceedance: float | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
         verify: bool = False,
-    ) -> to_store.Written:
-        """Predict the ``X`` of a dataset store into a prediction store, chunk by chunk.
+    ) -> Written:
+        """Predict a dataset store or a labelled grid into a prediction store, chunk by chunk.
 
-        Mean and variance (noise included) are written with the chunks of X by one task per chunk,
-        so memory does not grow with the rows and a run that was stopped can be repeated.  One run
-        at a time writes an output; its lock is an object beside it.
+        Of the ``X`` of a dataset store mean and variance (noise included) are written with its
+        chunks by one task per chunk, so memory does not grow with the rows and a run that was
+        stopped can be repeated.  Of a grid mean and standard deviation are written with its
+        coordinates, as a map that ``xarray.open_zarr`` opens.  One run at a time writes an output;
+        its lock is an object beside it.
 
         Parameters
         ----------
-        source : str
-            Dataset store; it need not have a ``y``.
+        source : str, DataArray or Dataset
+            Dataset store, which need not have a ``y``; or a grid that has the features by name, a
+            Zarr group, a netCDF file or an xarray object.
         output : str
             Prediction store to create.
         resume : bool
             Whether to finish an output that was begun with the same model and input.  Where the
-            input has grown since, the new rows are predicted.
+            input has grown since, at the end of its rows or of a dimension, what is new is
+            predicted.
+        mask : str, optional
+            Variable of the grid; cells where it is NaN, or False or 0 if it holds booleans or
+            integers, are not predicted.  Nor are cells without a feature.
+        variance : bool
+            Whether a map has the variance, too.
+        quantiles : sequence of float, optional
+            Levels of the quantiles of a new observation that a map has along ``quantile``.
+        exceedance : float, optional
+            Threshold in units of the target; a map then has the probability that a new observation
+            exceeds it.
         wait : float
             Seconds to wait for another run on this output to end.
         clear_lock : bool
@@ -215,32 +267,44 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         written
-            Number of rows predicted now, and of rows that were done already.
+            Number of rows, or cells, predicted now, and of those that were done already.
 
         Raises
         ------
         StoreError
-            If the source is no dataset store, or the output exists and ``resume`` is not set, or
-            the output was made by another model or from another input.
+            If the source is neither a dataset store nor a grid, the output exists and ``resume``
+            is not set, or it was made by another model or from another input.
         RunError
             If another run is at work on the output, or one that died left its lock.
         """
         check_is_fitted(self, "solved_")
-        job = to_store.Job(self.solved_, str(source), str(output), resume, verify=verify)
+        wanted = outputs.wanted(variance, quantiles, exceedance)
+        job = Job(self.solved_, source, str(output), resume, None, verify, mask, wanted)
         executor = Executor.current(self.progress, self.solved_.device)
         return to_store.write(job, executor, wait, clear_lock)
 
-    def is_predicted(self, source: str, output: str) -> bool:
-        """Return True if a prediction store holds the predictions of all rows of a dataset store.
+    def is_predicted(
+        self,
+        source: Any,
+        output: str,
+        *,
+        mask: str | None = None,
+        variance: bool = False,
+        quantiles: Sequence[float] | None = None,
+        exceedance: float | None = None,
+    ) -> bool:
+        """Return True if a prediction store holds the predictions of all of its input.
 
         `predict_store` with ``resume=True`` then has nothing to do, and needs no cluster.
 
         Parameters
         ----------
-        source : str
-            Dataset store.
+        source : str, DataArray or Dataset
+            Dataset store or grid.
         output : str
             Prediction store, which need not exist.
+        mask, variance, quantiles, exceedance
+            As `predict_store` takes them.
 
         Raises
         ------
@@ -248,7 +312,80 @@ class FittedGP(RegressorMixin, BaseEstimator):
             If the output was made by another model or from another input.
         """
         check_is_fitted(self, "solved_")
-        return to_store.is_done(to_store.Job(self.solved_, str(source), str(output)))
+        wanted = outputs.wanted(variance, quantiles, exceedance)
+        job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted)
+        return to_store.is_done(job)
+
+    def make_grid(
+        self,
+        resolution: Mapping[str, float] | None = None,
+        extent: Mapping[str, Sequence[float]] | None = None,
+        like: Any = None,
+    ) -> Any:
+        """Return a grid to predict on, whose dimensions are the features.
+
+        Parameters
+        ----------
+        resolution : mapping of str to float, optional
+            Steps by feature; an axis has the multiples of its step that cover its extent.
+        extent : mapping of str to (low, high), optional
+            Ends of axes, by default those of the training data.  A feature without a step has a
+            single value, ``{"depth": (10, 10)}``.
+        like : str, DataArray or Dataset, optional
+            Grid, or its address, whose coordinates are the axes of features that neither
+            ``resolution`` nor ``extent`` names.
+
+        Returns
+        -------
+        grid : xarray.Dataset of coordinates
+
+        Raises
+        ------
+        SettingError, InputError
+            If nothing says what the axis of a feature is.
+        """
+        check_is_fitted(self, "solved_")
+        names = self.solved_.feature_names
+        known = getattr(self, "_ranges", None)
+        ranges = {} if known is None else dict(zip(names, known, strict=True))
+        return axes.make(names, resolution or {}, extent or {}, ranges, like)
+
+    def needs_cluster(
+        self,
+        source: Any,
+        output: str,
+        *,
+        mask: str | None = None,
+        variance: bool = False,
+        quantiles: Sequence[float] | None = None,
+        exceedance: float | None = None,
+        verify: bool = False,
+        chosen: bool = False,
+    ) -> bool:
+        """Return whether `predict_store` has so much to do that it pays to start a cluster.
+
+        That takes some seconds, in which this process predicts a few thousand rows itself.
+
+        Parameters
+        ----------
+        source : str, DataArray or Dataset
+            Dataset store or grid.
+        output : str
+            Prediction store, which need not exist.
+        mask, variance, quantiles, exceedance, verify
+            As `predict_store` takes them.
+        chosen : bool
+            Whether a cluster is wanted for any work at all.
+
+        Raises
+        ------
+        StoreError
+            If the output was made by another model or from another input.
+        """
+        check_is_fitted(self, "solved_")
+        wanted = outputs.wanted(variance, quantiles, exceedance)
+        job = Job(self.solved_, source, str(output), True, None, verify, mask, wanted)
+        return to_store.needs_cluster(job, chosen)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False

@@ -98,6 +98,8 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
     errors = getattr(estimator, "_errors", None)
     if errors is not None:
         notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in errors]
+    if getattr(estimator, "_ranges", None):
+        notes["feature_ranges"] = estimator._ranges
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
     if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):

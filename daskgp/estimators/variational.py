@@ -28,7 +28,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ascending
 from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, Form, no_rows
 from daskgp.estimators.attributes import offered_unless
-from daskgp.estimators.base import GaussianProcess, Outcome, Traits
+from daskgp.estimators.base import GaussianProcess, Outcome, Traits, ranges_of
 from daskgp.estimators.settings import JITTER, check_settings
 from daskgp.fit import hyperparameters, rounds, targets, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
@@ -298,13 +298,14 @@ class VariationalGP(GaussianProcess):
         include_noise: bool = False,
         *,
         y_variance: Any = None,
+        quantiles: Sequence[float] | None = None,
     ) -> Any:
-        """Return the posterior mean, and on request its standard deviation or covariance.
+        """Return the posterior mean, and on request its standard deviation, covariance, quantiles.
 
         Parameters
         ----------
-        X, return_std, return_cov, y_variance
-            As for every estimator.
+        X, return_std, return_cov, y_variance, quantiles
+            As for every estimator; quantiles of y only where its likelihood is Gaussian.
         include_noise : bool
             Whether mean and spread are those of a new observation y, rather than of the latent f:
             for a Bernoulli likelihood the probability of 1, for a Poisson one the expected count.
@@ -312,9 +313,11 @@ class VariationalGP(GaussianProcess):
         Returns
         -------
         mean : (n,) or (n, p)
-        std or cov : if asked for
+        std or cov, quantiles : if asked for
         """
-        return super().predict(X, return_std, return_cov, include_noise, y_variance=y_variance)
+        return super().predict(
+            X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
+        )
 
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
@@ -475,6 +478,8 @@ class VariationalGP(GaussianProcess):
             scale = self._scaling(sums, rows)
         scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
         scaling.warn_of_missing(sums.dropped)
+        before = getattr(self, "_ranges", None) if hasattr(self, "solved_") else None
+        self._ranges = ranges_of(sums, rows.n_features, before)
         units = partition.alone(spans)
         return rounds.Rounds(rows, units, scale, executor, self.dtype, self.device), sums
 

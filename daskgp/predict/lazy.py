@@ -10,10 +10,11 @@ import numpy as np
 from dask import delayed
 
 from daskgp import data
-from daskgp.data import grids, reading
+from daskgp.data import grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError
 from daskgp.models.values import TILE_ROWS
+from daskgp.predict import outputs
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime.process import single_blas_thread
@@ -41,6 +42,45 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     if eager:
         return _in_memory(solved, X, spread, include_noise)
     return lazy(solved, X, spread, include_noise)
+
+
+def quantiles(
+    solved: Solved, mean: Any, std: Any, levels: tuple[float, ...], observed: bool
+) -> Any:
+    """Return quantiles of predictions, as the kind of object they are."""
+    if grids.is_xarray(mean):
+        said = moments.describe("quantiles", solved.target_names, solved.target_units, observed)
+        return grids.along(outputs.quantiles, mean, std, levels, said)
+    if not isinstance(mean, da.Array):
+        return outputs.quantiles(mean, std, levels)
+    found: Any = da.map_blocks  # dask's stubs do not know its arguments
+    return found(
+        outputs.quantiles,
+        mean,
+        std,
+        levels,
+        chunks=(*mean.chunks, (len(levels),)),
+        new_axis=mean.ndim,
+        dtype=np.float64,
+        meta=np.empty((0,) * (mean.ndim + 1)),
+    )
+
+
+def exceedance(solved: Solved, X: Any, threshold: float, include_noise: bool) -> Any:
+    """Return the probability of exceeding a threshold at X, as the kind of object X is."""
+    limit = outputs.check_threshold(threshold)
+    if include_noise:
+        outputs.refuse_not_gaussian(solved, "probabilities of exceeding a threshold")
+    mean, std = marginal(solved, X, "std", include_noise)
+    if grids.is_xarray(mean):
+        targets, units = solved.target_names, solved.target_units
+        said = moments.describe("exceedance", targets, units, include_noise, limit)
+        name = moments.name_of("exceedance", targets[0]) if solved.vector_target else "exceedance"
+        return grids.cell_by_cell(outputs.exceedance, mean, std, limit, name, said)
+    if not isinstance(mean, da.Array):
+        return outputs.exceedance(mean, std, limit)
+    found: Any = da.map_blocks
+    return found(outputs.exceedance, mean, std, limit, dtype=np.float64, meta=mean._meta)
 
 
 def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

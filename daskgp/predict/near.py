@@ -26,6 +26,10 @@ BLOCK = -2
 """First part of the cache keys of blocks; other keys name groups of places."""
 
 
+NEAR_BLOCKS = 4
+"""Blocks that a place consults, for a rough estimate of work."""
+
+
 @dataclass(frozen=True, eq=False)
 class Nearby(TrainingRows):
     """Blocks of training rows, of which each place consults those near it.
@@ -97,6 +101,11 @@ class Nearby(TrainingRows):
         places, rest = np.flatnonzero(usable), np.flatnonzero(~usable)
         groups = self.groups(np.asarray(X, np.float64)[usable])
         return np.concatenate([*(places[group] for _, group in groups), rest])
+
+    def operations(self, places: int) -> float:
+        """Return about how many operations the factors of blocks near some places cost."""
+        rows = min(len(self.rows), NEAR_BLOCKS * self.layout.block_rows)
+        return float(min(places, self.layout.n_blocks) * rows**3 + 4 * places * rows**2)
 
     def place(self) -> np.ndarray:
         """Return the first training row."""

@@ -15,10 +15,11 @@ import numpy as np
 from dask import delayed
 
 from daskgp import data
-from daskgp.data import prediction_store, reading, visibility
+from daskgp.data import gridded, prediction_store, reading, visibility
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
-from daskgp.predict import training_rows
+from daskgp.predict import to_map, training_rows
+from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
@@ -27,46 +28,23 @@ from daskgp.runtime.process import single_blas_thread
 
 logger = logging.getLogger("daskgp")
 
-PART_ROWS = 4_096
-"""Rows per task of a local method, which factors many blocks for them."""
+SMALL = 5e10
+"""Most operations that this process does itself: they take as long as a cluster takes to start."""
+READ = 100.0
+"""Operations in whose time a number is read."""
 TOGETHER, CHUNKS = 2**23, 16
 """Maximum bytes of the inputs, and maximum number, of successive chunks from which tasks of a local
 method take rows that are near each other: places in any order then need a factor once, not once per
 chunk.  Each of the chunks waits for all of the tasks."""
 
 
-class Written(NamedTuple):
-    """Number of rows that a run predicted, and of rows that were done already."""
-
-    rows: int
-    skipped: int
-
-
-class _ChangedError(StoreError):
-    """Predictions are of other rows than the input has, which resuming does not mend."""
-
-
-class Job(NamedTuple):
-    """A prediction into a store.
-
-    ``model`` is the URL of the model's store, to be noted in the output.  ``verify`` reads all of
-    the input that is done already, not only what was written since.
-    """
-
-    solved: Solved
-    source: str
-    output: str
-    resume: bool = False
-    model: str | None = None
-    verify: bool = False
-
-
 def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = False) -> Written:
-    """Predict the inputs of a dataset store into a prediction store under its lock.
+    """Predict a dataset store or a grid into a prediction store under its lock.
 
     See `write_held`; ``wait`` and ``clear_lock`` are those of `locks.hold`.
     """
-    check_source(job.solved, job.source)
+    with work_of(job):
+        pass  # what is wrong with the input is said before the lock is taken
     if clear_lock:
         prediction_store.refuse_taken(job.output, job.resume)  # before clearing a lock in vain
     with locks.hold(job.output, wait, clear_lock, job.resume) as claim:
@@ -74,7 +52,7 @@ def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = Fa
 
 
 def is_done(job: Job) -> bool:
-    """Return True if an output needs no task: it has all rows of the input, which are unchanged.
+    """Return True if an output needs no task: it has all of the input, which is unchanged.
 
     False if ``job.verify`` asks for a comparison.
 
@@ -83,20 +61,47 @@ def is_done(job: Job) -> bool:
     InputError, StoreError
         As `write_held` does for an existing output.
     """
-    X = check_source(job.solved, job.source)
-    inputs = prediction_store.inputs_of(job.source, X)
-    target = prediction_store.find_complete(job.output, inputs, job.solved, job.solved.token)
-    if target is None or job.verify or target.rows != inputs.rows:
-        return False
-    done, same = target.done(), _unchanged(inputs, target)
-    # without its lock the output may grow from one look to the next
-    return len(done) == len(same) and bool((done & same).all())
+    with work_of(job) as work:
+        solved = job.solved
+        target = prediction_store.find_complete(job.output, work.inputs, solved, solved.token)
+        if target is None or job.verify or target.rows != work.inputs.rows:
+            return False
+        return work.unchanged(target)
+
+
+def needs_cluster(job: Job, chosen: bool = False) -> bool:
+    """Return whether a prediction into a store is so much work that it pays to start a cluster.
+
+    What an unfinished output has already is not looked at: all of its input counts.  A cluster that
+    was ``chosen`` is needed for any work at all.
+
+    Raises
+    ------
+    InputError, StoreError
+        As `is_done` does.
+    """
+    with work_of(job) as work:
+        solved, inputs = job.solved, work.inputs
+        target = prediction_store.find_complete(job.output, inputs, solved, solved.token)
+        known = 0 if target is None else target.rows
+        read = 0 if target is None or (not job.verify and work.unchanged(target)) else known
+        new = inputs.rows - known
+        if chosen:
+            return read + new > 0
+        return effort(solved, new) + READ * read * solved.n_features > SMALL
+
+
+def effort(solved: Solved, rows: int) -> float:
+    """Return about how many floating-point operations the prediction of some rows takes."""
+    arrays = [*solved.state, solved.theta.inputs]
+    own = 4.0 * rows * sum(getattr(array, "size", 0) for array in arrays)
+    return own + (0.0 if solved.kept is None or not rows else solved.kept.operations(rows))
 
 
 def write_held(
     job: Job, executor: Executor, claim: locks.Claim, began: Callable[[], None] = lambda: None
 ) -> Written:
-    """Predict the inputs of a dataset store into a prediction store whose lock is held.
+    """Predict a dataset store or a grid into a prediction store whose lock is held.
 
     A task reads one chunk of X, or for a local method some of them, and another writes a chunk of
     ``mean`` and ``variance`` (noise included) and sets its flag in ``done`` last, so a run that is
@@ -113,51 +118,72 @@ def write_held(
     RunError
         If the lock was taken away.
     """
-    solved = job.solved
-    X = check_source(solved, job.source)
+    with work_of(job) as work:
+        return _write(job, work, executor, claim, began)
+
+
+def _write(
+    job: Job, work: Work, executor: Executor, claim: locks.Claim, began: Callable[[], None]
+) -> Written:
+    solved, inputs = job.solved, work.inputs
     remedy = f"put it in {visibility.HERE}"
-    visibility.check(executor, data.behind(X), "the input", remedy)
+    work.check_visible(executor, remedy)
     check_visible(executor, solved, remedy)
-    inputs = prediction_store.inputs_of(job.source, X)
     notes = {"model": job.model, "input": inputs.url}
     new = data.vacant(job.output)
     target = prediction_store.open_or_create(
         job.output, inputs, solved, solved.token, notes, job.resume
     )
     try:
-        visibility.check(executor, target.group["done"], "the output", remedy)
+        visibility.check(executor, target.flags["done"], "the output", remedy)
         began()
-        logger.info("at work on %s: %d rows of %s", job.output, inputs.rows, job.source)
-        settled = _check_done(X, inputs, target, executor, job.verify)
+        logger.info("at work on %s: %d rows of %s", job.output, inputs.rows, inputs.url)
+        marks = work.check_done(target, executor, job.verify)
         claim.check()
-        if settled:
-            target.mark(inputs.marks[:settled])
-        target.grow(inputs.rows)
-        with _chunks_are_named(X):
-            rows = _write_missing(solved, X, inputs, target, executor, claim)
-        if rows or not target.is_finished(notes):
+        if marks is not None:
+            target.mark(marks)
+        target.grow(inputs)
+        with _chunks_are_named(work.chunk_rows):
+            written = work.write_missing(target, executor, claim)
+        if written.rows or not target.is_finished(notes):
             claim.check()
             target.finish(inputs, notes)
     except Exception as error:
         if new and claim.held() and not target.done().any():
             data.remove(job.output)
-        elif not isinstance(error, _ChangedError):
+        elif not isinstance(error, ChangedError):
             error.add_note("the same prediction with --resume (resume=True) goes on from here")
         raise
-    skipped = inputs.rows - rows
-    logger.info("predicted %d rows of %s, found %d done", rows, job.source, skipped)
-    return Written(rows, skipped)
+    logger.info("predicted %d rows of %s, found %d done", written.rows, inputs.url, written.skipped)
+    return written
 
 
 @contextmanager
-def _chunks_are_named(X: da.Array) -> Iterator[None]:
+def work_of(job: Job) -> Iterator[Work]:
+    """Yield the work of a prediction into a store; InputError unless its input can be predicted."""
+    job.solved.refuse_spread(include_noise=True)
+    if gridded.is_grid(job.source):
+        with to_map.work_of(job) as work:
+            yield work
+    else:
+        if job.mask or job.outputs != Outputs():
+            raise InputError(
+                f"{job.source} holds rows: a mask, variance, quantiles and exceedance are for "
+                "grids; a store of rows has the mean and the variance, of which they are made"
+            )
+        source = str(job.source)
+        X = _rows(job.solved, source)
+        yield RowWork(job.solved, X, prediction_store.inputs_of(source, X))
+
+
+@contextmanager
+def _chunks_are_named(rows: int) -> Iterator[None]:
     """Name the size of the chunks in the error of tasks that ran out of memory."""
     try:
         yield
     except DeviceMemoryError:
         raise  # of the GPU of a worker, which takes tiles of a chunk
     except MemoryRunError as error:
-        rows = int(X.chunksize[0])
         raise MemoryRunError(
             error.seen,
             f"chunks of {rows} rows, most likely out of memory",
@@ -166,14 +192,50 @@ def _chunks_are_named(X: da.Array) -> Iterator[None]:
         ) from error
 
 
-def check_source(solved: Solved, source: str) -> da.Array:
+def _rows(solved: Solved, source: str) -> da.Array:
     """Return the inputs of a dataset store; raise InputError unless they can be predicted."""
-    solved.refuse_spread(include_noise=True)
     X = data.open_inputs(source)
     check_columns(solved, X, data.column_names(X))
     if not X.shape[0]:
         raise InputError(f"{source} has no rows: there is nothing to predict")
     return X
+
+
+class RowWork(NamedTuple):
+    """The prediction of the rows of a dataset store."""
+
+    solved: Solved
+    X: da.Array
+    inputs: prediction_store.Inputs
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk."""
+        return int(self.X.chunksize[0])
+
+    def check_visible(self, executor: Executor, remedy: str) -> None:
+        """Raise InputError unless every worker sees the input."""
+        visibility.check(executor, data.behind(self.X), "the input", remedy)
+
+    def unchanged(self, target: prediction_store.Target) -> bool:
+        """Return whether all of the input is done and was not written since."""
+        done, same = target.done(), _unchanged(self.inputs, target)
+        # without its lock the output may grow from one look to the next
+        return len(done) == len(same) and bool((done & same).all())
+
+    def check_done(
+        self, target: prediction_store.Target, executor: Executor, verify: bool
+    ) -> np.ndarray | None:
+        """Compare the input written since it was predicted; StoreError if rows have changed."""
+        settled = _check_done(self.X, self.inputs, target, executor, verify)
+        return self.inputs.marks[:settled] if settled else None
+
+    def write_missing(
+        self, target: prediction_store.Target, executor: Executor, claim: locks.Claim
+    ) -> Written:
+        """Predict what is not done, and return how much that was."""
+        rows = _write_missing(self.solved, self.X, self.inputs, target, executor, claim)
+        return Written(rows, self.inputs.rows - rows)
 
 
 # -- what is done ----------------------------------------------------------------------------
@@ -207,7 +269,7 @@ def _check_done(
     root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
     wrong = look[np.not_equal(executor.compute(root, nodes, "check"), target.checksums()[look])]
     if len(wrong):
-        raise _ChangedError(
+        raise ChangedError(
             f"predictions {target.url}: rows {starts[wrong[0]]} to {starts[wrong[0] + 1] - 1} of "
             f"the input have changed since they were predicted ({len(wrong)} of {len(look)} "
             "chunks compared): remove the predictions and predict again"

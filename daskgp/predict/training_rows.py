@@ -29,6 +29,8 @@ _making: dict[tuple[str, Key], threading.Lock] = {}
 CACHE_SHARE, DEVICE_SHARE = 0.1, 0.25
 """Share of a process's memory, and of a GPU's, for factored rows; ``daskgp.cache-bytes`` in
 Dask's configuration sets a number of bytes instead."""
+EXPERT_ROWS = 512
+"""Rows of an expert, for a rough estimate of work."""
 CACHE_BYTES = 96 * 2**20
 """Maximum bytes of local methods' factored rows, and of the blocks they come from, on the host."""
 
@@ -79,6 +81,10 @@ class TrainingRows(ABC):
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray | None:
         """Return the order (n,) in which rows X (n, d) are best predicted; None for any."""
         return None
+
+    def operations(self, places: int) -> float:
+        """Return about how many floating-point operations go into reading them for some places."""
+        return 2.0 * places * len(self.rows) * min(len(self.rows), EXPERT_ROWS)
 
     def place(self) -> np.ndarray | None:
         """Return a place (1, d) near training rows; None if that does not matter."""

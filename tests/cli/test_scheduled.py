@@ -132,9 +132,33 @@ def test_a_run_with_nothing_to_do_starts_no_cluster(
     found = succeed(*again)
     assert (found["rows"], found["skipped"]) == (0, 250)
     assert predictions(output) == before
-    assert "a cluster is started" in refused(*again, "--verify", code=1)
+    assert "a cluster is started" in refused(*again, "--verify", "--workers", "1", code=1)
     append(source, 1, seed=1)
-    assert "a cluster is started" in refused(*again, code=1)
+    assert "a cluster is started" in refused(*again, "--workers", "1", code=1)
+
+
+def test_few_new_rows_are_predicted_in_the_process_of_the_command(
+    model, stored, tmp_path, monkeypatch
+):
+    source, output = inputs(tmp_path / "in.zarr", 250), str(tmp_path / "out.zarr")
+
+    def connect(*_, **__):
+        raise RunError("a cluster is started")
+
+    monkeypatch.setattr("daskgp.runtime.connect.connect", connect)
+    assert succeed("predict", stored, source, output)["rows"] == 250
+    model.predict_store(source, str(tmp_path / "whole.zarr"))
+    for name in ("mean", "variance"):
+        assert files(f"{output}/{name}") == files(f"{tmp_path}/whole.zarr/{name}")
+    append(source, 50, seed=1)
+    assert not model.needs_cluster(source, output)
+    assert model.needs_cluster(source, output, chosen=True)
+    monkeypatch.setattr("daskgp.predict.to_store.SMALL", 4.0 * 50 * (20 * 20 + 2 * 20) - 1)
+    assert model.needs_cluster(source, output)
+    assert "a cluster is started" in refused("predict", stored, source, output, "--resume", code=1)
+    assert model.predict_store(source, output, resume=True) == (100, 200)
+    assert not model.needs_cluster(source, output, chosen=True)
+    assert model.needs_cluster(source, output, chosen=True, verify=True)
 
 
 def test_an_output_is_predicted_once_all_rows_of_the_input_are_there(model, tmp_path):

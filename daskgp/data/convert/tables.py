@@ -10,8 +10,6 @@ import itertools
 import math
 import re
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,9 +20,9 @@ import fsspec
 import numpy as np
 import pandas as pd
 import xarray as xr
-from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.data import grids
+from daskgp.data.gridded import open_grid, readable, zarr_grid
 from daskgp.data.reading import refuse_column
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError
@@ -52,9 +50,6 @@ NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 
 HEAD_ROWS = 100
 """Rows of a csv that tell the kinds of its columns."""
-
-# Errors of the readers for files that are damaged or not of the format that their name says.
-READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class Other(NamedTuple):
@@ -98,26 +93,9 @@ class Table:
             yield block
 
 
-@contextmanager
-def reading(source: str) -> Iterator[None]:
+def reading(source: str) -> AbstractContextManager[None]:
     """Turn what readers raise for a damaged file into a one-line InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except ImportError as error:
-        raise InputError(
-            f"cannot read {source}: {groups.first_line(error)}; install what is missing, "
-            "for example with: pip install 'daskgp[io,s3]'"
-        ) from error
-    except Exception as error:
-        refused = type(error).__name__ in remote.REMEDIES
-        if not (refused or isinstance(error, READ_ERRORS)):
-            raise
-        remedy = "; check that the file is whole and of the format its name says"
-        if refused:
-            remedy = f"; {PUBLIC}" if remote.is_remote(source) else ""
-        raise InputError(f"cannot read {source}: {remote.reason(error)}{remedy}") from error
+    return readable(source, PUBLIC)
 
 
 def check_known(what: str, names: Names, there: Collection[str], source: str) -> None:
@@ -456,7 +434,7 @@ def _npz_columns(
 
 @contextmanager
 def _grid(source: str, targets: Names) -> Iterator[Table]:
-    with opened_grid(source) as grid:
+    with open_grid(source) as grid:
         yield grid_table(grid, targets, source)
 
 
@@ -481,7 +459,7 @@ def combined_grids(
         known: list[str] = []
         for file in files:
             with reading(file):
-                grid = stack.enter_context(opened_grid(file, chunks={}))
+                grid = stack.enter_context(open_grid(file, chunks={}))
             known += [str(name) for name in grid.data_vars if name not in known]
             others = [name for name in grid.data_vars if wanted and name not in wanted]
             parts[file] = grid.drop_vars(others)
@@ -577,34 +555,6 @@ def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:
         what = f"column {name!r} of {source}"
         refuse_column(what, dtype, lambda: first.values, REMEDY)
     return _kind_of(dtype)
-
-
-@contextmanager
-def opened_grid(source: str, **how: Any) -> Iterator[xr.Dataset]:
-    """Open a netCDF file or a Zarr group with xarray, which is told ``how`` to."""
-    options = remote.options(source)
-    fs, path = fsspec.core.url_to_fs(source, **(options or {}))
-    if source.lower().rstrip("/").endswith(".zarr"):
-        url = source if options is None else remote.location(source)
-        with zarr_grid(url, storage_options=options, **how) as grid:
-            yield grid
-    elif isinstance(fs, LocalFileSystem):
-        with xr.open_dataset(path, cache=False, **how) as grid:
-            yield grid
-    else:
-        with opened(source) as file, xr.open_dataset(file, cache=False, **how) as grid:
-            yield grid
-
-
-@contextmanager
-def zarr_grid(store: Any, chunks: Any = None, **how: Any) -> Iterator[xr.Dataset]:
-    """Open a Zarr group, at a URL or in a store of zarr-python, with xarray."""
-    with warnings.catch_warnings():
-        # xarray warns about stores without consolidated metadata and then reads them
-        warnings.simplefilter("ignore", RuntimeWarning)
-        grid = xr.open_dataset(store, engine="zarr", chunks=chunks, cache=False, **how)
-    with grid:
-        yield grid
 
 
 Tile: TypeAlias = dict[Hashable, slice]

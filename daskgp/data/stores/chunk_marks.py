@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,18 +31,40 @@ def chunk_marks(url: str, array: zarr.Array) -> np.ndarray:
 
     ``url`` is that of the store that the array is in.
     """
+    counts, found = _objects(url, array)
+    columns = list(itertools.product(*map(range, counts[1:])))
+    marks = [_mark([found((i, *j)) for j in columns]) for i in range(counts[0])]
+    return np.array(marks, np.uint64)
+
+
+def box_marks(url: str, array: zarr.Array) -> np.ndarray:
+    """Return the mark of the object of every chunk, or shard, along all dimensions of an array."""
+    counts, found = _objects(url, array)
+    marks = np.zeros(counts, np.uint64)
+    for index in np.ndindex(*counts):
+        marks[index] = _mark([found(index)])
+    return marks
+
+
+def file_mark(url: str) -> int:
+    """Return the mark of one file."""
+    fs, path = remote.filesystem(url)
+    fs.invalidate_cache()
+    return _mark([fs.info(path)])
+
+
+def _objects(
+    url: str, array: zarr.Array
+) -> tuple[list[int], Callable[[tuple[int, ...]], dict[str, Any] | None]]:
+    """Return the number of chunks along each dimension, and what is known of each one's object."""
     fs, path = remote.filesystem(url)
     fs.invalidate_cache()  # what other processes wrote since counts
     root = "/".join(part for part in (path.rstrip("/"), array.path) if part)
     listing = fs.find(root, detail=True)
     sizes = array.shards or array.chunks
     counts = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
-    columns = list(itertools.product(*map(range, counts[1:])))
     key = array.metadata.encode_chunk_key
-    marks = [
-        _mark([listing.get(f"{root}/{key((i, *j))}") for j in columns]) for i in range(counts[0])
-    ]
-    return np.array(marks, np.uint64)
+    return counts, lambda index: listing.get(f"{root}/{key(index)}")
 
 
 def _mark(objects: list[dict[str, Any] | None]) -> int:

@@ -1,0 +1,95 @@
+"""Grids that do not exist yet: axes from resolutions and extents, or from another grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from daskgp.data import gridded, grids
+from daskgp.errors import InputError, SettingError
+
+Pairs = Mapping[str, Sequence[float]]
+MOST = 10_000_000
+"""Most values along one axis, which are held in memory."""
+
+
+def make(
+    features: tuple[str, ...],
+    resolution: Mapping[str, float],
+    extent: Pairs,
+    ranges: Pairs,
+    like: Any = None,
+) -> xr.Dataset:
+    """Return a grid whose axes are features.
+
+    Parameters
+    ----------
+    features : tuple of str
+        Names of the axes, in the order of the dimensions.
+    resolution : mapping of str to float
+        Steps; an axis has the multiples of its step that cover its extent.
+    extent : mapping of str to (low, high)
+        Ends of axes; a feature without a step has one value, where both are the same.
+    ranges : mapping of str to (low, high)
+        Extents of axes that ``extent`` does not name.
+    like : str, DataArray or Dataset, optional
+        Grid whose coordinates are the axes of features without a step or an extent.
+
+    Raises
+    ------
+    SettingError, InputError
+        If a name is unknown, or nothing says what the axis of a feature is.
+    """
+    for what, named in (("resolution", resolution), ("extent", extent)):
+        unknown = [name for name in named if name not in features]
+        if unknown:
+            raise SettingError(
+                f"{what} names {unknown[0]!r}, the features are {', '.join(features)}"
+            )
+    found = {} if like is None else _coordinates(features, like)
+    axes = {
+        name: found[name]
+        if name in found and name not in resolution and name not in extent
+        else (name, _axis(name, resolution.get(name), extent.get(name, ranges.get(name))))
+        for name in features
+    }
+    return xr.Dataset(coords=axes)
+
+
+def _coordinates(features: tuple[str, ...], like: Any) -> dict[str, xr.DataArray]:
+    """Return the coordinates of another grid that are features, whatever its variables."""
+    if grids.is_xarray(like):
+        return {name: like.coords[name].load() for name in features if name in like.coords}
+    with gridded.readable(str(like)), gridded.open_grid(str(like)) as grid:
+        found = {name: grid.coords[name].load() for name in features if name in grid.coords}
+    return {name: values.reset_coords(drop=True) for name, values in found.items()}
+
+
+def _axis(name: str, step: float | None, ends: Sequence[float] | None) -> np.ndarray:
+    """Return the values of an axis."""
+    if ends is None:
+        raise InputError(
+            f"nothing says how far {name!r} goes, the model was stored without the ranges of its "
+            f"training data: give extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
+        )
+    low, high = map(float, ends)
+    if not (np.isfinite(low) and np.isfinite(high) and low <= high):
+        raise SettingError(f"extent of {name!r} is {low:g} to {high:g}: give finite low and high")
+    if low == high:
+        return np.array([low])
+    if step is None:
+        raise SettingError(
+            f"nothing says which values of {name!r} are wanted: give its resolution, one value as "
+            f"its extent, or a grid that has it (--resolution {name}=STEP, --extent {name}=VALUE, "
+            "--like GRID)"
+        )
+    if not (np.isfinite(step) and step > 0 and (high - low) / step < MOST):
+        raise SettingError(
+            f"resolution of {name!r} is {step:g} over {high - low:g}: give a positive step that "
+            f"makes at most {MOST:,} values"
+        )
+    tiny = 1e-9
+    return np.arange(np.floor(low / step + tiny), np.ceil(high / step - tiny) + 1) * step

@@ -1,0 +1,383 @@
+"""Labelled grids to predict on: in a file or an xarray object, read box by box inside tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import dask.array as da
+import fsspec
+import numpy as np
+import xarray as xr
+import zarr
+from fsspec.implementations.local import LocalFileSystem
+
+from daskgp.data import grids, reading
+from daskgp.data.stores import chunk_marks, groups, remote
+from daskgp.errors import InputError, StoreError
+
+# Errors of the readers for files that are damaged or not of the format that their name says.
+READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+NETCDF = ".nc"
+IN_MEMORY = "an xarray object"
+"""Name of a grid that is in no file."""
+
+Region: TypeAlias = tuple[slice, ...]
+Index: TypeAlias = tuple[int, ...]
+
+
+@contextmanager
+def readable(source: str, public: str = "") -> Iterator[None]:
+    """Turn what readers raise for a damaged file into a one-line InputError.
+
+    ``public`` is a remedy where a remote file system refuses to give it.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except ImportError as error:
+        raise InputError(
+            f"cannot read {source}: {groups.first_line(error)}; install what is missing, "
+            "for example with: pip install 'daskgp[io,s3]'"
+        ) from error
+    except Exception as error:
+        refused = type(error).__name__ in remote.REMEDIES
+        if not (refused or isinstance(error, READ_ERRORS)):
+            raise
+        remedy = "; check that the file is whole and of the format its name says"
+        if refused:
+            remedy = f"; {public}" if public and remote.is_remote(source) else ""
+        raise InputError(f"cannot read {source}: {remote.reason(error)}{remedy}") from error
+
+
+@contextmanager
+def open_grid(source: str, **how: Any) -> Iterator[xr.Dataset]:
+    """Yield the grid in a netCDF file or a Zarr group, whose variables are read when asked for.
+
+    xarray is told ``how`` to open it.
+    """
+    options = remote.options(source)
+    fs, path = fsspec.core.url_to_fs(source, **(options or {}))
+    if not source.lower().endswith(NETCDF):
+        url = source if options is None else remote.location(source)
+        with zarr_grid(url, storage_options=options, **how) as grid:
+            yield grid
+    elif isinstance(fs, LocalFileSystem):
+        with xr.open_dataset(path, cache=False, **how) as grid:
+            yield grid
+    else:
+        with fs.open(path, "rb") as file, xr.open_dataset(file, cache=False, **how) as grid:
+            yield grid
+
+
+@contextmanager
+def zarr_grid(store: Any, chunks: Any = None, **how: Any) -> Iterator[xr.Dataset]:
+    """Open a Zarr group, at a URL or in a store of zarr-python, with xarray."""
+    with warnings.catch_warnings():
+        # xarray warns about stores without consolidated metadata and then reads them
+        warnings.simplefilter("ignore", RuntimeWarning)
+        grid = xr.open_dataset(store, engine="zarr", chunks=chunks, cache=False, **how)
+    with grid:
+        yield grid
+
+
+def is_grid(source: Any) -> bool:
+    """Return whether a source is a labelled grid rather than a dataset store of rows."""
+    if grids.is_xarray(source) or str(source).lower().endswith(NETCDF):
+        return True
+    try:
+        group = groups.open_group(str(source), "grid")
+        if "X" in group:
+            return False
+        dims = {name: _dims(array) for name, array in group.arrays()}
+    except Exception:  # noqa: BLE001 - whoever opens it as a dataset says what is wrong
+        return False
+    on_axes = any(own == (name,) for name, own in dims.items())
+    return on_axes or (any(dims.values()) and "format" not in group.attrs)
+
+
+def _dims(array: zarr.Array) -> tuple[Any, ...]:
+    """Return the names of the dimensions of an array in either format of Zarr, () for none."""
+    own = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(own) if isinstance(own, list | tuple) else ()
+
+
+class Box(NamedTuple):
+    """Values of the features, and of a mask, in a box of a grid; the box grows at its ends."""
+
+    values: list[np.ndarray]
+    axes: tuple[Index, ...]
+    shape: Index
+    zeros: bool | None
+
+    def checksum(self, extent: Index) -> int:
+        """Return the CRC-32 of what the first cells of the box, ``extent`` many, are made of."""
+        found = 0
+        for values, own in zip(self.values, self.axes, strict=True):
+            part = np.ascontiguousarray(values[tuple(slice(extent[a]) for a in own)])
+            found = zlib.crc32(part.tobytes(), found)
+        return found
+
+    def cells(self, extent: Index) -> tuple[np.ndarray, np.ndarray]:
+        """Return the flat numbers (c,) of cells to predict and their features (c, d).
+
+        Left out are cells that are masked or lack a feature, and the first ones, ``extent`` many.
+        """
+        columns = grids._columns(self.values, self.axes, len(self.shape))
+        wanted = np.ones(self.shape, bool)
+        for column in columns:
+            wanted &= ~np.isnan(column)
+        if self.zeros:
+            wanted &= columns[-1] != 0
+        wanted[tuple(map(slice, extent))] = False
+        cells = np.flatnonzero(wanted)
+        place = np.unravel_index(cells, self.shape)
+        features = columns if self.zeros is None else columns[:-1]
+        return cells, np.stack([column[place] for column in features], axis=1)
+
+
+class Reader(NamedTuple):
+    """What tasks need to read a box of a grid; None in place of the arrays that Dask gives them.
+
+    ``zeros`` says whether cells where the last array is 0 are masked; None without a mask.
+    """
+
+    parts: tuple[Any, ...]
+    axes: tuple[Index, ...]
+    zeros: bool | None
+
+    def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> Box:
+        """Return the box at a region, with the blocks of its Dask arrays."""
+        given, values = iter(blocks), []
+        for part, own in zip(self.parts, self.axes, strict=True):
+            key = tuple(region[axis] for axis in own)
+            if part is None:
+                values.append(np.asarray(next(given)))
+            else:
+                values.append(reading.read_part(part, key) if own else np.asarray(part))
+        shape = tuple(cut.stop - cut.start for cut in region)
+        return Box(values, self.axes, shape, self.zeros)
+
+
+@dataclass(frozen=True, eq=False)
+class Gridded:
+    """A labelled grid to predict on, in boxes of ``steps`` cells along its dimensions.
+
+    ``grid`` has the arrays of the features and, last, of a mask; ``names`` are theirs.
+    """
+
+    url: str
+    grid: grids.Grid
+    steps: Index
+    names: tuple[str, ...]
+    zeros: bool | None
+
+    @cached_property
+    def shape(self) -> Index:
+        """Number of cells along each dimension."""
+        return tuple(sum(sizes) for sizes in self.grid.chunks)
+
+    @property
+    def in_file(self) -> bool:
+        """Whether tasks read the grid from a file."""
+        return self.url != IN_MEMORY
+
+    @property
+    def counts(self) -> Index:
+        """Number of boxes along each dimension."""
+        return tuple(-(-n // step) for n, step in zip(self.shape, self.steps, strict=True))
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """Description of the grid that a run which goes on must find again."""
+        masked = self.zeros is not None
+        return {
+            "dims": [str(dim) for dim in self.grid.dims],
+            "columns": list(self.names[: len(self.names) - masked]),
+            "mask": self.names[-1] if masked else None,
+        }
+
+    def region(self, index: Index) -> Region:
+        """Return the cells of a box."""
+        return tuple(
+            slice(i * step, min((i + 1) * step, n))
+            for i, step, n in zip(index, self.steps, self.shape, strict=True)
+        )
+
+    @property
+    def axes(self) -> tuple[Index, ...]:
+        """Places of the dimensions of every array among those of the grid."""
+        places = {dim: i for i, dim in enumerate(self.grid.dims)}
+        return tuple(tuple(places[dim] for dim in dims) for _, dims in self.grid.parts)
+
+    def reader(self) -> Reader:
+        """Return what tasks read boxes with."""
+        parts = (None if isinstance(p, da.Array) else p for p, _ in self.grid.parts)
+        return Reader(tuple(parts), self.axes, self.zeros)
+
+    def blocks(self) -> Callable[[Index], list[Any]]:
+        """Return the blocks, as delayed values, that a box needs of each Dask array."""
+        lazy = []
+        for (values, _), own in zip(self.grid.parts, self.axes, strict=True):
+            if isinstance(values, da.Array):
+                cut = values.rechunk(tuple(self.steps[axis] for axis in own))
+                lazy.append((cut.to_delayed(), own))
+        return lambda index: [blocks[tuple(index[a] for a in own)] for blocks, own in lazy]
+
+    @cached_property
+    def marks(self) -> np.ndarray:
+        """Marks of the boxes, looked up once: one that is unchanged is made of the same values.
+
+        A mark is `chunk_marks.UNKNOWN` where that can only be found out by reading.
+        """
+        each = [
+            self._tokens(name, values, own)
+            for name, (values, _), own in zip(self.names, self.grid.parts, self.axes, strict=True)
+        ]
+        marks = np.full(self.counts, chunk_marks.UNKNOWN, np.uint64)
+        for index in np.ndindex(*self.counts):
+            region = self.region(index)
+            tokens = [token(tuple(region[a] for a in own)) for token, own in each]
+            if None not in tokens:
+                digest = hashlib.blake2b(repr(tokens).encode(), digest_size=8).digest()
+                marks[index] = int.from_bytes(digest) | 1
+        return marks
+
+    def _tokens(self, name: str, values: Any, own: Index) -> tuple[Callable[[Region], Any], Index]:
+        """Return what tells one state of a part of an array from another, None for unknown."""
+        known: dict[Any, Any] = {}
+        if isinstance(values, da.Array):
+            return lambda part: None, own
+        if isinstance(values, grids.Stored):
+            token = self._stored_tokens(name)
+        else:
+
+            def token(part: Region) -> Any:
+                return zlib.crc32(np.ascontiguousarray(values[part]).tobytes())
+
+        def remembered(part: Region) -> Any:
+            key = tuple((cut.start, cut.stop) for cut in part)
+            if key not in known:
+                known[key] = token(part)
+            return known[key]
+
+        return remembered, own
+
+    def _stored_tokens(self, name: str) -> Callable[[Region], Any]:
+        if self.url.lower().endswith(NETCDF):
+            mark = chunk_marks.file_mark(self.url)
+            return lambda part: mark if mark != chunk_marks.UNKNOWN else None
+        array = groups.array_of(groups.open_group(self.url, "grid"), name)
+        marks, sizes = chunk_marks.box_marks(self.url, array), array.shards or array.chunks
+        order = [_dims(array).index(dim) for dim in self.grid.parts[self.names.index(name)][1]]
+        marks, sizes = marks.transpose(order), tuple(sizes[i] for i in order)
+
+        def token(part: Region) -> Any:
+            boxes = zip(part, sizes, strict=True)
+            found = marks[tuple(slice(c.start // s, -(-c.stop // s)) for c, s in boxes)]
+            return None if (found == chunk_marks.UNKNOWN).any() else found.tobytes()
+
+        return token
+
+
+@contextmanager
+def opened(source: Any, features: tuple[str, ...], mask: str | None = None) -> Iterator[Gridded]:
+    """Yield the grid of a file or an xarray object, with the features of a model by name.
+
+    Parameters
+    ----------
+    source : str, DataArray or Dataset
+        Zarr group or netCDF file, or a labelled object.
+    features : tuple of str
+        Names of the coordinates or variables that are the features.
+    mask : str, optional
+        Variable over some dimensions of the grid.  Cells where it is NaN, or False or 0 if it holds
+        booleans or integers, are left out.
+
+    Raises
+    ------
+    InputError, StoreError
+        If a feature or the mask is missing or no number, or the grid has no cells.
+    """
+    with ExitStack() as stack:
+        url = IN_MEMORY if grids.is_xarray(source) else str(source)
+        with readable(url):
+            X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url))
+            found = _gridded(X, url, features, mask)
+        yield found
+
+
+def _gridded(X: Any, url: str, features: tuple[str, ...], mask: str | None) -> Gridded:
+    if X.attrs.get("complete") is False:
+        raise StoreError(
+            f"grid {url} is incomplete: wait until it is written, or set its attribute complete "
+            "to true where its writer was stopped"
+        )
+    X, stored = _with_places(X, features), url != IN_MEMORY
+    grid = grids.grid_of(X, features, stored)
+    if not grid.dims or not grid.size:
+        raise InputError(f"{url} has no cells: there is nothing to predict")
+    if mask is None:
+        return Gridded(url, grid, _steps(X, grid, features), features, None)
+    masked = grids.grid_of(X, (mask,), stored)
+    odd = [str(dim) for dim in masked.dims if dim not in grid.dims]
+    if odd:
+        raise InputError(
+            f"mask {mask!r} of {url} has the dimension {', '.join(odd)}, which no feature has: "
+            f"reduce it to {', '.join(map(str, grid.dims))}"
+        )
+    whole = dataclasses.replace(grid, parts=(*grid.parts, *masked.parts))
+    names = (*features, mask)
+    return Gridded(url, whole, _steps(X, whole, names), names, _zeros(X[mask]))
+
+
+def _with_places(X: Any, features: tuple[str, ...]) -> Any:
+    """Return an object whose two-dimensional features are coordinates where their axes have none.
+
+    A file need not say that they are; predictions on it get them as coordinates.
+    """
+    if not isinstance(X, xr.Dataset):
+        return X
+    places = [
+        name
+        for name in features
+        if name in X.data_vars and X[name].ndim > 1 and not any(d in X.coords for d in X[name].dims)
+    ]
+    return X.set_coords(places)
+
+
+def _zeros(mask: xr.DataArray) -> bool:
+    """Return whether 0 is masked, too: in booleans and integers, also those with a fill value."""
+    dtype = np.dtype(mask.encoding.get("dtype", mask.dtype))
+    scaled = {"scale_factor", "add_offset"} & set(mask.encoding)
+    return mask.dtype.kind in "iub" or (dtype.kind in "iub" and not scaled)
+
+
+def _steps(X: Any, grid: grids.Grid, names: tuple[str, ...]) -> Index:
+    """Return the sizes of boxes: those of the chunks of the grid, or else boxes of some cells."""
+    if grid.lazy:
+        return tuple(max(sizes) for sizes in grid.chunks)
+    everything = [*names, *(X.data_vars if isinstance(X, xr.Dataset) else ())]
+    variables = [X[name].variable for name in everything]
+    if isinstance(X, xr.DataArray):
+        variables.append(X.variable)
+    cut = max(variables, key=lambda v: sum(d in grid.dims for d in v.dims))
+    sizes = cut.encoding.get("preferred_chunks") or {}
+    sizes = dict(zip(cut.dims, cut.encoding.get("shards") or (), strict=False)) or sizes
+    fallback = grids._cut(tuple(sum(c) for c in grid.chunks))
+    if not any(dim in sizes for dim in grid.dims):
+        return tuple(max(c) for c in fallback)
+    return tuple(
+        max(1, int(sizes.get(dim, sum(own))))
+        for dim, own in zip(grid.dims, grid.chunks, strict=True)
+    )

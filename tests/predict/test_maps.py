@@ -1,0 +1,547 @@
+"""Labelled grids into maps: coordinates, chunks, masks, growth, and what a repeated run leaves."""
+
+import os
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from commands import invoke, refused, start, stop_when, succeed
+from scipy.stats import norm
+
+import daskgp
+from daskgp.data import map_store
+from daskgp.data.stores import locks
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.predict import outputs
+from daskgp.predict.posterior import Solved
+from daskgp.runtime.process import single_blas_thread
+
+FEATURES = ["time", "lat", "lon"]
+START = np.datetime64("2020-01-01", "ns")
+SETTINGS = {"n_inducing": 20, "optimizer": None, "kernel": "rbf(1.0)", "progress": False}
+
+
+def table(p=1, n=300):
+    rng = np.random.default_rng(0)
+    X = rng.uniform([18262, -1, 0], [18272, 1, 2], (n, 3))
+    y = np.stack([np.sin(3 * X[:, 1]) + X[:, 2], X[:, 1] * X[:, 2]], axis=1)
+    names = ["sst", "salt"][:p]
+    return pd.DataFrame(X, columns=FEATURES), pd.DataFrame(y[:, :p], columns=names)
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, y = table()
+    fitted = daskgp.SGPR(**SETTINGS).fit(X, y["sst"])
+    fitted.solved_ = fitted.solved_.__class__(**{**vars(fitted.solved_), "target_units": ("K",)})
+    return fitted
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with single_blas_thread():
+        yield
+
+
+def grid(days=3, first=0):
+    """A grid of some days, with a mask and the field that is not to be read."""
+    days = START + (first + np.arange(days)) * np.timedelta64(1, "D")
+    land = np.where(np.arange(77).reshape(7, 11) % 5 == 0, np.nan, 1.0)
+    field = np.zeros((len(days), 7, 11))
+    return xr.Dataset(
+        {"sst": (("time", "lat", "lon"), field), "land": (("lat", "lon"), land)},
+        coords={
+            "time": ("time", days, {"long_name": "day"}),
+            "lat": ("lat", np.linspace(-1, 1, 7, dtype="f4"), {"units": "degrees_north"}),
+            "lon": ("lon", np.linspace(0, 2, 11), {"units": "degrees_east"}),
+            "level": ((), 2.5, {"units": "m"}),
+        },
+    )
+
+
+def stored(path, data=None, chunks=(2, 4, 5)):
+    data = grid() if data is None else data
+    data.to_zarr(path, encoding={"sst": {"chunks": chunks}}, consolidated=False)
+    return str(path)
+
+
+def append(path, data):
+    data = data.drop_vars([name for name in data.variables if "time" not in data[name].dims])
+    data.to_zarr(path, append_dim="time", consolidated=False)
+
+
+def opened(url):
+    """The map as a reader gets it, without a word about how."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = xr.open_zarr(url).load()
+    xr.testing.assert_identical(found, xr.open_zarr(url, consolidated=False).load())
+    return found
+
+
+def wanted(model, data):
+    mean, std = model.predict(data, return_std=True, include_noise=True)
+    return mean, std
+
+
+def check(model, url, data, seen=None):
+    """The map is that of ``predict`` on the grid, where cells are seen."""
+    found = opened(url)
+    for name, values in zip(("mean", "std"), wanted(model, data), strict=True):
+        values = values if seen is None else values.where(seen)
+        np.testing.assert_allclose(found[name], values.transpose(*found[name].dims), rtol=1e-9)
+        assert found[name].dims == values.dims
+    for name, values in data.coords.items():
+        assert found[name].dtype == values.dtype
+        assert found[name].attrs == values.attrs
+        np.testing.assert_array_equal(found[name], values)
+    return found
+
+
+def test_a_grid_on_disk_becomes_a_map_with_its_coordinates_and_chunks(model, tmp_path):
+    source, output = stored(tmp_path / "g.zarr"), str(tmp_path / "m.zarr")
+    assert model.predict_store(source, output) == (231, 0)
+    found = check(model, output, grid())
+    assert set(found.data_vars) == {"mean", "std"}
+    assert xr.open_zarr(output)["mean"].chunks == ((2, 1), (4, 3), (5, 5, 1))
+    assert found["mean"].attrs == {
+        "long_name": "posterior mean of sst",
+        "units": "K",
+        "ancillary_variables": "std",
+    }
+    said = "posterior standard deviation of a new observation of sst"
+    assert found["std"].attrs == {"long_name": said, "units": "K"}
+    assert model.is_predicted(source, output)
+    assert model.predict_store(source, output, resume=True) == (0, 231)
+
+
+@pytest.mark.parametrize("kind", ["netcdf", "memory", "dask", "array", "transposed", "zarr2"])
+def test_any_labelled_grid_is_an_input(kind, model, tmp_path):
+    data, output = grid(), str(tmp_path / "m.zarr")
+    if kind == "transposed":
+        data = data.transpose("lon", "time", "lat")
+        source = stored(tmp_path / "g.zarr", data, (11, 2, 3))
+    elif kind == "zarr2":
+        source = str(tmp_path / "g.zarr")
+        data.to_zarr(source, zarr_format=2)
+    elif kind == "netcdf":
+        source = str(tmp_path / "g.nc")
+        data.to_netcdf(source)
+    else:
+        source = {"memory": data, "dask": data.chunk(time=2, lat=3), "array": data.sst}[kind]
+    assert model.predict_store(source, output) == (231, 0)
+    found = check(model, output, data)
+    assert found["mean"].dims == data.sst.dims
+    assert model.predict_store(source, output, resume=True) == (0, 231)
+    if kind == "dask":
+        assert xr.open_zarr(output)["mean"].chunks == ((2, 1), (3, 3, 1), (11,))
+
+
+@pytest.mark.parametrize("kind", ["nan", "integers", "booleans", "filled integers", "memory"])
+def test_masked_cells_stay_masked_and_are_not_predicted(kind, model, tmp_path, monkeypatch):
+    data, seen = grid(), grid().land.notnull().copy()
+    seen[:4, :5] = False  # a whole chunk
+    data["land"] = {
+        "nan": seen.where(seen),
+        "memory": seen,
+        "integers": seen.astype("i4"),
+        "booleans": seen,
+        "filled integers": seen.astype("f8").where(seen | (seen.lon > 1)),
+    }[kind]
+    if kind == "filled integers":
+        data.land.encoding = {"dtype": "i2", "_FillValue": -1}
+    source, output = stored(tmp_path / "g.zarr", data), str(tmp_path / "m.zarr")
+    source = data if kind == "memory" else source
+    rows, plain = [], Solved.moments
+    monkeypatch.setattr(
+        Solved, "moments", lambda self, X, *a, **k: rows.append(len(X)) or plain(self, X, *a, **k)
+    )
+    count = 3 * int(seen.sum())
+    assert model.predict_store(source, output, mask="land") == (count, 0)
+    assert sum(rows) == count
+    check(model, output, data, seen)
+    with pytest.raises(StoreError, match="were made with mask land, this run has none"):
+        model.predict_store(source, output, resume=True)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 30])
+def test_a_new_day_is_predicted_alone_whatever_the_chunks(chunk, model, tmp_path):
+    source = stored(tmp_path / "g.zarr", grid(2), (chunk, 4, 5))
+    output = str(tmp_path / "m.zarr")
+    model.predict_store(source, output)
+    for day in range(2, 7):
+        before = opened(output)
+        append(source, grid(1, day))
+        assert not model.is_predicted(source, output)
+        assert model.predict_store(source, output, resume=True) == (77, 77 * day)
+        found = check(model, output, grid(day + 1))
+        xr.testing.assert_identical(found.isel(time=slice(day))["mean"], before["mean"])
+    assert not np.isnan(opened(output)["mean"]).any()
+
+
+def test_a_grid_may_grow_along_every_dimension(model, tmp_path):
+    whole = grid(5)
+    for days, lats, lons in ((2, 3, 4), (2, 5, 4), (4, 7, 9), (5, 7, 11)):
+        part = whole.isel(time=slice(days), lat=slice(lats), lon=slice(lons))
+        model.predict_store(part.chunk(time=2, lat=4, lon=3), tmp_path / "m.zarr", resume=True)
+        check(model, tmp_path / "m.zarr", part)
+    with pytest.raises(StoreError, match=r"have 5 cells along time, .* has 4"):
+        model.predict_store(whole.isel(time=slice(4)), tmp_path / "m.zarr", resume=True)
+
+
+def covariates(n=3):
+    rng = np.random.default_rng(1)
+    values = rng.uniform(0, 2, (n, 7, 11)).astype("f4")
+    data = grid(n)
+    return data.drop_vars(["lon", "sst", "land"]).assign(lon=(("time", "lat", "x"), values))
+
+
+def test_a_grid_that_changed_is_refused_and_one_that_was_copied_is_compared(model, tmp_path):
+    source, output = str(tmp_path / "g.zarr"), str(tmp_path / "m.zarr")
+    covariates().to_zarr(source, encoding={"lon": {"chunks": (2, 4, 5)}}, consolidated=False)
+    assert model.predict_store(source, output) == (231, 0)
+    np.testing.assert_allclose(opened(output)["mean"], model.predict(covariates()), rtol=1e-9)
+    array = zarr.open_group(source)["lon"]
+    array[0, 0, 0] = array[0, 0, 0]  # written, and the same
+    assert not model.is_predicted(source, output)
+    assert model.predict_store(source, output, resume=True) == (0, 231)
+    assert model.is_predicted(source, output)
+    array[2, 5, 7] += 0.1
+    match = "time 2 to 2, lat 4 to 6, x 5 to 9 of the input have changed"
+    with pytest.raises(StoreError, match=match):
+        model.predict_store(source, output, resume=True)
+
+
+def test_a_part_of_a_chunk_that_changed_is_refused_when_the_grid_grows_into_it(model, tmp_path):
+    source, output = str(tmp_path / "g.zarr"), str(tmp_path / "m.zarr")
+    covariates().to_zarr(source, encoding={"lon": {"chunks": (9, 4, 5)}}, consolidated=False)
+    model.predict_store(source, output)
+    append(source, covariates(4).isel(time=[3]).assign_coords(time=grid(1, 3).time))
+    zarr.open_group(source)["lon"][1, 5, 7] += 0.1
+    with pytest.raises(StoreError, match="have changed since they were predicted"):
+        model.predict_store(source, output, resume=True)
+
+
+def test_days_in_other_order_are_another_grid(model, tmp_path):
+    data = grid().chunk(time=2)
+    model.predict_store(data, tmp_path / "m.zarr")
+    with pytest.raises(StoreError, match="have changed"):
+        model.predict_store(data.isel(time=[1, 0, 2]), tmp_path / "m.zarr", resume=True)
+
+
+@pytest.mark.parametrize("p", [2])
+def test_two_targets_have_a_dimension_of_their_names(p, tmp_path):
+    two = daskgp.SGPR(**SETTINGS).fit(*table(p))
+    two.predict_store(grid().chunk(time=2), tmp_path / "m.zarr", variance=True, quantiles=[0.1])
+    found = opened(tmp_path / "m.zarr")
+    assert found["mean"].dims == ("time", "lat", "lon", "target")
+    assert found["quantiles"].dims == ("time", "lat", "lon", "target", "quantile")
+    assert list(found.target.values) == ["sst", "salt"]
+    mean, std = wanted(two, grid())
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(found["variance"], std**2, rtol=1e-9)
+    low = mean - 1.2815515655446004 * std
+    np.testing.assert_allclose(found.quantiles[..., 0], low, rtol=1e-9)
+    _, lazily = two.predict(grid().chunk(time=2), quantiles=[0.1])
+    assert lazily.dims == found["quantiles"].dims
+
+
+def test_quantiles_and_probabilities_on_request(model, tmp_path):
+    output = tmp_path / "m.zarr"
+    levels = (0.05, 0.5, 0.95)
+    asked = {"quantiles": levels, "exceedance": 1.0, "variance": True}
+    model.predict_store(grid(), output, **asked)
+    found = opened(output)
+    mean, std = wanted(model, grid())
+    np.testing.assert_allclose(found.quantiles.sel(quantile=0.5), mean, rtol=1e-9)
+    np.testing.assert_allclose(found.quantiles[..., 2], mean + 1.6448536269514722 * std, rtol=1e-9)
+    np.testing.assert_allclose(found.exceedance, norm.sf(1.0, mean, std), rtol=1e-9)
+    assert found.exceedance.attrs["threshold"] == 1.0
+    assert found["mean"].attrs["ancillary_variables"] == "std variance quantiles exceedance"
+    assert found.variance.attrs["units"] == "(K)2"
+    mean, quantiles = model.predict(grid().chunk(lat=3), include_noise=True, quantiles=levels)
+    assert quantiles.name == "sst_quantiles"
+    np.testing.assert_allclose(quantiles, found.quantiles, rtol=1e-9)
+    probability = model.predict_exceedance(grid().chunk(lat=3), 1.0, include_noise=True)
+    assert probability.name == "sst_exceedance"
+    np.testing.assert_allclose(probability, found.exceedance, rtol=1e-9)
+    assert model.is_predicted(grid(), output, **asked)
+    with pytest.raises(StoreError, match="were made with variance True, this run has none"):
+        model.predict_store(grid(), output, resume=True)
+    for levels in ((0.5, 0.5), (0, 0.5), (), "a"):
+        with pytest.raises(SettingError, match="levels between 0 and 1 in increasing order"):
+            model.predict_store(grid(), output, quantiles=levels)
+    with pytest.raises(SettingError, match="threshold is nan: give a finite number"):
+        model.predict_exceedance(grid(), np.nan)
+
+
+def test_curvilinear_places_are_features_by_name(model, tmp_path):
+    y, x = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(0, 2, 6), indexing="ij")
+    places = {
+        "lat": (("y", "x"), y + 0.1 * x, {"units": "degrees_north"}),
+        "lon": (("y", "x"), x - 0.2 * y),
+    }
+    data = xr.Dataset(
+        {"t2m": (("time", "y", "x"), np.zeros((3, 5, 6)))}, {"time": grid().time, **places}
+    )
+    for name, source in (
+        ("as-coordinates", data),
+        ("as-variables", data.reset_coords(["lat", "lon"])),
+    ):
+        path, output = str(tmp_path / f"{name}.zarr"), str(tmp_path / f"{name}-map.zarr")
+        source.to_zarr(path, consolidated=False)
+        model.predict_store(path, output)
+        found = check(model, output, data)
+        assert found["mean"].dims == ("time", "y", "x")
+        assert set(found["mean"].coords) == {"time", "lat", "lon", "level"}
+
+
+@pytest.mark.parametrize("name", ["lma", "experts"])
+def test_methods_that_keep_rows_predict_grids_alike(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskgp.predict.to_map.PART_ROWS", 50)  # several tasks for a chunk
+    X, y = table()
+    plain = {"kernel": "rbf(1.0)", "optimizer": None, "progress": False}
+    kind = {
+        "lma": daskgp.LMA(n_support=10, block_rows=40, **plain),
+        "experts": daskgp.ExpertsGP(expert="exact", n_experts=3, aggregation="rbcm", **plain),
+    }[name]
+    kind.fit(X, y["sst"])
+    kind.predict_store(grid(), tmp_path / "m.zarr", mask="land")
+    mean, std = wanted(kind, grid())
+    seen = grid().land.notnull()
+    found = opened(tmp_path / "m.zarr")
+    np.testing.assert_allclose(found["mean"], mean.where(seen), rtol=1e-8)
+    np.testing.assert_allclose(found["std"], std.where(seen), rtol=1e-7)
+
+
+def test_inputs_that_cannot_be_are_refused_in_one_line(model, tmp_path):
+    source, output = stored(tmp_path / "g.zarr"), str(tmp_path / "m.zarr")
+    with pytest.raises(InputError, match="feature 'lon' is not in the xarray object, which has"):
+        model.predict_store(grid().rename(lon="longitude"), output)
+    with pytest.raises(InputError, match="feature 'sea' is not in"):
+        model.predict_store(source, output, mask="sea")
+    with pytest.raises(InputError, match="no cells: there is nothing to predict"):
+        model.predict_store(grid().isel(time=slice(0)), output)
+    with pytest.raises(InputError, match="has a coordinate 'std', which is a name in every map"):
+        model.predict_store(grid().assign_coords(std=1.0), output)
+    with pytest.raises(InputError, match="has the dimension band, which no feature has"):
+        model.predict_store(grid().assign(land=("band", [1.0])), output, mask="land")
+    with pytest.raises(StoreError, match="incomplete: wait until it is written"):
+        model.predict_store(grid().assign_attrs(complete=False), output)
+    rows = tmp_path / "rows.zarr"
+    with daskgp.data.dataset_writer(str(rows), FEATURES) as writer:
+        writer.append(table()[0].to_numpy())
+    with pytest.raises(InputError, match="holds rows: a mask, variance, quantiles and exceedance"):
+        model.predict_store(str(rows), output, mask="land")
+    model.predict_store(str(rows), output)
+    with pytest.raises(StoreError, match="were made from an input with dims"):
+        model.predict_store(source, output, resume=True)
+    assert sorted(os.listdir(tmp_path)) == ["g.zarr", "m.zarr", "rows.zarr"]
+
+
+def test_a_run_that_failed_before_its_first_chunk_leaves_no_map(model, tmp_path, monkeypatch):
+    def fail(*_):
+        raise StoreError("no")
+
+    monkeypatch.setattr(map_store.ChunkWriter, "write", fail)
+    with pytest.raises(StoreError, match="no"):
+        model.predict_store(grid(), tmp_path / "m.zarr")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("moment", ["first", "flags", "coordinates", "middle", "last"])
+def test_growth_that_was_interrupted_is_repeated(moment, model, tmp_path, monkeypatch):
+    source, output = stored(tmp_path / "g.zarr"), str(tmp_path / "m.zarr")
+    model.predict_store(source, output)
+    append(source, grid(2, 3))
+    plain, seen = zarr.Array.resize, []
+    stop = {"first": 0, "flags": 2, "coordinates": 3, "middle": 4, "last": 5}[moment]
+
+    def resize(self, shape):
+        if len(seen) == stop:
+            raise KeyboardInterrupt
+        seen.append(self.path)
+        plain(self, shape)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zarr.Array, "resize", resize)
+        with pytest.raises(KeyboardInterrupt):
+            model.predict_store(source, output, resume=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = xr.open_zarr(output).load()  # as it was before
+    xr.testing.assert_allclose(found["mean"], model.predict(grid()), rtol=1e-9)
+    assert model.predict_store(source, output, resume=True) == (154, 231)
+    check(model, output, grid(5))
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    url = str(tmp_path_factory.mktemp("model") / "model.zarr")
+    model.save(url)
+    return url
+
+
+def chunks_of(url):
+    """Bytes of predicted chunks, and when they were written."""
+    paths = [p for name in ("mean", "std") for p in Path(url, name, "c").rglob("*")]
+    return {
+        str(p.relative_to(url)): (p.read_bytes(), p.stat().st_mtime_ns)
+        for p in paths
+        if p.is_file()
+    }
+
+
+def killed(run, output, flags):
+    """Kill a run once it has written some flags more; return which chunks are done."""
+    place = Path(output, "chunks", "done", "c")
+
+    def count():
+        return sum(p.is_file() for p in place.rglob("*"))
+
+    before, process = count(), start(*run)
+    stop_when(process, lambda: count() >= before + flags, timeout=300)
+    return map_store.opened(output).done()
+
+
+def test_a_run_that_was_killed_goes_on_and_predicts_no_cell_twice(model, saved, tmp_path):
+    source, output = stored(tmp_path / "g.zarr", grid(20), (1, 4, 5)), str(tmp_path / "m.zarr")
+    run = ("predict", saved, source, output, "--mask", "land", "--resume")
+    done = killed(run, output, 5)
+    assert 5 <= done.sum() < done.size
+    before = chunks_of(output)
+    seen = grid(20).land.notnull().expand_dims(time=20).values
+    cells = done.repeat(4, axis=1)[:, :7].repeat(5, axis=2)[..., :11]
+    found = succeed(*run)
+    assert found["rows"] == (seen & ~cells).sum()
+    assert found["skipped"] == cells.sum()
+    whole, after = str(tmp_path / "whole.zarr"), chunks_of(output)
+    daskgp.load(saved).predict_store(source, whole, mask="land")
+    fresh = chunks_of(whole)
+    assert {name: data for name, (data, _) in after.items()} == {
+        name: data for name, (data, _) in fresh.items()
+    }
+    same = [name for name, entry in before.items() if after[name] == entry]
+    assert len(same) >= 2 * done.sum()  # what was done was not written again
+
+
+def test_a_schedule_keeps_the_map_of_a_growing_grid(model, saved, tmp_path):
+    source, output = stored(tmp_path / "g.zarr", grid(1), (2, 4, 5)), str(tmp_path / "m.zarr")
+    run = ("predict", saved, source, output, "--mask", "land", "--resume", "--clear-lock")
+    seen = grid().land.notnull()
+    assert succeed(*run)["rows"] == 61
+    for day in range(1, 5):
+        append(source, grid(1, day))
+        if day == 2:
+            with locks.hold(output):
+                assert "at work" in refused(*run, code=1)
+            check_days(output, 2)
+        if day == 3:
+            killed(run, output, 0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                xr.open_zarr(output).load()
+        found = succeed(*run)
+        assert found["rows"] <= 61
+        assert day == 3 or found["rows"] == 61
+        check(model, output, grid(day + 1), seen)
+    assert succeed(*run)["rows"] == 0
+    assert "chunks done" in invoke("info", output).stdout
+
+
+def check_days(output, days):
+    assert opened(output).sizes["time"] == days
+
+
+def test_the_command_says_what_it_cannot_do(saved, tmp_path):
+    source = stored(tmp_path / "g.zarr")
+    line = refused("predict", saved, source, tmp_path / "m.zarr", "--quantiles", "0.1,x")
+    assert "give levels between 0 and 1" in line
+    line = refused("predict", saved, source, tmp_path / "m.zarr", "--mask", "sea")
+    assert "feature 'sea' is not in" in line
+
+
+def test_quantiles_and_probabilities_of_arrays(model):
+    X = table()[0].to_numpy()[:50]
+    mean, std, found = model.predict(X, return_std=True, quantiles=(0.025, 0.975))
+    assert found.shape == (50, 2)
+    np.testing.assert_allclose(found[:, 1], mean + 1.959963984540054 * std, rtol=1e-12)
+    lazy = da.from_array(X, chunks=(20, 3))
+    for made, wanted in zip(
+        model.predict(lazy, quantiles=(0.025, 0.975)), (mean, found), strict=True
+    ):
+        np.testing.assert_allclose(made.compute(), wanted, rtol=1e-9)
+    chance = model.predict_exceedance(lazy, 0.5)
+    np.testing.assert_allclose(chance.compute(), norm.sf(0.5, mean, std), rtol=1e-9)
+    with pytest.raises(SettingError, match="quantiles and return_cov exclude each other"):
+        model.predict(X, return_cov=True, quantiles=(0.5,))
+
+
+def test_a_certain_value_exceeds_or_does_not():
+    found = outputs.exceedance(np.array([1.0, 2.0, 3.0]), np.zeros(3), 2.0)
+    np.testing.assert_array_equal(found, [0.0, 0.0, 1.0])
+
+
+def test_only_gaussian_observations_have_quantiles(tmp_path):
+    X, y = table()
+    counts = daskgp.SVGP(n_inducing=8, max_iter=3, likelihood="poisson", progress=False)
+    counts.fit(X, np.round(np.exp(y["sst"])))
+    assert counts.predict(X[:5], quantiles=(0.5,))[1].shape == (5, 1)
+    for ask in (
+        lambda: counts.predict(X[:5], quantiles=(0.5,), include_noise=True),
+        lambda: counts.predict_store(grid(), tmp_path / "m.zarr", exceedance=1.0),
+    ):
+        with pytest.raises(SettingError, match="of new observations of likelihood 'poisson'"):
+            ask()
+
+
+def test_a_grid_that_does_not_exist_yet_has_multiples_of_its_steps(model, saved, tmp_path):
+    X = table()[0]
+    made = daskgp.load(saved).make_grid({"time": 2, "lat": 0.5, "lon": 0.25})
+    xr.testing.assert_identical(made, model.make_grid({"time": 2, "lat": 0.5, "lon": 0.25}))
+    assert list(made.coords) == FEATURES
+    for name, step in (("time", 2), ("lat", 0.5), ("lon", 0.25)):
+        axis = made[name].values
+        np.testing.assert_allclose(np.diff(axis), step)
+        assert axis[0] <= X[name].min() < axis[1]
+        assert axis[-2] < X[name].max() <= axis[-1]
+    output = tmp_path / "m.zarr"
+    steps = ("--resolution", "lat=0.5,lon=0.25", "--extent", "time=18270,lon=0:1")
+    assert succeed("predict", saved, output, *steps)["rows"] == 5 * 5
+    found = opened(output)
+    np.testing.assert_array_equal(found.lon, [0, 0.25, 0.5, 0.75, 1])
+    mean = model.predict(found.drop_vars(["mean", "std"])).transpose(*FEATURES)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-9)
+    assert succeed("predict", saved, output, *steps, "--resume")["rows"] == 0
+
+
+def test_a_grid_like_another_has_its_coordinates(model, saved, tmp_path):
+    source, output = stored(tmp_path / "g.zarr"), tmp_path / "m.zarr"
+    assert succeed("predict", saved, output, "--like", source)["rows"] == 231
+    check(model, output, grid().drop_vars("level"))
+    made = model.make_grid({"lon": 1.0}, like=grid())
+    assert dict(made.sizes) == {"time": 3, "lat": 7, "lon": 3}
+
+
+def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
+    for options, says in (
+        (("--resolution", "lon=1"), "nothing says which values of 'time' are wanted"),
+        (("--resolution", "depth=1"), "resolution names 'depth', the features are time, lat, lon"),
+        (("--resolution", "lon"), "--resolution is 'lon': give A=STEP, separated by commas"),
+        (("--resolution", "lon=x"), "--resolution has 'x', a number is needed"),
+        (("--extent", "time=2:1,lat=0,lon=0"), "extent of 'time' is 2 to 1"),
+        (("--resolution", "lon=-1,lat=1,time=1"), "resolution of 'lon' is -1"),
+        ((), "Missing argument 'OUTPUT'"),
+        ((tmp_path / "o.zarr", "--like", "g.zarr"), "leave INPUT out"),
+    ):
+        assert says in refused("predict", saved, tmp_path / "m.zarr", *options)
+    old = daskgp.load(saved)
+    del old._ranges  # as stores of earlier versions have none
+    with pytest.raises(InputError, match="nothing says how far 'lon' goes, the model was stored"):
+        old.make_grid({"time": 1, "lat": 1, "lon": 1}, {"time": (0, 1), "lat": (0, 1)})
+    assert os.listdir(tmp_path) == []
