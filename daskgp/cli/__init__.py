@@ -19,6 +19,7 @@ from daskgp.cli.options import (
     device_option,
     estimator_options,
     extents_of,
+    geographic_option,
     grid_options,
     lock_options,
     new_grid_options,
@@ -64,6 +65,7 @@ def main(ctx: click.Context) -> None:
 @click.option("--weight", metavar="NAME", help="Column of the rows' weights.")
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
+@geographic_option
 @storage_options
 @lock_options
 @verbose_option
@@ -78,6 +80,7 @@ def convert(
     weight: str | None,
     append: bool,
     like: str | None,
+    geographic: str | None,
     source_options: tuple[str, ...],
     destination_options: tuple[str, ...],
     wait: float,
@@ -103,6 +106,7 @@ def convert(
         y_std=y_std,
         y_variance=y_variance,
         weight=weight,
+        geographic=_place(geographic),
         storage_options=plain_settings(source_options, "--storage-options", "anon=true"),
         destination_options=plain_settings(
             destination_options, "--destination-options", "anon=false"
@@ -110,18 +114,27 @@ def convert(
         wait=wait,
         clear_lock=clear_lock,
     )
+    known = {"geographic": list(converted.geographic)} if converted.geographic else {}
     result(
         dataset=destination,
         rows=converted.rows,
         skipped=converted.skipped,
         features=list(converted.features),
         targets=list(converted.targets),
+        **known,
         seconds=_since(began),
     )
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
+
+
+def _place(text: str | None) -> list[str] | bool | None:
+    """Return the columns that ``--geographic`` names; False for none of them."""
+    if text is None:
+        return None
+    return False if text.lower() in ("none", "false") else _names(text)
 
 
 @main.command()
@@ -139,6 +152,7 @@ def _names(text: str) -> list[str]:
     metavar="N",
     help="Most rows of a block.  [default: 256]",
 )
+@geographic_option
 @cluster_options
 @verbose_option
 def prepare(
@@ -146,6 +160,7 @@ def prepare(
     destination: str,
     order: str,
     block_rows: int | None,
+    geographic: str | None,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
@@ -156,7 +171,7 @@ def prepare(
     began = time.perf_counter()
     chosen = _names(order) if "," in order else order
     with Workers(scheduler, workers, memory_limit).executor():
-        prepared = run(source, destination, order=chosen, block_rows=block_rows)
+        prepared = run(source, destination, chosen, block_rows, geographic=_place(geographic))
     result(dataset=destination, **prepared._asdict(), seconds=_since(began))
 
 
@@ -376,7 +391,7 @@ def plan(
     refuse_no_model(model, config)
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
-    from daskgp.data import open_dataset, rows_of
+    from daskgp.data import open_dataset
     from daskgp.errors import PlanError
     from daskgp.fit.refusal import refuse
     from daskgp.runtime.connect import local_memory_limit
@@ -385,7 +400,7 @@ def plan(
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
     X, y = open_dataset(data)
-    rows, remedy = rows_of(X, y, spill="", shared_memory=True), None
+    rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
     started = scheduler or measure
     device = estimator.device
     with cluster.executor(device, bool(started)) as executor:

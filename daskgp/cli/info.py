@@ -13,6 +13,7 @@ from rich.table import Table
 from daskgp import data
 from daskgp.data import map_store, prediction_store
 from daskgp.data.blocks.layout import Layout, read_layout
+from daskgp.data.rows import GEOGRAPHIC
 from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
@@ -90,6 +91,8 @@ def _dataset(url: str, group: Any) -> None:
     table = _table(f"dataset {url}")
     table.add_row("rows", f"{len(X):,}")
     table.add_row("features", f"{X.shape[1]}: {_listed(names.get('feature_names'))}")
+    if names.get(GEOGRAPHIC):
+        table.add_row("longitude, latitude", _listed(names[GEOGRAPHIC]))
     if "y" in groups.names_in(url):
         _, y = data.open_dataset(url)
         columns = 1 if y.ndim == 1 else y.shape[1]
@@ -247,7 +250,10 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
 def _add_features(table: Table, solved: Solved) -> None:
     """Add the names of the features, and of those that are constant."""
     table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
-    uses = zip(solved.feature_names, solved.scaling.uses, strict=True)
+    if solved.geographic is not None:
+        lon, lat = (solved.feature_names[j] for j in solved.geographic)
+        table.add_row("on the sphere", f"longitude {lon}, latitude {lat}; distances in km")
+    uses = zip(solved.columns.inputs_names, solved.scaling.uses, strict=True)
     constant = [name for name, used in uses if not used]
     if constant:
         table.add_row("constant, left out", _listed(constant))

@@ -183,6 +183,16 @@ def numeric(text: str) -> float | str:
         return text
 
 
+def geographic_option(command: F) -> F:
+    """Add ``--geographic`` to a command, as the argument ``geographic``."""
+    decorate = click.option(
+        "--geographic",
+        metavar="LON,LAT",
+        help="Features that are longitude and latitude, or none.  [default: as SOURCE says]",
+    )
+    return decorate(command)
+
+
 def device_option(command: F) -> F:
     """Add ``--device`` to a command, as the argument ``device``."""
     decorate = click.option(

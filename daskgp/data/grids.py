@@ -7,7 +7,7 @@ of any size never becomes a table of coordinates in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -202,6 +202,37 @@ class Stored:
         return np.asarray(self.variable[key].values)
 
 
+LONGITUDE, LATITUDE = ("longitude", "east"), ("latitude", "north")
+"""Standard name and direction of units of geographic coordinates by the CF conventions."""
+
+
+def place_of(X: xr.DataArray | xr.Dataset) -> Names | None:
+    """Return the names of longitude and latitude among the features, by their CF attributes.
+
+    None where no feature or more than one is either of them.
+    """
+    if is_table(X):
+        return None
+    return place_among({name: X[name].attrs for name in default_features(X)})
+
+
+def place_among(attributes: Mapping[str, Mapping[str, Any]]) -> Names | None:
+    """Return the names of longitude and latitude, see ``place_of``, by the features' attributes."""
+    pair = [
+        [name for name, own in attributes.items() if _is(own, *kind)]
+        for kind in (LONGITUDE, LATITUDE)
+    ]
+    return (pair[0][0], pair[1][0]) if all(len(found) == 1 for found in pair) else None
+
+
+def _is(attributes: Mapping[str, Any], name: str, direction: str) -> bool:
+    """Return True if attributes are those of a coordinate with this standard name or direction."""
+    letter = direction[0].upper()
+    units = {f"degree{s}_{direction}" for s in ("", "s")}
+    units |= {f"degree{s}{line}{letter}" for s in ("", "s") for line in ("_", "")}
+    return attributes.get("standard_name") == name or attributes.get("units") in units
+
+
 def grid_of(X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False) -> Grid:
     """Return the grid of a labelled object with the named features.
 
@@ -259,6 +290,12 @@ def _cut(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     step = max(1, EAGER_ROWS // inner)
     first = tuple(min(step, sizes[0] - i) for i in range(0, sizes[0], step)) if sizes else ()
     return (first or (0,), *((size,) for size in sizes[1:]))
+
+
+def tables(X: np.ndarray, y: np.ndarray, names: Names) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return rows X (n, d), with names of their columns, and y (n,) or (n, p) as tables."""
+    named = xr.DataArray(X, dims=("row", "feature"), coords={"feature": list(names)})
+    return named, xr.DataArray(y, dims=("row", "target")[: y.ndim])
 
 
 def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names | None]]:

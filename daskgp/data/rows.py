@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import dask
@@ -22,6 +23,7 @@ from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
 from daskgp.errors import InputError, StoreError
+from daskgp.models.columns import Columns, chosen
 
 logger = logging.getLogger("daskgp")
 
@@ -41,6 +43,9 @@ FEATURE_UNITS = "feature_units"
 """Attribute of a dataset store with the units of its features: "" where they are not known, and
 "days since 1970-01-01" or the like of times."""
 
+GEOGRAPHIC = "geographic"
+"""Attribute of a dataset store with the names of its columns of longitude and latitude."""
+
 MOST_CHUNKS = 1_000_000
 """Most chunks of a dataset, each of which is a task of a graph."""
 
@@ -58,6 +63,7 @@ class Rows:
     in a store that is removed with the fit that wrote it.  ``target_units`` are empty where they
     are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have noise variances of
     their own: y_variance + s / weight, with s that of a row of weight 1 whose error is not known.
+    ``geographic`` are the columns with longitude and latitude, if any.
     """
 
     X: Any
@@ -70,14 +76,20 @@ class Rows:
     target_units: tuple[str, ...] = ()
     y_variance: Any = None
     weight: Any = None
+    geographic: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
+    @cached_property
+    def columns(self) -> Columns:
+        """Columns of X, and of the inputs that ``read`` returns."""
+        return Columns(self.feature_names, self.geographic)
+
     @property
     def n_features(self) -> int:
-        """Number of columns of X."""
-        return int(self.X.shape[1])
+        """Number of columns of the inputs that ``read`` returns."""
+        return len(self.columns)
 
     @property
     def n_targets(self) -> int:
@@ -87,9 +99,10 @@ class Rows:
     def said(self) -> dict[str, list[str]]:
         """Return the attributes of a store that describe its columns."""
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
-        own = _stored_units(self.X, "X", FEATURE_UNITS)
-        units = {UNITS: [*self.target_units], FEATURE_UNITS: [*own]}
-        return names | {name: said for name, said in units.items() if said}
+        own = _texts(_said_behind(self.X, {"X": FEATURE_UNITS})) or ()
+        place = [self.feature_names[j] for j in self.geographic or ()]
+        more = {UNITS: [*self.target_units], FEATURE_UNITS: [*own], GEOGRAPHIC: place}
+        return names | {name: said for name, said in more.items() if said}
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -108,11 +121,16 @@ class Rows:
         return replace(self, **chosen, **more)
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Read the rows from start to stop, as X (r, d) and y (r, p).
+        """Read the rows from start to stop, as inputs (r, n_features) and y (r, p).
 
         Of rows with noise variances of their own y has two more columns, weight and y_variance; a
         row of weight 0 misses its y.
         """
+        X, y = self.raw(start, stop)
+        return self.columns.inputs(X), y
+
+    def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return what ``read`` does, but X (r, d) as it is stored."""
         rows = slice(start, stop)
         parts = {
             name: reading.read(array, rows)
@@ -290,6 +308,7 @@ def rows_of(
     block_rows: int | None = None,
     y_variance: Any = None,
     weight: Any = None,
+    geographic: Any = None,
 ) -> Rows:
     """Return the rows of whatever ``fit`` was given.
 
@@ -308,11 +327,14 @@ def rows_of(
     y_variance, weight : objects as y, or False, optional
         Error variance and weight of each row.  Default those of the store that y lies in, if it has
         any; False leaves these out.
+    geographic : pair of str or int, False or None
+        Columns of longitude and latitude; False for none, None for those that X says.
     """
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
-    units = target_units(y)
-    return replace(rows, target_units=units if len(units) == rows.n_targets else ())
+    units, place = target_units(y), chosen(geographic, rows.feature_names, place_of(X))
+    units = units if len(units) == rows.n_targets else ()
+    return replace(rows, target_units=units, geographic=place)
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,13 +417,8 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):
         return (str(X.name),)
-    array = reading.behind(X)
-    if isinstance(array, zarr.Array) and array.path:
-        key = {"X": "feature_names", "y": "target_names"}.get(array.path.rpartition("/")[2])
-        group = groups.parent_of(array) if key else None
-        names = None if group is None else group.attrs.get(str(key))
-        return tuple(str(name) for name in names) if isinstance(names, list) else None
-    return None
+    names = _said_behind(X, {"X": "feature_names", "y": "target_names"})
+    return tuple(str(name) for name in names) if isinstance(names, list) else None
 
 
 def target_units(y: Any) -> tuple[str, ...]:
@@ -409,18 +426,30 @@ def target_units(y: Any) -> tuple[str, ...]:
     if grids.is_xarray(y):
         units = y.attrs.get("units")
         return (units,) if isinstance(units, str) else ()
-    return _stored_units(y, "y", UNITS)
+    return _texts(_said_behind(y, {"y": UNITS})) or ()
 
 
-def _stored_units(x: Any, name: str, attribute: str) -> tuple[str, ...]:
-    """Return the units that the store of an array gives for it, none where it gives none."""
-    array = reading.behind(x)
-    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != name:
-        return ()
-    group = groups.parent_of(array)
-    stored = None if group is None else group.attrs.get(attribute)
-    whole = isinstance(stored, list) and all(isinstance(unit, str) for unit in stored)
-    return tuple(str(unit) for unit in stored) if isinstance(stored, list) and whole else ()
+def place_of(X: Any) -> tuple[str, ...] | None:
+    """Return the names of longitude and latitude that the attributes of X say, if they do."""
+    if grids.is_xarray(X):
+        return grids.place_of(X)
+    return _texts(_said_behind(X, {"X": GEOGRAPHIC}))
+
+
+def _said_behind(array: Any, keys: dict[str, str]) -> Any:
+    """Return what the store of an array says of it, under the key that belongs to its name."""
+    array = reading.behind(array)
+    if not isinstance(array, zarr.Array) or not array.path:
+        return None
+    key = keys.get(array.path.rpartition("/")[2])
+    group = groups.parent_of(array) if key else None
+    return None if group is None else group.attrs.get(str(key))
+
+
+def _texts(stored: Any) -> tuple[str, ...] | None:
+    """Return a list of texts as a tuple; None for anything else."""
+    whole = isinstance(stored, list) and all(isinstance(text, str) for text in stored)
+    return tuple(stored) if whole else None
 
 
 def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, likelihoods, train
 from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import sampling
+from daskgp.data.blocks import ordering, prepared, sampling
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
@@ -32,6 +32,7 @@ from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
+from daskgp.models.columns import Columns
 from daskgp.models.method import Method as Contract
 from daskgp.models.values import Theta
 from daskgp.predict import hyperparameter_table, training_rows
@@ -43,6 +44,7 @@ from daskgp.typing import Device, DtypeName, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
+Ranges: TypeAlias = list[list[float] | None]
 DEFAULT_TOL = 0.1
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
@@ -111,7 +113,7 @@ class GaussianProcess(FittedGP):
     underscore.  With ``standardize=True`` kernel, noise variance and objective are those of the
     standardised data: inputs with mean 0, divided by their standard deviation, or by a common one
     if they share a lengthscale; outputs divided by the standard deviation of what the mean function
-    leaves.  Constant inputs are left out.
+    leaves.  Constant inputs are left out.  Lengthscales of ``geographic`` columns are in km.
     """
 
     kernel: Kernel | str | None = None
@@ -130,6 +132,7 @@ class GaussianProcess(FittedGP):
     store: str | None = None
     random_state: int | None = 0
     progress: ShowProgress = "auto"
+    geographic: Sequence[str] | str | bool | None = None
 
     model_name: ClassVar[str]
     effects: ClassVar[Effects] = {
@@ -182,8 +185,32 @@ class GaussianProcess(FittedGP):
         likelihood = likelihoods.by_name(self._model().likelihood_name)
         return likelihood if likelihood.discrete else None
 
-    def _kernel(self) -> Kernel:
-        return self._kernels()[0]
+    def _choices(self, rows: data.Rows) -> list[Kernel]:
+        """Return the kernels to choose from, as kernels of the columns of the inputs."""
+        return [rows.columns.kernel(kernel) for kernel in self._kernels()]
+
+    def _kernel(self, rows: data.Rows) -> Kernel:
+        return self._choices(rows)[0]
+
+    def _check_order(self, rows: data.Rows, nearby: bool = False) -> None:
+        """Raise SettingError for an order that the rows cannot be put in."""
+        columns = rows.columns
+        ordering.check_order(columns.order(self.order), columns.inputs_names, nearby=nearby)
+
+    def _rows_of(
+        self,
+        X: Any,
+        y: Any,
+        spill: str | None,
+        shared_memory: bool,
+        y_variance: Any = None,
+        weight: Any = None,
+    ) -> data.Rows:
+        """Return the rows of X and y, see `daskgp.data.rows_of`."""
+        beside = y_variance, weight, self.geographic
+        rows = data.rows_of(X, y, spill, shared_memory, self._read_rows(), *beside)
+        prepared.check_columns(rows)
+        return rows
 
     def _tol(self) -> float:
         """Return the nats per hyper-parameter below which training stops."""
@@ -293,8 +320,8 @@ class GaussianProcess(FittedGP):
             )
         executor = Executor.current(self.progress, self.device)
         # sizes first: what cannot fit in memory is refused before anything is written
-        chunk_rows = self._read_rows()
-        sizes = data.rows_of(X, y, None, executor.shares_memory, chunk_rows, *noise)
+        sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
+        self._say_geographic(sizes)
         self._check(sizes, len(sizes))
         if not sizes.n_noise and noise == (None, None):
             data.warn_of_noise_behind(y)
@@ -308,7 +335,7 @@ class GaussianProcess(FittedGP):
             logger.info("store=%s is not used: tasks read the rows where they are", self.store)
         try:
             with scratch_rows(self.store) as spill:
-                rows = data.rows_of(X, y, spill, executor.shares_memory, chunk_rows, *noise)
+                rows = self._rows_of(X, y, spill, executor.shares_memory, *noise)
                 with self._place(keep, spill) as place:
                     self._fit_rows(rows, executor, checkpoint, place)
         except MemoryRunError as error:
@@ -328,7 +355,7 @@ class GaussianProcess(FittedGP):
         spans = self._spans(rows)
         sums = self._described(rows, spans, executor)
         scale = self._scaling(sums, rows)
-        scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
+        scaling.check_range(sums, scale, self.dtype, rows.columns.inputs_names, rows.target_names)
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
         begun = hyperparameters.start(self, stage, sums)
@@ -346,6 +373,17 @@ class GaussianProcess(FittedGP):
         finally:
             data.remove(url)
 
+    def _say_geographic(self, rows: data.Rows) -> None:
+        """Log that the data themselves name columns of longitude and latitude."""
+        if rows.geographic is not None and self.geographic is None:
+            lon, lat = (rows.feature_names[j] for j in rows.geographic)
+            logger.info(
+                "features %r and %r are longitude and latitude by their attributes: distances are "
+                "those on the sphere, in km (geographic=False for those in degrees)",
+                lon,
+                lat,
+            )
+
     def _described(
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> scaling.Sums:
@@ -358,28 +396,29 @@ class GaussianProcess(FittedGP):
         sums = sampling.describe(rows, spans, executor)
         self._check_columns(sums, rows)
         self._check(rows, int(sums.rows))
-        self._ranges = ranges_of(sums, rows.n_features)
+        self._ranges = ranges_of(sums, rows.columns)
         scaling.warn_of_missing(sums.dropped)
         measured: Sequence[str] = rows.target_names if self._codes is None else ()
         if measured:
             scaling.warn_of_discrete(sums, measured)
-        scaling.warn_of_outliers(sums, (*rows.feature_names, *measured))
+        scaling.warn_of_outliers(sums, (*rows.columns.inputs_names, *measured))
         return sums
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
-        scaling.check(sums, rows.feature_names, rows.target_names)
-        kernel = self._kernel().resolve(np.ones(rows.n_features), 1.0)
+        names = rows.columns.inputs_names
+        scaling.check(sums, names, rows.target_names)
+        kernel = self._kernel(rows).resolve(np.ones(rows.n_features), 1.0)
         varies = ~scaling.constant(sums, rows.n_features)
         seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
         if seen and all(scaling.left_out(unit, varies) for unit in seen):
             columns = sorted({j for unit in seen for j in unit.columns})
-            names = ", ".join(repr(rows.feature_names[j]) for j in columns)
+            constant = ", ".join(repr(names[j]) for j in columns)
             raise InputError(
-                f"the kernel sees only {names}, the same in every row: give it a feature that "
+                f"the kernel sees only {constant}, the same in every row: give it a feature that "
                 "varies by active_dims"
             )
-        scaling.warn_of_columns(sums, self._tied(rows), rows.feature_names)
+        scaling.warn_of_columns(sums, self._tied(rows), names)
 
     def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
         """Return the units that the method works in, and the mean function."""
@@ -392,7 +431,7 @@ class GaussianProcess(FittedGP):
 
     def _tied(self, rows: data.Rows) -> scaling.Ties:
         """Return the columns that share a scale."""
-        return self._kernel().tied_columns(rows.n_features)
+        return self._kernel(rows).tied_columns(rows.n_features)
 
     def _learn(
         self,
@@ -429,6 +468,7 @@ class GaussianProcess(FittedGP):
                 stage.device,
                 outcome.kept,
                 rows.target_units,
+                geographic=rows.geographic,
             )
         )
         self.objective_, self.history_ = outcome.objective, outcome.history
@@ -436,7 +476,7 @@ class GaussianProcess(FittedGP):
 
     def _set_solved(self, solved: Solved) -> None:
         self.solved_ = solved
-        self.kernel_ = solved.theta.kernel
+        self.kernel_ = solved.users_kernel
         self.noise_variance_ = solved.theta.noise_variance
         self.n_features_in_ = solved.n_features
         self.feature_names_in_ = np.array(solved.feature_names, dtype=object)
@@ -469,7 +509,7 @@ class GaussianProcess(FittedGP):
         """
         check_settings(self)
         executor = Executor.current(self.progress)
-        rows = data.rows_of(X, y, None, executor.shares_memory, self._read_rows())
+        rows = self._rows_of(X, y, None, executor.shares_memory)
         self._check(rows, len(rows))
         work = self._workload(rows)
         cache = training_rows.most_kept(executor.memory_per_task() or executor.memory())
@@ -523,7 +563,7 @@ class GaussianProcess(FittedGP):
         units, trained = f"blocks of {largest} rows", self.train_blocks
         return Workload(
             self._model(),
-            self._kernel(),
+            self._kernel(rows),
             rows,
             spans,
             own.planned(rows.n_features),
@@ -540,15 +580,21 @@ class GaussianProcess(FittedGP):
         return lambda value: planning.make_plan(self._workload(rows, value))
 
 
-def ranges_of(
-    sums: scaling.Sums, d: int, before: Sequence[Sequence[float]] | None = None
-) -> list[list[float]]:
-    """Return the least and the largest value of each feature, also of rows ``before``."""
-    low, high = sums.low[:d], sums.high[:d]
-    if before is not None:
-        first = np.array(before, np.float64)
-        low, high = np.minimum(low, first[:, 0]), np.maximum(high, first[:, 1])
-    found: list[list[float]] = np.stack([low, high], axis=1).tolist()
+def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None) -> Ranges:
+    """Return the least and the largest value of each feature, also of rows ``before``.
+
+    None stands for longitude and latitude, of which the places alone are known.
+    """
+    found: Ranges = []
+    for j, where in enumerate(columns.where):
+        if not isinstance(where, int):
+            found.append(None)
+            continue
+        both = [float(sums.low[where]), float(sums.high[where])]
+        first = None if before is None else before[j]
+        if first is not None:
+            both = [min(both[0], first[0]), max(both[1], first[1])]
+        found.append(both)
     return found
 
 

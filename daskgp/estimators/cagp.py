@@ -110,7 +110,7 @@ class CaGP(GaussianProcess):
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
         ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
-progress
+progress, geographic
         As in ``SGPR``.
 
     Attributes
@@ -244,7 +244,7 @@ progress
                 "leave return_computational out"
             )
         inputs = prediction.in_memory(solved, X)
-        scaled = solved.scaling.inputs(np.asarray(inputs, np.float64))
+        scaled = solved.scaled(inputs)
         usable = np.flatnonzero(scaling.usable_rows(scaled))
         executor = Executor.current(self.progress, solved.device)
         units, scale = partition.alone(self._spans(kept.rows)), solved.scaling
@@ -329,7 +329,7 @@ progress
                 "each row"
             )
         if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
-            ordering.check_order(self.order, rows.feature_names)
+            self._check_order(rows)
         super()._check(rows, n)
         if n is not None:
             self._check_number(n)
@@ -484,7 +484,7 @@ progress
         plain = scaling.identity(d, rows.n_targets)
         drawn = sampling.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
         line = self._line(drawn, stage, theta, sums, seed)
-        arrays = {"X": drawn.X[line], "y": drawn.y[line]}
+        arrays = {"X": rows.columns.places(drawn.X[line]), "y": drawn.y[line]}
         if drawn.noise is not None:  # in the user's units, as the scaling is plain
             values = {"weight": 1.0 / drawn.noise[line, 0], "y_variance": drawn.noise[line, 1]}
             arrays |= {name: values[name] for name in values if name in rows.arrays}
@@ -502,11 +502,18 @@ progress
         """Return the order in which drawn rows are cut into actions."""
         if self.order is None or self.order == ordering.RANDOM:  # drawn rows are in random order
             return np.arange(len(drawn.X))
-        d, names = stage.rows.n_features, stage.rows.feature_names
+        d, columns = stage.rows.n_features, stage.rows.columns
         lengths = hyperparameters.lengths(stage, theta, sums)
         low, high = sums.low[:d], sums.high[:d]
         order = ordering.make_order(
-            self.order, drawn.X, low, high, names, self._inputs.count, lengths, seed
+            columns.order(self.order),
+            drawn.X,
+            low,
+            high,
+            columns.inputs_names,
+            self._inputs.count,
+            lengths,
+            seed,
         )
         return np.argsort(order.keys(drawn.X), kind="stable")
 

@@ -46,7 +46,7 @@ class CGGP(GaussianProcess):
         Relative residual at which the solver stops.
     max_iter : int
         Maximum number of steps of the solver.
-    mean, standardize, block_rows, dtype, device, store, random_state, progress
+    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic
         As in ``SGPR``.
 
     Attributes

@@ -103,7 +103,7 @@ class DecoupledGP(VariationalGP):
     gradients : {"workers", "client"}
         On a Dask cluster: workers compute gradients of their parts of a batch, or they read rows
         ahead for the client, which trains.
-    mean, standardize, block_rows, dtype, device, store, random_state, progress
+    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic
         As in ``SGPR``; ``mean`` is that of the latent f where y is not standardised.
 
     Attributes
@@ -207,9 +207,10 @@ class DecoupledGP(VariationalGP):
         return self._inducing_inputs("n_covariance", "functions of the covariance")
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
-        if self.basis != "kernel" and type(self._kernel()) is not RBF:
+        kernel = self._kernel(rows)
+        if self.basis != "kernel" and type(kernel) is not RBF:
             raise SettingError(
-                f"basis={self.basis!r} needs an RBF kernel, not {type(self._kernel()).__name__}: "
+                f"basis={self.basis!r} needs an RBF kernel, not {type(kernel).__name__}: "
                 "choose kernel='rbf(ard=true)' or basis='kernel'"
             )
         if self.mean_learning_rate is not None:

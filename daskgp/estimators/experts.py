@@ -129,7 +129,7 @@ class ExpertsGP(GaussianProcess):
         objective per value, averaged over ten rounds, moves by less, and the ADMMs when their
         residuals are below it; default 1e-4.
     noise_variance, mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, \
-random_state, progress
+random_state, progress, geographic
         As in ``SGPR``; ``optimizer`` is that of FACT, None keeps the hyper-parameters, and
         ``max_iter`` counts rounds otherwise.
 
@@ -291,7 +291,7 @@ random_state, progress
         federated.check(self._federated("fedavg" if self.training == "fact" else self.training))
         layout = read_layout(rows.X)
         if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
-            ordering.check_order(self.order, rows.feature_names, nearby=True)
+            self._check_order(rows, nearby=True)
         super()._check(rows, n)
         if n is not None:
             self._check_number(n)
@@ -336,7 +336,7 @@ random_state, progress
         planned = self._planning(rows)
         return Workload(
             self._model().of_units(count),
-            self._kernel(),
+            self._kernel(rows),
             rows,
             [Span(0, largest)] * count,
             self._inputs.count,

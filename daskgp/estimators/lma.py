@@ -100,7 +100,8 @@ class LMA(GaussianProcess):
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
-    mean, standardize, optimizer, learning_rate, tol, dtype, device, random_state, progress
+    mean, standardize, optimizer, learning_rate, tol, dtype, device, random_state, \
+progress, geographic
         As in ``SGPR``.
 
     Attributes
@@ -207,7 +208,7 @@ class LMA(GaussianProcess):
     def _check(self, rows: data.Rows, n: int | None) -> None:
         layout = read_layout(rows.X)
         if layout is None:
-            ordering.check_order(self.order, rows.feature_names, nearby=True)
+            self._check_order(rows, nearby=True)
         elif layout.order.kind == ordering.RANDOM:
             raise InputError(
                 f"the dataset was prepared in random order but {type(self).__name__} needs nearby "

@@ -98,7 +98,7 @@ def _short(error: BaseException) -> str:
 def _try_out(solved: Solved) -> None:
     """Predict at one place, so that parts that do not belong together are noticed now."""
     _check_scaling(solved)
-    place = solved.scaling.x_shift[None]
+    place = solved.columns.places(solved.scaling.x_shift[None])
     if solved.kept is not None:
         if solved.kept.check(solved.fitted("cpu")):
             return
@@ -118,7 +118,7 @@ def _try_out(solved: Solved) -> None:
 
 
 def _check_scaling(solved: Solved) -> None:
-    d, p = solved.n_features, solved.n_targets
+    d, p = len(solved.columns), solved.n_targets
     shapes = {"x_shift": (d,), "x_scale": (d,), "intercept": (p,), "slope": (d, p), "y_scale": (p,)}
     for name, shape in shapes.items():
         values = getattr(solved.scaling, name)

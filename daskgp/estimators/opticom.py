@@ -19,7 +19,6 @@ from daskgp.fit.inputs import Inputs
 from daskgp.models import scaling
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
-from daskgp.predict.posterior import in_users_units
 
 logger = logging.getLogger("daskgp")
 
@@ -45,7 +44,8 @@ class OptiComGP(GaussianProcess):
         Level of the sparse grid.
     bounds : array-like (d, 2), optional
         Lowest and highest value of each feature, in the units of X: the box that the grid fills.
-        Its points lie inside.  Default the range of the training rows.
+        Its points lie inside.  Default the range of the training rows.  With ``geographic`` columns
+        a place has three, x, y and z in km from the centre of the Earth.
     weights : {"projection", "paper", "combination"}
         Coefficients of the partial grids: those of least penalised risk; those with the paper's
         right-hand side, equal up to rounding; or those of the plain combination technique.
@@ -63,7 +63,7 @@ class OptiComGP(GaussianProcess):
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.
     mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-random_state, progress
+random_state, progress, geographic
         As in ``SGPR``.
 
     Attributes
@@ -103,8 +103,10 @@ random_state, progress
 
     @property
     def grid_(self) -> np.ndarray:
-        """Points of the sparse grid (m, d) in the units of X."""
-        return in_users_units(self.solved_)
+        """Points of the sparse grid (m, d) in the units of X; x, y, z in km for a place."""
+        Z = self.solved_.theta.inputs
+        assert Z is not None
+        return self.solved_.scaling.places(Z)
 
     @property
     def levels_(self) -> np.ndarray:
@@ -187,7 +189,9 @@ class Grid(Inputs):
     def placed(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray:
         """Return all points (m, d) in scaled units; InputError for a box that cannot be used."""
         d, uses = stage.rows.n_features, stage.scaling.uses
-        names = [name for name, used in zip(stage.rows.feature_names, uses, strict=True) if used]
+        names = [
+            name for name, used in zip(stage.rows.columns.inputs_names, uses, strict=True) if used
+        ]
         box, low, high = self._box(d), sums.low[:d][uses], sums.high[:d][uses]
         if box is not None:
             box = box[uses]

@@ -347,7 +347,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "solved_")
         names = self.solved_.feature_names
         known = getattr(self, "_ranges", None)
-        ranges = {} if known is None else dict(zip(names, known, strict=True))
+        pairs = () if known is None else zip(names, known, strict=True)
+        ranges = {name: pair for name, pair in pairs if pair is not None}
         return axes.make(names, resolution or {}, extent or {}, ranges, like)
 
     def needs_cluster(

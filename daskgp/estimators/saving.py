@@ -67,7 +67,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
             settings[name] = value
         elif isinstance(value, Kernel):
             settings[name] = {"kernel": describe(value)}
-        elif isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+        elif isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
             settings[name] = list(value)
         else:
             arrays[SETTING + name] = np.asarray(value)
@@ -87,6 +87,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     }
     if any(solved.target_units):
         attributes["target_units"] = list(solved.target_units)
+    if solved.geographic is not None:
+        attributes["geographic"] = list(solved.geographic)
     if solved.kept is not None:
         attributes["blocks"] = solved.kept.token
     # a reader checks what JSON makes of the attributes

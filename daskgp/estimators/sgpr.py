@@ -72,6 +72,13 @@ class SGPR(GaussianProcess):
         Seed of samples and choices; None draws a new one each time, so no checkpoint goes with it.
     progress : bool or "auto"
         Whether to show progress bars on stderr; "auto" shows them on a terminal.
+    geographic : pair of str or int, or False, optional
+        Columns with longitude and latitude in degrees, by name or number.  They become places on
+        the sphere, so that distances are right at the date line and the poles, have one
+        lengthscale, given and reported in km (of ``kernel``, ``kernel_`` and ``hyperparameters_``),
+        and inducing inputs are given and reported as longitude and latitude; trained ones may leave
+        the sphere and are reported as seen from its centre.  Default the columns that the data
+        name: attributes of the store, or CF attributes of an xarray object; False for none.
 
     Attributes
     ----------

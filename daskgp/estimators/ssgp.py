@@ -43,7 +43,7 @@ class SparseSpectrumGP(GaussianProcess):
     random_state : int
         Seed of the spectral points and of samples.
     mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-progress
+progress, geographic
         As in ``SGPR``.
 
     Attributes
@@ -74,7 +74,10 @@ progress
 
     @property
     def frequencies_(self) -> np.ndarray:
-        """Angular frequencies (m, d) of the features, in radians per unit of X."""
+        """Angular frequencies (m, d) of the features, in radians per unit of X, or km.
+
+        A place on the sphere has three columns, x, y and z.
+        """
         angular: np.ndarray = frequencies(self.solved_.theta) / self.solved_.scaling.x_scale
         return angular
 

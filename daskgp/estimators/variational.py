@@ -286,7 +286,7 @@ class VariationalGP(GaussianProcess):
         return str(self.likelihood if fitted is None else fitted.model.likelihood)
 
     def _in_units(self, inputs: np.ndarray) -> np.ndarray:
-        return self.solved_.scaling.places(inputs)
+        return self.solved_.columns.places(self.solved_.scaling.places(inputs))
 
     # -- prediction ------------------------------------------------------------------------------
 
@@ -449,7 +449,9 @@ class VariationalGP(GaussianProcess):
         check_settings(self, besides=("n_added", "average"))
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
-        rows = data.rows_of(X, y, None, True, self.block_rows, y_variance, sample_weight)
+        rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
+        if hasattr(self, "solved_"):  # what the first rows said
+            rows = dataclasses.replace(rows, geographic=self.solved_.geographic)
         self._check(rows, None)
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")
@@ -476,10 +478,10 @@ class VariationalGP(GaussianProcess):
         else:
             self._check_columns(sums, rows)
             scale = self._scaling(sums, rows)
-        scaling.check_range(sums, scale, self.dtype, rows.feature_names, rows.target_names)
+        scaling.check_range(sums, scale, self.dtype, rows.columns.inputs_names, rows.target_names)
         scaling.warn_of_missing(sums.dropped)
         before = getattr(self, "_ranges", None) if hasattr(self, "solved_") else None
-        self._ranges = ranges_of(sums, rows.n_features, before)
+        self._ranges = ranges_of(sums, rows.columns, before)
         units = partition.alone(spans)
         return rounds.Rounds(rows, units, scale, executor, self.dtype, self.device), sums
 
@@ -487,7 +489,8 @@ class VariationalGP(GaussianProcess):
         """Warn once of columns without a scale that vary in rows of later calls."""
         scale, d = self.solved_.scaling, rows.n_features
         moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
-        names = [repr(rows.feature_names[j]) for j in np.flatnonzero(moved & ~scale.uses)]
+        left = np.flatnonzero(moved & ~scale.uses)
+        names = [repr(rows.columns.inputs_names[j]) for j in left]
         if names and not self._said_left_out:
             logger.warning(
                 "%s: left out because the first rows held one value of it, but now it varies: "
@@ -567,7 +570,7 @@ def _check_more(solved: Solved, rows: data.Rows, sums: scaling.Sums) -> None:
             f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
-    scaling.check_values(sums, rows.feature_names, rows.target_names)
+    scaling.check_values(sums, rows.columns.inputs_names, rows.target_names)
 
 
 def _nowhere() -> np.ndarray:

@@ -80,14 +80,16 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
-    scaling.remark_on_repeats(sums, stage.scaling.places(sample.rows.X))
+    places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
+    scaling.remark_on_repeats(sums, places)
+    kernel = _choices(estimator, stage)[0]
     median = subset.median_distances(sample.rows.X)
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = subset.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
-    plain = Theta(estimator._kernel().resolve(*distances), _first_noise(estimator, sums))
+    plain = Theta(kernel.resolve(*distances), _first_noise(estimator, sums))
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not own.count or estimator._model().keeps_rows:
@@ -109,6 +111,12 @@ def _first_noise(estimator: GaussianProcess, sums: scaling.Sums) -> float:
     """Return the noise variance given, or where training begins, which is for usual weights."""
     given = float(estimator.noise_variance)
     return given if estimator.optimizer is None else given * sums.usual
+
+
+def _choices(estimator: GaussianProcess, stage: rounds.Rounds) -> list[Kernel]:
+    """Return the kernels to choose from, with lengthscales of scaled inputs."""
+    columns, scale = stage.rows.columns, stage.scaling.x_scale
+    return [columns.scaled_kernel(kernel, scale) for kernel in estimator._choices(stage.rows)]
 
 
 def _with_inputs(
@@ -134,7 +142,8 @@ def _searched(
     seed: int,
 ) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
-    noise, kernel = _first_noise(estimator, sums), estimator._kernel()
+    noise, choices = _first_noise(estimator, sums), _choices(estimator, stage)
+    kernel = choices[0]
     theta = Theta(kernel.resolve(*distances), noise)
     if estimator.optimizer is None or not estimator.traits.searches_start:
         return subset.Start(theta)
@@ -145,7 +154,7 @@ def _searched(
     if kernel == theta.kernel:  # nothing is left to search for
         evidence = subset.Evidence(rows, limits, estimator._tol())
         return subset.at(evidence, theta)
-    return subset.search(estimator._kernels(), noise, rows, distances, limits, estimator._tol())
+    return subset.search(choices, noise, rows, distances, limits, estimator._tol())
 
 
 def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:

@@ -108,7 +108,7 @@ class ChosenInputs(Inputs):
     def choose(self, stage: rounds.Rounds, sample: np.ndarray, kernel: Kernel) -> np.ndarray:
         """Return the inputs (m, d) in scaled units, from a scaled sample or as set by the user."""
         if not isinstance(self.setting, str):
-            return self._scaled(stage, sample.shape[1])
+            return self._scaled(stage)
         rng = np.random.default_rng(self.seed)
         chosen = inducing.choose(sample, kernel, self.count, self.setting, rng)
         if len(chosen) < self.count:
@@ -119,15 +119,17 @@ class ChosenInputs(Inputs):
                 self.count,
                 self.label,
             )
-        return chosen
+        return stage.onto(chosen)
 
-    def _scaled(self, stage: rounds.Rounds, d: int) -> np.ndarray:
+    def _scaled(self, stage: rounds.Rounds) -> np.ndarray:
         Z = given(self.name, self.setting)
-        if Z.shape[1] != d:
+        columns = stage.rows.columns
+        if Z.shape[1] != len(columns.names):
             raise InputError(
-                f"{self.name} has shape {Z.shape}: inputs of shape (m, {d}) are needed"
+                f"{self.name} has shape {Z.shape}: inputs of shape (m, {len(columns.names)}) are "
+                "needed"
             )
-        return np.asarray(stage.scaling.inputs(Z))
+        return np.asarray(stage.scaling.inputs(columns.inputs(Z)))
 
 
 def chosen(

@@ -85,6 +85,13 @@ class Rounds:
         """Number of units."""
         return len(self.units)
 
+    def onto(self, inputs: np.ndarray) -> np.ndarray:
+        """Return scaled inputs (m, d), moved onto the sphere where there is one."""
+        columns = self.rows.columns
+        if not columns.sphere:
+            return inputs
+        return np.asarray(self.scaling.inputs(columns.onto(self.scaling.places(inputs))))
+
     @property
     def quiet(self) -> Rounds:
         """Copy of these rounds without progress bars."""

@@ -207,7 +207,7 @@ def search(
     curvature = first[0].curvature.scaled(len(block.X) / len(thin.X))._replace(exact=False)
     arrived = []
     for kernel in choices:
-        theta = replace(begun, kernel=_like(kernel, begun.kernel))
+        theta = replace(begun, kernel=_like(kernel, begun.kernel, block.X.shape[1]))
         optimum = whole.best(theta, curvature)
         arrived.append(_at(theta, optimum.vector))
     values = [whole.value(theta) for theta in arrived]
@@ -254,12 +254,12 @@ def _apart(starts: Sequence[Theta], value: Callable[[Theta], float]) -> list[The
     return [max(group, key=value) for group in (first, others) if group]
 
 
-def _like(kernel: Kernel, trained: Kernel) -> Kernel:
-    """Return a kernel with the hyper-parameters of another of the same kind."""
+def _like(kernel: Kernel, trained: Kernel, d: int) -> Kernel:
+    """Return a kernel of d columns with the hyper-parameters of another of the same kind."""
     if type(kernel) is type(trained):
         return trained
     values = trained.log_parameters
-    return kernel.resolve(np.ones(len(values) - 1), 1.0).with_log_parameters(values)
+    return kernel.resolve(np.ones(d), 1.0).with_log_parameters(values)
 
 
 def _at(theta: Theta, vector: np.ndarray) -> Theta:

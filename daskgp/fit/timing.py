@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from sklearn.base import clone
 
-from daskgp import data
+from daskgp.data import grids
 from daskgp.fit import effects
 from daskgp.fit.plan import Workload, make_plan
 
@@ -52,7 +52,8 @@ def seconds(estimator: GaussianProcess, work: Workload, executor: Executor) -> f
     measured: list[Timed] = []
     for probe in work.probes(threads):
         X, y = (np.asarray(part[: probe.rows]) for part in (rows.X, rows.y))
-        measured.append(_timed(quick(estimator, **probe.settings), X, y, threads))
+        quickly = quick(estimator, geographic=rows.geographic or False, **probe.settings)
+        measured.append(_timed(quickly, *grids.tables(X, y, rows.feature_names), threads))
     return _at(_share(work, threads), measured)
 
 
@@ -93,11 +94,11 @@ def quick(estimator: E, **settings: Any) -> E:
     return copy
 
 
-def _timed(estimator: GaussianProcess, X: np.ndarray, y: np.ndarray, threads: int) -> Timed:
+def _timed(estimator: GaussianProcess, X: Any, y: Any, threads: int) -> Timed:
     began = time.perf_counter()
     estimator.fit(X, y)
     whole = time.perf_counter() - began
-    work = estimator._workload(data.rows_of(X, y, None, True, estimator._read_rows()))
+    work = estimator._workload(estimator._rows_of(X, y, None, True))
     history, alone = estimator.history_, estimator.n_iter_ + 1  # without any, steps of the solve
     spent = _of_history(history, work.counted) if history else whole / alone
     return Timed(_share(work, threads), spent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from daskgp.arrays.backend import namespace, to_host
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
+
+Dims: TypeAlias = tuple[Any, ...]
+"""Active dimensions: numbers or names of columns, and tuples of them that share a lengthscale."""
 
 
 class Inputs(NamedTuple):
@@ -92,36 +95,70 @@ def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
     return K_bar.astype(inputs.dtype, copy=False)
 
 
-def select_columns(X: Array, active_dims: tuple[int, ...] | None, name: str) -> Array:
+def select_columns(X: Array, active_dims: Dims | None, name: str) -> Array:
     """Return the columns that a kernel acts on."""
     if active_dims is None:
         return X
     check_dims(active_dims, X.shape[1], name)
-    return X[:, list(active_dims)]
+    return X[:, flat(active_dims)]
 
 
-def check_dims(active_dims: tuple[int, ...] | None, d: int, name: str) -> None:
+def flat(active_dims: Dims) -> list[Any]:
+    """Return active dimensions one by one, those of groups too."""
+    return [j for entry in active_dims for j in members(entry)]
+
+
+def members(entry: Any) -> tuple[Any, ...]:
+    """Return the columns of an active dimension: itself, or those of a group."""
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+def groups_of(active_dims: Dims | None, d: int) -> list[tuple[int, ...]]:
+    """Return the columns of each active dimension; each of d columns by itself for None."""
+    return [members(entry) for entry in (range(d) if active_dims is None else active_dims)]
+
+
+def check_dims(active_dims: Dims | None, d: int, name: str) -> None:
     """Raise InputError unless every active dimension is one of d columns."""
-    if active_dims is not None and max(active_dims) >= d:
+    if active_dims is None:
+        return
+    if named(active_dims):
+        raise InputError(
+            f"{name} has active_dims={shown(active_dims)}, names of features that an estimator's "
+            "fit knows: give column numbers to call the kernel itself"
+        )
+    if max(flat(active_dims)) >= d:
         raise InputError(
             f"{name} has active_dims={shown(active_dims)}, the inputs have {d} columns: "
             f"dimensions count from 0 to {d - 1}"
         )
 
 
-def all_tied(active_dims: tuple[int, ...] | None, d: int, name: str) -> tuple[tuple[int, ...], ...]:
+def named(active_dims: Dims | None) -> bool:
+    """Return True if active dimensions are names, which ``kernels.columns`` resolves."""
+    return active_dims is not None and any(isinstance(j, str) for j in flat(active_dims))
+
+
+def all_tied(active_dims: Dims | None, d: int, name: str) -> tuple[tuple[int, ...], ...]:
     """Return the columns that a kernel acts on as one group, or no group if there is only one."""
     check_dims(active_dims, d, name)
-    dims = range(d) if active_dims is None else sorted(active_dims)
+    dims = range(d) if active_dims is None else sorted(flat(active_dims))
     return (tuple(dims),) if len(dims) > 1 else ()
 
 
-def scatter_columns(gradient: Array, active_dims: tuple[int, ...] | None, d: int) -> Array:
+def grouped(active_dims: Dims | None, d: int, name: str) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of two or more columns among the active dimensions."""
+    check_dims(active_dims, d, name)
+    entries = (tuple(sorted(group)) for group in groups_of(active_dims, d))
+    return tuple(sorted(group for group in entries if len(group) > 1))
+
+
+def scatter_columns(gradient: Array, active_dims: Dims | None, d: int) -> Array:
     """Return the gradient of all d columns from that of the active ones."""
     if active_dims is None:
         return gradient
     full = namespace(gradient).zeros((len(gradient), d), dtype=gradient.dtype)
-    full[:, list(active_dims)] = gradient
+    full[:, flat(active_dims)] = gradient
     return full
 
 
@@ -164,17 +201,33 @@ def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
 
 
-def dimensions(value: Any, name: str) -> tuple[int, ...] | None:
-    """Return distinct column numbers as a tuple, None for all columns, else raise SettingError."""
+def dimensions(value: Any, name: str) -> Dims | None:
+    """Return distinct columns as a tuple, None for all columns, else raise SettingError.
+
+    They are numbers from 0 or names; a tuple of them is a group that shares a lengthscale.
+    """
     if value is None:
         return None
-    dims = (value,) if isinstance(value, int | np.integer) else tuple(value)
-    whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in dims)
-    if not (dims and whole and min(dims) >= 0 and len(set(dims)) == len(dims)):
+    entries = (value,) if isinstance(value, int | np.integer | str) else tuple(value)
+    dims = tuple(
+        tuple(map(_column, entry)) if isinstance(entry, tuple | list) else _column(entry)
+        for entry in entries
+    )
+    each = flat(dims)
+    if not (all(map(members, dims)) and each and None not in each and len(set(each)) == len(each)):
         raise SettingError(
-            f"active_dims of {name} must be distinct column numbers from 0, not {shown(value)}"
+            f"active_dims of {name} must be distinct column numbers from 0 or names of features, "
+            f"not {shown(value)}"
         )
-    return tuple(int(v) for v in dims)
+    return dims
+
+
+def _column(value: Any) -> int | str | None:
+    """Return a column number or name; None for anything else."""
+    if isinstance(value, str):
+        return value or None
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return int(value) if whole and value >= 0 else None
 
 
 def exp_of_log(values: np.ndarray, like: float | tuple[float, ...] | None) -> Any:

@@ -97,7 +97,7 @@ class Composite(Kernel):
         return np.asarray(block_diag(*blocks))
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
-        return _united(group for part in self.parts for group in part.tied_columns(d))
+        return united(group for part in self.parts for group in part.tied_columns(d))
 
     def to_dict(self) -> dict[str, Any]:
         self._check_registered()
@@ -180,7 +180,7 @@ class Composite(Kernel):
         return KernelGradient(by_log, X_bar, Z_bar)
 
 
-def _united(groups: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+def united(groups: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """Return disjoint groups, merging those that have a column in common."""
     merged: list[set[int]] = []
     for group in groups:

@@ -15,6 +15,7 @@ from daskgp.arrays.linalg import product, symmetrize
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
+    Dims,
     all_tied,
     check_cotangent,
     check_count,
@@ -25,7 +26,11 @@ from daskgp.kernels.checks import (
     column_sums,
     dimensions,
     exp_of_log,
+    grouped,
+    groups_of,
     indexed,
+    members,
+    named,
     positive_or_many,
     read_only,
     scatter_columns,
@@ -42,8 +47,9 @@ class Linear(Kernel):
     ----------
     variance : float or sequence of float, default 1.0
         One for all dimensions or one per dimension.
-    active_dims : sequence of int, optional
-        The columns the kernel acts on; all by default.
+    active_dims : sequence of int or str, optional
+        The columns the kernel acts on, by number or name; all by default.  A tuple among them is a
+        group whose columns share a variance.
 
     Raises
     ------
@@ -57,16 +63,17 @@ class Linear(Kernel):
     """
 
     variance: float | tuple[float, ...] = 1.0
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
         variance = positive_or_many(self.variance, "variance of Linear")
         dims = dimensions(self.active_dims, "Linear")
-        if isinstance(variance, tuple) and dims is not None and len(variance) != len(dims):
+        number = None if dims is None or named(dims) else len(dims)
+        if isinstance(variance, tuple) and number not in (None, len(variance)):
             raise SettingError(
-                f"Linear has {len(variance)} variances for {len(dims)} active_dims: give one each"
+                f"Linear has {len(variance)} variances for {number} active_dims: give one each"
             )
         object.__setattr__(self, "variance", variance)
         object.__setattr__(self, "active_dims", dims)
@@ -143,15 +150,14 @@ class Linear(Kernel):
         return self
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
+        groups = groups_of(self.active_dims, n_features)
         many = isinstance(self.variance, tuple)
-        return tuple(
-            Unit(columns, -2, 2) for columns in ([(j,) for j in active] if many else [active])
-        )
+        together = groups if many else [tuple(j for group in groups for j in group)]
+        return tuple(Unit(columns, -2, 2) for columns in together)
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
-        tied = all_tied(self.active_dims, d, "Linear")
-        return () if isinstance(self.variance, tuple) else tied
+        tied = grouped if isinstance(self.variance, tuple) else all_tied
+        return tied(self.active_dims, d, "Linear")
 
     def _columns(self, X: Array) -> Array:
         self._check_dims(X.shape[1])
@@ -166,10 +172,22 @@ class Linear(Kernel):
                 "give one each, or a single one"
             )
 
+    @property
+    def _sizes(self) -> list[int] | None:
+        """Numbers of columns that share each variance; None if each column has its own."""
+        if not isinstance(self.variance, tuple) or self.active_dims is None:
+            return None
+        return [len(members(entry)) for entry in self.active_dims]
+
     def _variances(self, X: Array) -> Any:
         if isinstance(self.variance, tuple):
-            return namespace(X).asarray(self.variance, dtype=X.dtype)
+            each = np.repeat(self.variance, self._sizes) if self._sizes else self.variance
+            return namespace(X).asarray(each, dtype=X.dtype)
         return self.variance
 
     def _by_log(self, sums: np.ndarray) -> np.ndarray:
-        return sums if isinstance(self.variance, tuple) else sums.sum(keepdims=True)
+        if not isinstance(self.variance, tuple):
+            return np.asarray(sums.sum(keepdims=True))
+        if self._sizes is None:
+            return sums
+        return np.asarray(np.add.reduceat(sums, np.cumsum([0, *self._sizes[:-1]])))

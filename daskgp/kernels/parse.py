@@ -58,11 +58,14 @@ def _leaf(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
         if keyword.arg is None:
             raise _unknown(keyword.value, "settings are name=value")
     values = [_value(argument) for argument in node.args]
-    named = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+    named = {str(k.arg): _value(k.value, k.arg == "active_dims") for k in node.keywords}
     return build(kind, values, named, ast.unparse(node))
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr, named: bool = False) -> Any:
+    """Return the value of a setting, which may hold text if it is ``named`` by its features."""
+    if named and isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _value(node.operand)  # accepted, so that the kernel can say what is wrong with it
         if type(value) in _NUMBERS:
@@ -72,7 +75,7 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name) and node.id.lower() in WORDS:
         return WORDS[node.id.lower()]
     if isinstance(node, ast.Tuple | ast.List):
-        return tuple(_value(item) for item in node.elts)
+        return tuple(_value(item, named) for item in node.elts)
     raise _unknown(node, "a setting is a number, true, false, none or a list of numbers")
 
 

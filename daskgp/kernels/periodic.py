@@ -13,11 +13,14 @@ import numpy as np
 
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
+    Dims,
     all_tied,
     check_count,
     check_dims,
     column_sums,
     dimensions,
+    flat,
+    groups_of,
     positive,
 )
 from daskgp.kernels.radial import Coincidence, Radial
@@ -39,8 +42,8 @@ class Periodic(Radial):
         In units of the inputs.
     variance : float, default 1.0
         k(x, x).
-    active_dims : sequence of int, optional
-        The columns the kernel acts on; all by default.
+    active_dims : sequence of int or str, optional
+        The columns the kernel acts on, by number or name; all by default.
 
     Raises
     ------
@@ -57,7 +60,7 @@ class Periodic(Radial):
     lengthscale: float = 1.0
     period: float = 1.0
     variance: float = 1.0
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "periodic"
     parameter_names: ClassVar[tuple[str, ...]] = (
@@ -86,7 +89,7 @@ class Periodic(Radial):
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
         spread = np.asarray(spread, dtype=np.float64)
         check_dims(self.active_dims, len(spread), "Periodic")
-        ranges = spread if self.active_dims is None else spread[list(self.active_dims)]
+        ranges = spread if self.active_dims is None else spread[flat(self.active_dims)]
         reach = float(ranges.max()) or 1.0
         period = (reach * PERIOD_BOUNDS[0], reach * PERIOD_BOUNDS[1])
         return np.log([VARIANCE_BOUNDS, LENGTHSCALE_BOUNDS, period])
@@ -96,7 +99,7 @@ class Periodic(Radial):
         return self
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
+        active = tuple(j for group in groups_of(self.active_dims, n_features) for j in group)
         return (Unit((), 0, 2), Unit(), Unit(active, 1, 0))
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:

@@ -22,6 +22,7 @@ from daskgp.arrays.backend import namespace, number
 from daskgp.arrays.linalg import product, symmetrize
 from daskgp.kernels.base import Kernel, KernelGradient, Pullback
 from daskgp.kernels.checks import (
+    Dims,
     Inputs,
     check_cotangent,
     check_inputs,
@@ -159,7 +160,7 @@ class Radial(Kernel):
     """
 
     variance: float
-    active_dims: tuple[int, ...] | None
+    active_dims: Dims | None
 
     _scale: ClassVar[float]
     """Factor a of the squared distance in q = a r^2."""

@@ -14,13 +14,18 @@ from daskgp.arrays.backend import number
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
+    Dims,
     all_tied,
     check_count,
     check_dims,
     column_sums,
     dimensions,
     exp_of_log,
+    grouped,
+    groups_of,
     indexed,
+    members,
+    named,
     positive,
     positive_or_many,
 )
@@ -43,8 +48,9 @@ class Stationary(Radial):
         k(x, x).
     ard : bool, default False
         Give each dimension its own lengthscale once the data are known.
-    active_dims : sequence of int, optional
-        The columns the kernel acts on; all by default.
+    active_dims : sequence of int or str, optional
+        The columns the kernel acts on, by number or name; all by default.  A tuple among them is a
+        group whose columns share a lengthscale: ``(("east", "north"), "time")``.
 
     Raises
     ------
@@ -66,10 +72,11 @@ class Stationary(Radial):
         if scale is not None:
             scale = positive_or_many(scale, f"lengthscale of {name}")
         many = isinstance(scale, tuple)
-        if many and dims is not None and len(scale) != len(dims):  # type: ignore[arg-type]
+        # only fit knows how many lengthscales columns with names have
+        number = None if dims is None or named(dims) else len(dims)
+        if isinstance(scale, tuple) and number not in (None, len(scale)):
             raise SettingError(
-                f"{name} has {len(scale)} lengthscales for "  # type: ignore[arg-type]
-                f"{len(dims)} active_dims: give one each"
+                f"{name} has {len(scale)} lengthscales for {number} active_dims: give one each"
             )
         values = {
             "lengthscale": scale,
@@ -95,28 +102,32 @@ class Stationary(Radial):
         return replaced(self, variance=float(np.exp(values[0])), lengthscale=scale)
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
-        spread = _usable(self._active(spread))
+        groups = list(map(_usable, self._active(spread)))
         if not isinstance(self.lengthscale, tuple):
-            spread = spread.max(keepdims=True)
+            groups = [np.concatenate(groups)]
+        spread = np.array([group.max() for group in groups])
         return np.log(np.vstack([VARIANCE_BOUNDS, np.outer(spread, LENGTHSCALE_BOUNDS)]))
 
     def resolve(self, median: np.ndarray, distance: float) -> Any:
         medians = np.asarray(median, dtype=np.float64)
-        active = self._active(medians)
+        groups = self._active(medians)
         scale: Any = self.lengthscale
         if isinstance(scale, tuple):
             return self
-        if scale is None:
-            share = np.linalg.norm(active) / max(np.linalg.norm(medians), np.finfo(float).tiny)
-            scale = _usable(active) if self.ard else float(_usable(distance * share))
+        if scale is None and self.ard:
+            scale = _usable([_root_mean_square(group) for group in groups])
+        elif scale is None:
+            active = np.linalg.norm(np.concatenate(groups))
+            share = active / max(np.linalg.norm(medians), np.finfo(float).tiny)
+            scale = float(_usable(distance * share))
         if self.ard:
-            scale = tuple(map(float, np.broadcast_to(scale, active.shape)))
+            scale = tuple(map(float, np.broadcast_to(scale, len(groups))))
         return replaced(self, lengthscale=scale)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        active = tuple(range(n_features)) if self.active_dims is None else self.active_dims
+        groups = groups_of(self.active_dims, n_features)
         many = isinstance(self.lengthscale, tuple)
-        lengths = [(j,) for j in active] if many else [active]
+        lengths = groups if many else [tuple(j for group in groups for j in group)]
         return (Unit((), 0, 2), *(Unit(columns, 1, 0) for columns in lengths))
 
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
@@ -133,21 +144,43 @@ class Stationary(Radial):
         return T
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
-        tied = all_tied(self.active_dims, d, type(self).__name__)
-        return () if self.ard else tied
+        tied = grouped if self.ard else all_tied
+        return tied(self.active_dims, d, type(self).__name__)
 
-    def _active(self, values: np.ndarray) -> np.ndarray:
-        """Return the active entries of one value per dimension."""
+    def _active(self, values: np.ndarray) -> list[np.ndarray]:
+        """Return the entries of each active dimension of one value per column."""
         values = np.asarray(values, dtype=np.float64)
         check_dims(self.active_dims, len(values), type(self).__name__)
-        if self.active_dims is not None:
-            values = values[list(self.active_dims)]
-        self._check_lengthscales(len(values))
-        return values
+        groups = groups_of(self.active_dims, len(values))
+        self._check_lengthscales(sum(map(len, groups)))
+        return [values[list(group)] for group in groups]
+
+    @property
+    def _sizes(self) -> list[int] | None:
+        """Numbers of columns that share each lengthscale; None if each column has its own."""
+        if not isinstance(self.lengthscale, tuple) or self.active_dims is None:
+            return None
+        sizes = [len(members(entry)) for entry in self.active_dims]
+        return sizes if max(sizes) > 1 else None
+
+    def per_column(self, count: int) -> np.ndarray:
+        """Return the lengthscale of each of ``count`` active columns; 1 where it is open."""
+        scale = np.asarray(1.0 if self.lengthscale is None else self.lengthscale)
+        return np.repeat(scale, self._sizes) if self._sizes else np.broadcast_to(scale, count)
+
+    def per_lengthscale(self, by_column: np.ndarray) -> np.ndarray:
+        """Return sums over the columns of each lengthscale, of values (a,) per active column."""
+        if not isinstance(self.lengthscale, tuple):
+            return np.asarray(by_column.sum(keepdims=True))
+        if self._sizes is None:
+            return by_column
+        starts = np.cumsum([0, *self._sizes[:-1]])
+        return np.asarray(np.add.reduceat(by_column, starts))
 
     def _check_lengthscales(self, count: int) -> None:
         scale = self.lengthscale
-        if isinstance(scale, tuple) and len(scale) != count:
+        needed = count if self._sizes is None else len(self._sizes)
+        if isinstance(scale, tuple) and len(scale) != needed:
             raise InputError(
                 f"{type(self).__name__} has {len(scale)} lengthscales, "
                 f"the inputs have {count} columns: give one each, or a single one"
@@ -157,23 +190,19 @@ class Stationary(Radial):
         """Return what to divide the columns of X by: a float, or an array on X's device."""
         self._check_lengthscales(X.shape[1])
         if isinstance(self.lengthscale, tuple):
-            return xp.asarray(self.lengthscale, dtype=X.dtype)
+            return xp.asarray(self.per_column(X.shape[1]), dtype=X.dtype)
         return 1.0 if self.lengthscale is None else self.lengthscale
 
     _scaled: ClassVar[bool] = True
 
     def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
-        by_log = -2.0 * squares  # r^2 falls with the square of a scale
-        many = isinstance(self.lengthscale, tuple)
-        return by_log if many else by_log.sum(keepdims=True)
+        return self.per_lengthscale(-2.0 * squares)  # r^2 falls with the square of a scale
 
     def _features(self, xp: Any, X: Array) -> Array:
         return X / self._units(xp, X)
 
     def _features_vjp(self, xp: Any, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
-        by_log = -column_sums(U, U_bar)
-        if not isinstance(self.lengthscale, tuple):
-            by_log = by_log.sum(keepdims=True)
+        by_log = self.per_lengthscale(-column_sums(U, U_bar))
         return U_bar / self._units(xp, X), by_log
 
 
@@ -181,6 +210,10 @@ def _usable(values: Any) -> np.ndarray:
     """Return the values, 1 for those that are zero: a constant column has no scale of its own."""
     values = np.asarray(values, dtype=np.float64)
     return np.where(values > 0, values, 1.0)
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    return float(values[0] if len(values) == 1 else np.sqrt(np.mean(values**2)))
 
 
 def times(array: Array, factor: float) -> None:
@@ -202,7 +235,7 @@ class RBF(Stationary):
     lengthscale: Lengthscale = None
     variance: float = 1.0
     ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "rbf"
     _formula: ClassVar[str | None] = "rbf"
@@ -235,7 +268,7 @@ class RationalQuadratic(Stationary):
     alpha: float = 1.0
     variance: float = 1.0
     ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "rational_quadratic"
     _formula: ClassVar[str | None] = "rational_quadratic"
@@ -311,7 +344,7 @@ class Matern12(Stationary):
     lengthscale: Lengthscale = None
     variance: float = 1.0
     ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern12"
     _smoothness: ClassVar[float] = 0.5
@@ -352,7 +385,7 @@ class Matern32(Stationary):
     lengthscale: Lengthscale = None
     variance: float = 1.0
     ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern32"
     _smoothness: ClassVar[float] = 1.5
@@ -383,7 +416,7 @@ class Matern52(Stationary):
     lengthscale: Lengthscale = None
     variance: float = 1.0
     ard: bool = field(default=False, kw_only=True)
-    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "matern52"
     _smoothness: ClassVar[float] = 2.5

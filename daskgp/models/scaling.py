@@ -17,6 +17,7 @@ import numpy as np
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
 from daskgp.kernels.base import Unit
+from daskgp.kernels.compose import united
 from daskgp.models import repeats
 from daskgp.models.values import Block, Moments
 from daskgp.typing import Array, MeanName
@@ -61,6 +62,8 @@ class Sums(NamedTuple):
     """Sketch of the distinct x, as `daskgp.models.repeats` makes it."""
     targets: Array
     """Sketch of the distinct y, likewise."""
+    sphere: tuple[int, ...] = ()
+    """Columns of x that are x, y and z of places on a sphere, one feature of one scale."""
 
 
 def complete_rows(X: Array, y: Array) -> Array:
@@ -89,18 +92,20 @@ def local(
     complete = np.asarray(~np.isnan(W).any(axis=1))
     kept = complete & ~infinite.any(axis=1)
     W, dropped = W[kept], float(len(complete) - complete.sum())
-    seen = tuple(repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
+    X_seen, y_seen = (repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
     k, n, infinities = W.shape[1], len(W), infinite.sum(axis=0)
     if n == 0:
         zero, inf = np.zeros(k), np.full(k, np.inf)
         none = np.zeros((k, k))
-        return Sums(0.0, 0.0, 0.0, usual[0], dropped, infinities, zero, none, inf, -inf, *seen)
+        return Sums(
+            0.0, 0.0, 0.0, usual[0], dropped, infinities, zero, none, inf, -inf, X_seen, y_seen
+        )
     low, high = W.min(axis=0), W.max(axis=0)
     if noise is None:
         mean = W.mean(axis=0)
         W -= mean
-        sums = float(n), float(n), 0.0, usual[0]
-        return Sums(*sums, dropped, infinities, mean, W.T @ W, low, high, *seen)
+        sums, scatter = (float(n), float(n), 0.0, usual[0]), W.T @ W
+        return Sums(*sums, dropped, infinities, mean, scatter, low, high, X_seen, y_seen)
     weight, error = noise[kept].T
     counted = 1.0 / (1.0 + usual[0] / weight + error / usual[1])
     total = float(counted.sum())
@@ -108,7 +113,7 @@ def local(
     W -= mean
     scatter = (counted[:, None] * W).T @ W
     sums = float(n), total, float(error.sum()), usual[0]
-    return Sums(*sums, dropped, infinities, mean, scatter, low, high, *seen)
+    return Sums(*sums, dropped, infinities, mean, scatter, low, high, X_seen, y_seen)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -130,6 +135,7 @@ def combine(a: Sums, b: Sums) -> Sums:
         np.maximum(a.high, b.high),
         repeats.combine(a.inputs, b.inputs),
         repeats.combine(a.targets, b.targets),
+        a.sphere,
     )
 
 
@@ -241,9 +247,14 @@ def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
 
 
 def constant(sums: Sums, n_features: int) -> np.ndarray:
-    """Return the mask (d,) of features that have the same value in all of two or more rows."""
+    """Return the mask (d,) of features that have the same value in all of two or more rows.
+
+    Places on the equator are not the same place: the sphere's columns are constant together.
+    """
     # differences whose squares underflow have no scale either
     flat = (sums.low == sums.high) | (np.diag(sums.scatter) == 0.0)
+    sphere = list(sums.sphere)
+    flat[sphere] = flat[sphere].all()
     return np.asarray(flat[:n_features] & (sums.rows > 1))
 
 
@@ -253,7 +264,7 @@ def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
     Tied ones share the root of the mean of their variances, which no rotation changes.
     """
     flat, deviations = constant(sums, n_features), _deviations(sums)[:n_features]
-    for group in tied:
+    for group in united([*map(tuple, tied), sums.sphere]):
         varying = [j for j in group if not flat[j]]
         if len(varying) > 1:
             deviations[varying] = np.sqrt(np.mean(deviations[varying] ** 2))
@@ -311,6 +322,8 @@ def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> Non
             "it" if flat.sum() == 1 else "them",
         )
     deviations = _deviations(sums)
+    if sums.sphere:  # one feature, although a region is flat
+        deviations[list(sums.sphere)] = scales(sums, len(feature_names))[list(sums.sphere)]
     uneven = []
     for group in tied:
         ranked = sorted((deviations[j], feature_names[j]) for j in group if not flat[j])

@@ -63,7 +63,7 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
     errors : sequence of float (k,), optional
         Standard errors of the logarithms of the k hyper-parameters, noise variance last.
     """
-    kernel, d = solved.theta.kernel, solved.n_features
+    kernel, d = solved.theta.kernel, len(solved.columns)
     noise = [] if solved.likelihood else ["noise_variance"]
     names = (*kernel.parameter_names, *noise)
     values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
@@ -116,7 +116,7 @@ def _used(solved: Solved, unit: Unit) -> np.ndarray:
 
 def _name(solved: Solved, unit: Unit) -> str:
     uses = solved.scaling.uses
-    columns = ", ".join(solved.feature_names[j] for j in unit.columns if uses[j])
+    columns = solved.columns.unit([j for j in unit.columns if uses[j]])
     parts = [(_target(solved), unit.of_target), (columns, unit.of_inputs)]
     return " ".join(_power(name, power) for name, power in parts if power)
 

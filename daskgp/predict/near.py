@@ -108,8 +108,8 @@ class Nearby(TrainingRows):
         return float(min(places, self.layout.n_blocks) * rows**3 + 4 * places * rows**2)
 
     def place(self) -> np.ndarray:
-        """Return the first training row."""
-        return self.rows.read(0, 1)[0]
+        """Return the first training row, as the user has it."""
+        return self.rows.raw(0, 1)[0]
 
     def moments(
         self,

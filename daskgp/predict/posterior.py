@@ -16,6 +16,7 @@ from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe, identity
 from daskgp.likelihoods import Likelihood, by_name
+from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, move
@@ -53,6 +54,7 @@ class Solved:
     kept: TrainingRows | None = None
     target_units: tuple[str, ...] = ()
     origin: Origin | None = None
+    geographic: tuple[int, int] | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -79,6 +81,8 @@ class Solved:
         }
         if self.kept is not None:
             settings["rows"] = self.kept.token
+        if self.geographic is not None:
+            settings["geographic"] = list(self.geographic)
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
@@ -91,6 +95,20 @@ class Solved:
     def n_features(self) -> int:
         """Number of columns that X must have."""
         return len(self.feature_names)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Columns that X must have, and those of the inputs that the method sees."""
+        return Columns(self.feature_names, self.geographic)
+
+    @property
+    def users_kernel(self) -> Kernel:
+        """Kernel in the model's units; on a sphere of the columns of X, with lengthscales in km."""
+        return self.columns.users_kernel(self.theta.kernel, self.scaling.x_scale)
+
+    def scaled(self, X: np.ndarray) -> np.ndarray:
+        """Return the inputs in the model's units at rows X (n, d) in the user's."""
+        return np.asarray(self.scaling.inputs(self.columns.inputs(np.asarray(X, np.float64))))
 
     @property
     def n_targets(self) -> int:
@@ -130,11 +148,13 @@ class Solved:
 
     def usable(self, X: np.ndarray) -> np.ndarray:
         """Return the mask (n,) of the rows of X (n, d) that can be predicted."""
-        return usable_rows(self.scaling.inputs(np.asarray(X, np.float64)))
+        return usable_rows(self.scaled(X))
 
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
         """Return the order (n,) in which rows X (n, d) are best predicted; None for any."""
-        return None if self.kept is None else self.kept.order(X, self.usable(X))
+        if self.kept is None:
+            return None
+        return self.kept.order(self.columns.inputs(X), self.usable(X))
 
     def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
         """Return the posterior at X (n, d) in the user's units; NaN for rows with missing values.
@@ -165,6 +185,7 @@ class Solved:
         observed = include_noise and self.likelihood is not None
         if observed:  # the mean of an observation depends on the variance of f
             want = "variance"
+        X = self.columns.inputs(X)
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         usable = usable_rows(scaled)
         scaled[~usable] = 0.0
@@ -185,6 +206,7 @@ class Solved:
         return predicted
 
     def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
+        X = self.columns.inputs(X)
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         if not usable_rows(scaled).all():
             raise InputError(
@@ -232,8 +254,7 @@ class Solved:
 
     def prior(self, X: np.ndarray) -> float:
         """Return the largest prior variance of f at rows X (n, d), in the model's units."""
-        scaled = self.scaling.inputs(np.asarray(X, np.float64))
-        return float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
+        return float(np.max(self.theta.kernel.diag(self.scaled(X)), initial=0.0))
 
     def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
         prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
@@ -301,4 +322,4 @@ def in_users_units(solved: Solved) -> np.ndarray:
     """Return the inducing or support inputs (m, d) of a fit, in the units of X."""
     Z = solved.theta.inputs
     assert Z is not None
-    return solved.scaling.places(Z)
+    return solved.columns.places(solved.scaling.places(Z))

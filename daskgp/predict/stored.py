@@ -19,7 +19,7 @@ from daskgp.data.blocks import prepared
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
-from daskgp.models import by_name
+from daskgp.models import by_name, columns
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Theta
 from daskgp.predict.members import Members, open_rows
@@ -105,7 +105,7 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         float(attributes["noise_variance"]),
         arrays.get("inputs"),
     )
-    state_type, kept = model_type.state_type, None
+    state_type, kept, names = model_type.state_type, None, _names(attributes["feature_names"])
     if model_type.keeps_rows:
         kept = _open_kept(models.rows_url(url), part(arrays, NEAR))
         if kept.token != attributes["blocks"]:
@@ -115,7 +115,7 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         theta,
         state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
         Scaling(**{f.name: arrays[f"scaling_{f.name}"] for f in dataclasses.fields(Scaling)}),
-        _names(attributes["feature_names"]),
+        names,
         _names(attributes["target_names"]),
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
@@ -123,6 +123,7 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         kept,
         _names(attributes.get("target_units", [])),
         origin_of(url, content.checksum),
+        columns.chosen(None, names, attributes.get("geographic")),
     )
 
 

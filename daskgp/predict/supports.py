@@ -92,7 +92,7 @@ class Supports(Streamed):
 
     def whole(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the points (a, d) in the user's units and their weights, as ``rows`` has them."""
-        X, weights = self.rows.read(0, len(self.rows))
+        X, weights = self.rows.raw(0, len(self.rows))
         return np.asarray(X), np.asarray(weights)
 
     def weights(self) -> Weights:

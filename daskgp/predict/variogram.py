@@ -22,6 +22,7 @@ from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
+from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
 from daskgp.predict.posterior import Solved, check_columns
@@ -114,7 +115,8 @@ def variogram(
         the rows of the blocks, for which these are read once more.
     columns : sequence of str or int, optional
         Features over which Euclidean distances are taken, all by default; they should have one
-        unit.
+        unit.  Longitude and latitude, which the model or else X says, are taken together, as
+        places on the sphere with distances in km.
     n_pairs : int
         Most pairs, about.
     store : str, optional
@@ -149,11 +151,13 @@ def variogram(
     executor = Executor.current(progress)
     with scratch_rows(store) as spill:
         beside = {"y_variance": y_variance, "weight": sample_weight}
-        rows = data.rows_of(X, y, spill, executor.shares_memory, **beside)
+        place = None if model is None else _solved(model).geographic or False
+        rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where it is written"
             visibility.check(executor, array, "the dataset", remedy)
-        used = _positions(columns, rows.feature_names)
+        features = _positions(columns, rows.feature_names)
+        used = rows.columns.inputs_of(features)
         expected = None if model is None else _expected(model, rows)
         pieces = _pieces(rows, n_pairs, random_state)
         edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
@@ -176,7 +180,7 @@ def variogram(
         None if expected is None else expected.nugget[own],
         rows.target_names,
         rows.target_units,
-        _unit(X, [rows.feature_names[j] for j in used]),
+        _unit(X, rows, features),
     )
 
 
@@ -340,9 +344,14 @@ def _positions(columns: Sequence[str | int] | None, names: tuple[str, ...]) -> l
     return [known[column] for column in columns]
 
 
-def _expected(model: Any, rows: data.Rows) -> Expected:
+def _solved(model: Any) -> Solved:
     check_is_fitted(model, "solved_")
     solved: Solved = model.solved_
+    return solved
+
+
+def _expected(model: Any, rows: data.Rows) -> Expected:
+    solved = _solved(model)
     check_columns(solved, rows.X, rows.feature_names)
     if solved.likelihood is not None:
         raise InputError(
@@ -356,9 +365,11 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
     return Expected(solved.theta.kernel, solved.scaling, solved.theta.noise_variance)
 
 
-def _unit(X: Any, names: Sequence[str]) -> str:
-    """Return the unit that all columns of a labelled object share, empty if not known."""
-    if not grids.is_xarray(X) or grids.is_table(X):
+def _unit(X: Any, rows: data.Rows, features: Sequence[int]) -> str:
+    """Return the unit that all features share: km of a place, that of a grid; empty if unknown."""
+    if rows.geographic is not None and {*features} == {*rows.geographic}:
+        return KILOMETRES
+    if not grids.is_xarray(X) or grids.is_table(X) or {*features} & {*(rows.geographic or ())}:
         return ""
-    units = {str(X[name].attrs.get("units", "")) for name in names}
+    units = {str(X[rows.feature_names[j]].attrs.get("units", "")) for j in features}
     return units.pop() if len(units) == 1 else ""

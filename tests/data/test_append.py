@@ -77,7 +77,7 @@ def message(*arguments, error=DaskgpError, **settings):
 def test_rows_are_added_after_those_there_are(store, tmp_path, n):
     table(n, 1)[["y", "b", "a"]].to_csv(tmp_path / "t.csv", index=False)
     before = zarr.open_group(str(store)).attrs.asdict()
-    assert convert(tmp_path / "t.csv", store, append=True) == (n, 0, ("a", "b"), ("y",))
+    assert convert(tmp_path / "t.csv", store, append=True) == (n, 0, ("a", "b"), ("y",), ())
     np.testing.assert_array_equal(rows(store), pd.concat([table(10), table(n, 1)]))
     after = zarr.open_group(str(store)).attrs.asdict()
     assert after.pop("uuid") != before.pop("uuid")  # caches of the store are out of date

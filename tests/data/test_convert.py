@@ -81,7 +81,7 @@ def test_tables_keep_all_rows_and_take_columns_by_name(tmp_path, frame, name):
     source = write_table(frame, tmp_path / name)
     out = tmp_path / "out.zarr"
     result = convert(source, out, "temp", ["k", "a"], block_rows=4)
-    assert result == (10, 0, ("k", "a"), ("temp",))
+    assert result == (10, 0, ("k", "a"), ("temp",), ())
     X, y = stored(out)
     np.testing.assert_array_equal(X, frame[["k", "a"]].to_numpy())
     np.testing.assert_array_equal(y, frame["temp"].to_numpy())

@@ -72,7 +72,7 @@ def test_files_of_a_pattern_or_folder_are_one_table_in_sorted_order(tmp_path, su
     pattern = f"{tmp_path}/parts/part-*{suffix}"
     for i, source in enumerate((pattern, tmp_path / "parts", [pattern])):
         out = tmp_path / f"{i}.zarr"
-        assert convert(source, out, "y", block_rows=4) == (15, 0, ("a", "b"), ("y",))
+        assert convert(source, out, "y", block_rows=4) == (15, 0, ("a", "b"), ("y",), ())
         np.testing.assert_array_equal(rows(out), whole)
         assert zarr.open_group(str(out))["X"].chunks == (4, 2)
 

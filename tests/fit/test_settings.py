@@ -129,6 +129,7 @@ ELSEWHERE = {
     "device": "where tasks compute",
     "store": "where rows are kept",
     "progress": "bars",
+    "geographic": "tests/contract/test_geographic.py",
     "gradients": "where gradients are computed",
     "max_points": "a limit that refuses",
     "random_state": "draws, if there are any to make",

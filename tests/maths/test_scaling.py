@@ -27,7 +27,8 @@ def summed(X, y, cuts):
 
 
 def assert_same(found, wanted, rtol=1e-9):
-    for name, a, b in zip(found._fields, found, wanted, strict=True):
+    arrays = (map(np.asarray, sums) for sums in (found, wanted))
+    for name, a, b in zip(found._fields, *arrays, strict=True):
         size = np.abs(b[np.isfinite(b)]).max(initial=1.0) if np.ndim(b) else 1.0
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * size, err_msg=name)
 

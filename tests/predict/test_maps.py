@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import dask.array as da
@@ -38,7 +39,7 @@ def table(p=1, n=300):
 def model():
     X, y = table()
     fitted = daskgp.SGPR(**SETTINGS).fit(X, y["sst"])
-    fitted.solved_ = fitted.solved_.__class__(**{**vars(fitted.solved_), "target_units": ("K",)})
+    fitted.solved_ = replace(fitted.solved_, target_units=("K",))
     return fitted
 
 

@@ -31,7 +31,7 @@ class Layout:
     cuts : ndarray (M - 1,) of uint64
         Key of the first row of each block but the first.
     centroids : ndarray (M, d)
-        Mean inputs of each block, in the units of X.
+        Mean inputs of each block.
     """
 
     order: Order
@@ -62,7 +62,7 @@ class Layout:
         return groups.checksum({"cuts": self.cuts, "centroids": self.centroids}, said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
-        """Return the block (n,) whose interval of keys holds each row of X (n, d), in X's units.
+        """Return the block (n,) whose interval of keys holds each row of inputs X (n, d).
 
         Raises InputError if the order is random.
         """
@@ -96,14 +96,15 @@ def read_layout(X: Any) -> Layout | None:
         rows, block_rows = (int(stored.attributes[name]) for name in ("rows", "block_rows"))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"dataset {stored.url}: its blocks cannot be read: {again}") from error
-    if order.features != stored.features:
+    features = stored.columns.inputs_names
+    if order.features != features:
         raise InputError(
             f"dataset {stored.url}: block order was made with features "
-            f"{', '.join(order.features)} but the store has {', '.join(stored.features)}: {again}"
+            f"{', '.join(order.features)} but the store has {', '.join(features)}: {again}"
         )
     layout = Layout(order, rows, block_rows, stored.cuts, stored.centroids)
     shapes = (len(stored.cuts) + 1, *stored.centroids.shape)
-    if rows != X.shape[0] or shapes != (layout.n_blocks, layout.n_blocks, X.shape[1]):
+    if rows != X.shape[0] or shapes != (layout.n_blocks, layout.n_blocks, len(stored.columns)):
         raise InputError(
             f"dataset {stored.url}: blocks were made for {rows} rows but the store has "
             f"{X.shape[0]}: {again}"

@@ -56,6 +56,7 @@ def prepare(
     *,
     y_variance: Any = None,
     sample_weight: Any = None,
+    geographic: Sequence[str] | str | bool | None = None,
 ) -> Prepared:
     """Rewrite a dataset in blocks of nearby rows, out of core.
 
@@ -80,13 +81,17 @@ def prepare(
         Most rows of a block, 256 by default.
     lengthscales : sequence of d floats, optional
         Distances at which rows are still alike, for each feature in its units; the standard
-        deviations of the features by default.  Infinite for a feature that does not matter.
+        deviations of the features by default.  Infinite for a feature that does not matter; in km
+        for both longitude and latitude.
     random_state : int, optional
         Seed of the sample that the order is made from, or of the random order.
     progress : bool or "auto"
         Whether to show bars; by default where somebody sits at a terminal.
     y_variance, sample_weight : array-like (n,), or False, optional
         Error variances and weights of rows, as for ``fit``, which the store keeps.
+    geographic : pair of str or int, or False, optional
+        Features that are longitude and latitude, in degrees: blocks are then near on the sphere.
+        Default those that the attributes of the source name; False for none.
 
     Returns
     -------
@@ -106,7 +111,8 @@ def prepare(
     spill = f"{url}-rows-{uuid.uuid4().hex[:12]}"  # beside it, where the workers will write
     try:
         noise = {"y_variance": y_variance, "weight": sample_weight}
-        rows = data.rows_of(X, y, spill, executor.shares_memory, **noise)
+        rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=geographic, **noise)
+        lengthscales = rows.columns.lengths(lengthscales)
         for array in rows.arrays.values():
             visibility.check(executor, array, "the dataset", f"put it in {visibility.HERE}")
         seed = _seed(random_state)
@@ -167,7 +173,7 @@ def arrange(
     block_rows : int, optional
         Most rows of a block; DEFAULT_BLOCK_ROWS by default.
     lengthscales : sequence of d floats, optional
-        In the units of X.
+        In the units of the inputs: km for the columns of a sphere.
     seed : int
         Seed of samples, clusters and random orders.
     executor : Executor, optional
@@ -184,20 +190,23 @@ def arrange(
     """
     executor = executor or Executor.current()
     limit = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
-    ordering.check_order(order, rows.feature_names, lengthscales)
+    names = rows.columns.inputs_names
+    order = rows.columns.order(order)
+    ordering.check_order(order, names, lengthscales)
     groups.refuse_existing(url, "dataset")
     if not len(rows):
         raise InputError("no rows: the training data has length 0")
     spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
     sums = describe(rows, spans, executor) if sums is None else sums
-    scaling.check(sums, rows.feature_names, rows.target_names)
+    scaling.check(sums, names, rows.target_names)
     n, d = int(sums.rows), rows.n_features
     size, plain = balanced(n, limit), scaling.identity(d, rows.n_targets)
     sample = np.empty((0, d))
     if order != ordering.RANDOM:  # it looks at no row
         sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
-    low, high, names = sums.low[:d], sums.high[:d], rows.feature_names
-    blocks = -(-n // size)
+    if lengthscales is None and sums.sphere:  # one scale for x, y and z
+        lengthscales = scaling.scales(sums, d)
+    low, high, blocks = sums.low[:d], sums.high[:d], -(-n // size)
     line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
     return _rewrite(rows, spans, url, line, sample, n, size, executor, remedy)
 

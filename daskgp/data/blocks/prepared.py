@@ -12,10 +12,11 @@ import zarr
 
 from daskgp.data import reading, writers
 from daskgp.data.reading import behind
-from daskgp.data.rows import Rows
+from daskgp.data.rows import GEOGRAPHIC, Rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import row_step
-from daskgp.errors import StoreError
+from daskgp.errors import InputError, StoreError
+from daskgp.models.columns import Columns, chosen
 
 VERSION = 1
 BLOCKS, CUTS, CENTROIDS, RUNS = "blocks", "block_cuts", "block_centroids", "runs"
@@ -113,7 +114,7 @@ def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int
     y_type = np.dtype(np.float64) if rows.n_noise else stored_dtype(rows.y)
     types = [
         ("key", np.uint64),
-        ("X", stored_dtype(rows.X), (rows.n_features,)),
+        ("X", stored_dtype(rows.X), (rows.X.shape[1],)),
         ("y", y_type, (rows.n_targets + rows.n_noise,)),
     ]
     record, length = np.dtype(types), -(-runs[1] // part) * part
@@ -157,7 +158,7 @@ class Blocks(NamedTuple):
 
     url: str
     attributes: dict[str, Any]
-    features: tuple[str, ...]
+    columns: Columns
     cuts: np.ndarray
     centroids: np.ndarray
 
@@ -189,7 +190,23 @@ def blocks_behind(X: Any) -> Blocks | None:
     cuts, centroids = (groups.values_of(groups.array_of(group, n)) for n in (CUTS, CENTROIDS))
     names = attributes.get("feature_names")
     features = tuple(str(name) for name in names) if isinstance(names, list) else ()
-    return Blocks(url, entry, features, cuts, centroids)
+    columns = Columns(features, chosen(attributes.get(GEOGRAPHIC), features, None))
+    return Blocks(url, entry, columns, cuts, centroids)
+
+
+def check_columns(rows: Rows) -> None:
+    """Raise InputError for rows in blocks that are near on a sphere, if they are not on it."""
+    stored = blocks_behind(rows.X)
+    if stored is None or stored.columns.geographic == rows.geographic:
+        return
+    made, wanted = (
+        ", ".join(rows.feature_names[j] for j in pair) if pair else "False"
+        for pair in (stored.columns.geographic, rows.geographic)
+    )
+    raise InputError(
+        f"dataset {stored.url}: its blocks were made with geographic={made}, not "
+        f"geographic={wanted}: leave geographic out, or run daskgp.prepare again with it"
+    )
 
 
 def lies_at(rows: Rows, url: str) -> bool:

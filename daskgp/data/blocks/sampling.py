@@ -25,7 +25,8 @@ def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.S
     """
     usual = _usual_noise(rows, spans, executor) if rows.n_noise else (1.0, 1.0)
     task = partial(_describe_block, rows, usual)
-    return map_reduce(task, scaling.combine, spans, executor, "describe")
+    sums: scaling.Sums = map_reduce(task, scaling.combine, spans, executor, "describe")
+    return sums._replace(sphere=rows.columns.sphere)
 
 
 def _describe_block(rows: Rows, usual: tuple[float, float], span: Span) -> scaling.Sums:

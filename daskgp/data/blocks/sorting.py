@@ -59,9 +59,10 @@ def _sort_run(
 ) -> np.ndarray:
     with single_blas_thread():
         index, span = piece
-        X, y = rows.read(*span)
+        X, y = rows.raw(*span)
         keep = scaling.complete_rows(X, y)
-        keys = plan.order.row_keys(span.start, X)[keep]  # row numbers count the rows left out
+        inputs = rows.columns.inputs(X)
+        keys = plan.order.row_keys(span.start, inputs)[keep]  # row numbers count the rows left out
         X, y = X[keep], y[keep]
         line = np.argsort(keys, kind="stable")
         keys = keys[line]
@@ -128,7 +129,8 @@ def _write_piece(target: prepared.Target, size: int, span: Span, before: np.ndar
     target.put(span.start, records["X"], records["y"])
     first = np.arange(0, span.rows, size)
     rows = np.diff(first, append=span.rows)
-    sums = np.add.reduceat(records["X"].astype(np.float64), first, axis=0)
+    inputs = target.rows.columns.inputs(records["X"].astype(np.float64))
+    sums = np.add.reduceat(inputs, first, axis=0)
     return Blocks(records["key"][first], sums / rows[:, None])
 
 

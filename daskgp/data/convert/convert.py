@@ -7,6 +7,7 @@ asked for).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.checks import shown
+from daskgp.data import grids
 from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
@@ -23,19 +25,27 @@ from daskgp.data.convert.tables import TIMES, Names, Table, check_known
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.models.columns import Columns
+from daskgp.models.columns import chosen as place_in
 
 __all__ = ["Conversion", "convert"]
+
+logger = logging.getLogger("daskgp")
 
 Options = Mapping[str, Any]
 
 
 class Conversion(NamedTuple):
-    """Result of `convert`: rows written, grid points left out, and the names of the columns."""
+    """Result of `convert`: rows written, grid points left out, and the names of the columns.
+
+    ``geographic`` are those of longitude and latitude, empty where the store says none.
+    """
 
     rows: int
     skipped: int
     features: Names
     targets: Names
+    geographic: Names = ()
 
 
 def convert(
@@ -50,6 +60,7 @@ def convert(
     y_std: str | None = None,
     y_variance: str | None = None,
     weight: str | None = None,
+    geographic: Sequence[str] | str | bool | None = None,
     storage_options: Options | None = None,
     destination_options: Options | None = None,
     wait: float = 0.0,
@@ -83,18 +94,23 @@ def convert(
     block_rows : int, optional
         Rows per chunk of the store, 65,536 by default.
     append : bool
-        Add the rows to the dataset store that is at the destination. Its features, targets and
-        units of times are taken. The rows appear all at once: nobody reads the store until then,
-        a failure leaves it as it was, and after a kill the same call begins again where the old
-        rows end.
+        Add the rows to the dataset store that is at the destination. Its features, targets, units
+        of times and geographic columns are taken. The rows appear all at once: nobody reads the
+        store until then, a failure leaves it as it was, and after a kill the same call begins
+        again where the old rows end.
     like : str or path, optional
-        A dataset store whose features and units of times are taken, such as that of the training
-        rows for places to predict at.
+        A dataset store whose features, units of times and geographic columns are taken, such as
+        that of the training rows for places to predict at.
     y_std, y_variance : str, optional
         Column with the standard deviation, or the variance, of the error of each target value; the
         store keeps the variance as the array ``y_variance``, which `fit` takes.
     weight : str, optional
         Column with the weight of each row, kept as the array ``weight``.
+    geographic : pair of str or int, or False, optional
+        Features that are longitude and latitude, in degrees, which the store then says: fits take
+        distances on the sphere.  Default those of a grid whose CF attributes are ``standard_name``
+        longitude and latitude, or ``units`` degrees_east and degrees_north; False for none. With
+        ``like`` those of that store.
     storage_options : mapping, optional
         Options of the remote file systems of source and destination, as of fsspec:
         ``{"anon": True}`` reads public buckets of S3.
@@ -121,13 +137,14 @@ def convert(
     """
     destination = str(destination)
     targets, named = _distinct("target", target), _distinct("features", features)
-    asked = _Asked(source, targets, named, _noise(targets, y_std, y_variance, weight))
+    noise = _noise(targets, y_std, y_variance, weight)
+    asked = _Asked(source, targets, named, noise, geographic)
     with remote.given(_places(asked, destination, storage_options, destination_options)):
         if append:
-            _refuse_idle("append", block_rows=block_rows, like=like)
+            _refuse_idle("append", block_rows=block_rows, like=like, geographic=geographic)
             with locks.hold(destination, wait, clear_lock, resume=True) as claim:
                 return _append(asked, destination, claim)
-        _refuse_idle("a new dataset", wait=wait, clear_lock=clear_lock)
+        _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
         kept = None if like is None else layout.layout_of(str(like))
         step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
         groups.refuse_existing(destination, "dataset")
@@ -147,6 +164,8 @@ class _Asked(NamedTuple):
     features: Names
     noise: dict[str, _Column]
     """Columns of the arrays about the noise of rows."""
+    geographic: Any
+    """Columns of longitude and latitude, False for none, None for those known."""
 
 
 class _Column(NamedTuple):
@@ -215,7 +234,8 @@ def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
 def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
     """Open a source and check its columns, before anything is written.
 
-    ``kept`` is the layout of the store at ``url``, whose features and units are taken.
+    ``kept`` is the layout of the store at ``url``, whose features, units and geographic columns
+    are taken.
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
     with sources.open_table(asked.source, asked.targets, features) as table:
@@ -226,11 +246,29 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         times = next((name for name in noise if kinds[name] == TIMES), None)
         if times is not None:
             raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
-        units = {n: layout.DAYS if kinds[n] == TIMES else table.units.get(n, "") for n in kinds}
+        units = {n: layout.DAYS if kinds[n] == TIMES else table.unit(n) for n in kinds}
         if kept is not None:
             units = layout.match_units(units, kinds, kept, table.gridded, url)
-        made = Layout(chosen, table.targets, units, True)
+        place = _place(table, chosen, asked.geographic, kept)
+        made = Layout(chosen, table.targets, units, True, place)
         yield _Plan(table, made, kinds, what, tuple(asked.noise.values()))
+
+
+def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:
+    """Return the features that are longitude and latitude: those given, else those known."""
+    if kept is not None:
+        known = kept.geographic if {*kept.geographic} <= {*features} else ()
+    else:
+        own = {name: table.attributes.get(name, {}) for name in features}
+        known = grids.place_among(own) or ()
+    chosen = place_in(geographic, features, known or None)
+    if known and geographic is None and kept is None:
+        logger.info(
+            "features %r and %r are longitude and latitude by their CF attributes: fits will take "
+            "distances on the sphere, in km (geographic=False for those in degrees)",
+            *known,
+        )
+    return tuple(features[j] for j in chosen or ())
 
 
 class _Plan(NamedTuple):
@@ -246,6 +284,8 @@ class _Plan(NamedTuple):
         """Write all rows; InputError if there are none."""
         table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
         shift, factor = layout.clocks(self.kinds, self.layout.units)
+        names, place = self.layout.features, self.layout.geographic
+        columns = Columns(names, place_in(place or False, names, None))
         rows = skipped = 0
         for block in table.read(self.kinds, step, self.source):
             block -= shift
@@ -255,13 +295,14 @@ class _Plan(NamedTuple):
                 skipped += int(np.count_nonzero(unknown))
                 block = block[~unknown] if unknown.any() else block
             X, y, more = np.split(block, [d, d + p], axis=1)
+            columns.check(X)
             beside = (own.values(more[:, j]) for j, own in enumerate(self.noise))
             writer.append(X, y if table.targets else None, *beside)
             rows += len(X)
         if rows == 0:
             why = f"all {skipped} points of the target are NaN" if skipped else "it is empty"
             raise InputError(f"{self.source} has no rows to convert: {why}; choose another source")
-        return Conversion(rows, skipped, *self.layout[:2])
+        return Conversion(rows, skipped, names, self.layout.targets, place)
 
 
 def _places(
@@ -285,7 +326,7 @@ def _places(
 
 def _refuse_idle(what: str, **settings: Any) -> None:
     for name, value in settings.items():
-        if value:
+        if value is not None:
             raise SettingError(f"{name}={shown(value)} has no effect with {what}: leave it out")
 
 

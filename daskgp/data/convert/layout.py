@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from daskgp.data.convert.tables import NUMBERS, TIMES, Names
-from daskgp.data.rows import FEATURE_UNITS, UNITS, check_aligned
+from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING
 from daskgp.errors import InputError, StoreError
@@ -24,18 +24,23 @@ COUNT = r"(day|hour|minute|second)s? since (\d{4}-\d\d-\d\d([T ][\d:.]+)?)( ?(UT
 
 
 class Layout(NamedTuple):
-    """Names of columns and the units of some; ``said`` is False where a store gives no units."""
+    """Names of columns and the units of some; ``said`` is False where a store gives no units.
+
+    ``geographic`` are the features that are longitude and latitude, if they are known.
+    """
 
     features: Names
     targets: Names
     units: dict[str, str]
     said: bool
+    geographic: Names = ()
 
     def attributes(self) -> dict[str, list[str]]:
-        """Return the attributes of a store that tell the units."""
+        """Return the attributes of a store that tell the units and the geographic columns."""
         features = [self.units.get(name, "") for name in self.features]
         targets = [self.units.get(name, "") for name in self.targets]
-        return {FEATURE_UNITS: features} | ({UNITS: targets} if any(targets) else {})
+        optional = {UNITS: targets if any(targets) else [], GEOGRAPHIC: [*self.geographic]}
+        return {FEATURE_UNITS: features} | {key: said for key, said in optional.items() if said}
 
 
 def layout_of(url: str) -> Layout:
@@ -61,7 +66,7 @@ def layout_of(url: str) -> Layout:
     targets = _names(group, "target_names", "y", width)
     units = _units(group, FEATURE_UNITS, features) | _units(group, UNITS, targets)
     said = FEATURE_UNITS in group.attrs or "uuid" not in group.attrs
-    return Layout(features, targets, units, said)
+    return Layout(features, targets, units, said, place_of(X) or ())
 
 
 def _names(group: zarr.Group, key: str, prefix: str, width: int) -> Names:

@@ -68,8 +68,8 @@ class Table:
     rows, the columns in order and times as days since 1970. ``defaults`` are the features if none
     are named (less the targets). ``gridded`` says that points without a target are to be left
     out; ``matrices`` are the columns of arrays that may be named as a whole, and ``listing``
-    describes the contents where they are more than the columns. ``units`` are those of the
-    columns that say them.
+    describes the contents where they are more than the columns. ``attributes`` are those of the
+    columns of a grid, such as their units.
     """
 
     columns: Names
@@ -80,7 +80,11 @@ class Table:
     gridded: bool = False
     matrices: Mapping[str, Names] = field(default_factory=dict)
     listing: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a column, empty where it says none."""
+        return str(self.attributes.get(name, {}).get("units", ""))
 
     def read(self, kinds: Mapping[str, str], rows: int, source: str) -> Iterator[np.ndarray]:
         """Yield blocks of columns; explain errors of reading, not those of the consumer."""
@@ -542,9 +546,8 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
                 block = _points(grid, names, tile)
             yield block
 
-    said = {name: str(grid[name].attrs.get("units", "")) for name in columns}
-    units = {name: unit for name, unit in said.items() if unit}
-    return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, units=units)
+    how: dict[str, Any] = {"attributes": {name: grid[name].attrs for name in columns}}
+    return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 
 
 def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:

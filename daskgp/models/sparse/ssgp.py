@@ -19,6 +19,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
+from daskgp.kernels.checks import flat
 from daskgp.models.additive import Additive
 from daskgp.models.values import (
     TILE_ROWS,
@@ -299,20 +300,17 @@ def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBa
     d = W_bar.shape[1]
     S_bar = W_bar * _inverse_lengthscales(kernel, d)
     scales = -(S_bar * to_host(theta.inputs)).sum(axis=0)[_columns(kernel, d)]
-    if not isinstance(kernel.lengthscale, tuple):
-        scales = scales.sum(keepdims=True)
-    return ThetaBar(np.append(variance, scales), 0.0, S_bar)
+    return ThetaBar(np.append(variance, kernel.per_lengthscale(scales)), 0.0, S_bar)
 
 
 def _columns(kernel: Any, d: int) -> list[int]:
     """Return the columns that the kernel uses."""
     kernel.diag(np.zeros((1, d)))  # checks that they exist
-    return list(range(d) if kernel.active_dims is None else kernel.active_dims)
+    return list(range(d)) if kernel.active_dims is None else flat(kernel.active_dims)
 
 
 def _inverse_lengthscales(kernel: Any, d: int) -> np.ndarray:
     """Return 1 / lengthscale of every column (d,), 0 where the kernel does not use it."""
-    inverse = np.zeros(d)
-    scale = 1.0 if kernel.lengthscale is None else kernel.lengthscale
-    inverse[_columns(kernel, d)] = 1.0 / np.asarray(scale)
+    inverse, columns = np.zeros(d), _columns(kernel, d)
+    inverse[columns] = 1.0 / kernel.per_column(len(columns))
     return inverse

@@ -24,6 +24,7 @@ from daskgp.kernels.checks import (
     check_inputs,
     check_work,
     column_sums,
+    flat,
     read_only,
 )
 from daskgp.kernels.radial import Scratch, Strip, Tiles, strips
@@ -70,7 +71,8 @@ class Multiscale(Basis):
             raise SettingError(
                 f'{needs}: {type(kernel).__name__} is none, basis="kernel" takes any kernel'
             )
-        if kernel.active_dims is not None:
+        dims = kernel.active_dims
+        if dims is not None and flat(dims) != list(range(len(flat(dims)))):
             raise SettingError(
                 f"{needs}: this one has active_dims={shown(kernel.active_dims)}, leave them out"
             )
@@ -192,14 +194,15 @@ class Multiscale(Basis):
         return inputs
 
     def _units(self, Z: Array) -> _Units:
-        d, lengths = Z.shape[1], np.exp(self.kernel.log_parameters[1:])
-        if len(lengths) not in (1, d):
+        d = Z.shape[1]
+        lengths = self.kernel.per_column(d)
+        if len(lengths) != d:
             raise InputError(
                 f"RBF has {len(lengths)} lengthscales, the points have {d} columns: "
                 "give one each, or a single one"
             )
         xp = namespace(Z)
-        lengths = xp.asarray(lengths * np.ones(d), dtype=Z.dtype)
+        lengths = xp.asarray(lengths, dtype=Z.dtype)
         return _Units(Z.mean(axis=0) if len(Z) else xp.zeros_like(lengths), lengths)
 
     def _pair(
@@ -245,9 +248,7 @@ class Multiscale(Basis):
 
     def _by_log(self, by_variance: float, by_lengths: Array) -> np.ndarray:
         """Return the gradient for the kernel's log-parameters from those for each length (d,)."""
-        by_lengths = to_host(by_lengths)
-        if not isinstance(self.kernel.lengthscale, tuple):
-            by_lengths = by_lengths.sum(keepdims=True)
+        by_lengths = self.kernel.per_lengthscale(to_host(by_lengths))
         return np.concatenate([[by_variance], by_lengths])
 
 

@@ -1,0 +1,153 @@
+"""Kernels of features: which columns of the inputs these are, and in what units lengths are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.errors import SettingError
+from daskgp.kernels.base import Kernel
+from daskgp.kernels.checks import flat, members
+from daskgp.kernels.radial import replaced
+
+Where = Sequence[int | tuple[int, ...]]
+"""Column of each feature, or the group of columns that it shares with others."""
+
+
+def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
+    """Return a kernel of features as one of the columns that hold them.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Its ``active_dims`` are names or numbers of features; where each feature has a lengthscale
+        of its own, a group of columns gets one.
+    names : sequence of str
+        Names of the features.
+    where : sequence of int or tuple of int
+        Column of each feature, or the group of columns that it shares with others.
+
+    Raises
+    ------
+    SettingError
+        If there is no feature of a name, one of a group is named without the others, or the number
+        of lengthscales is another.
+    """
+    if hasattr(kernel, "parts"):
+        parts = tuple(on_columns(part, names, where) for part in kernel.parts)
+        return kernel if parts == kernel.parts else type(kernel)(parts)  # type: ignore[call-arg]
+    if not hasattr(kernel, "active_dims"):
+        return kernel
+    dims, shares = kernel.active_dims, any(isinstance(entry, tuple) for entry in where)
+    if not shares and (dims is None or not any(isinstance(j, str) for j in flat(dims))):
+        return kernel
+    if dims is None and not _separate(kernel):
+        return kernel
+    entries = _entries(kernel, range(len(names)) if dims is None else dims, names, where)
+    if not _separate(kernel):
+        return replaced(kernel, active_dims=tuple(flat(entries)))
+    return replaced(kernel, active_dims=entries, **_counted(kernel, entries, names, where))
+
+
+def _separate(kernel: Any) -> bool:
+    """Return True if columns have lengthscales or variances of their own."""
+    return getattr(kernel, "ard", False) or isinstance(kernel.variance, tuple)
+
+
+def _entries(
+    kernel: Kernel, dims: Iterable[Any], names: Sequence[str], where: Where
+) -> tuple[Any, ...]:
+    """Return the columns of active dimensions: each, or groups that share a lengthscale."""
+    chosen = [[_number(kernel, j, names) for j in members(entry)] for entry in dims]
+    seen = {j for group in chosen for j in group}
+    for group in {where[j] for j in seen if isinstance(where[j], tuple)}:
+        apart = [name for j, name in enumerate(names) if where[j] == group and j not in seen]
+        if apart:
+            raise SettingError(
+                f"{type(kernel).__name__} has active_dims={shown(kernel.active_dims)} "  # type: ignore[attr-defined]
+                f"without {', '.join(map(repr, apart))}: longitude and latitude are one place on "
+                "the sphere, name both"
+            )
+    placed = (tuple(dict.fromkeys(i for j in group for i in members(where[j]))) for group in chosen)
+    entries = dict.fromkeys(group if len(group) > 1 else group[0] for group in placed)
+    if len(set(flat(tuple(entries)))) < len(flat(tuple(entries))):
+        raise SettingError(
+            f"{type(kernel).__name__} has active_dims={shown(kernel.active_dims)}: "  # type: ignore[attr-defined]
+            "longitude and latitude are one place on the sphere, put them in one group"
+        )
+    return tuple(entries)
+
+
+def _number(kernel: Kernel, column: int | str, names: Sequence[str]) -> int:
+    if isinstance(column, str) and column in names:
+        return names.index(column)
+    if isinstance(column, str) or column >= len(names):
+        raise SettingError(
+            f"{type(kernel).__name__} has active_dims with {shown(column)}, the features are "
+            f"{shown(', '.join(names))}: give names of these or numbers from 0 to {len(names) - 1}"
+        )
+    return column
+
+
+def _counted(
+    kernel: Any, entries: tuple[Any, ...], names: Sequence[str], where: Where
+) -> dict[str, Any]:
+    """Return the lengthscale, one number per active dimension; SettingError for another count."""
+    setting = "variance" if isinstance(kernel.variance, tuple) else "lengthscale"
+    value = getattr(kernel, setting)
+    if value is None:
+        return {}
+    values = value if isinstance(value, tuple) else (value,) * len(entries)
+    if len(values) != len(entries):
+        together = [
+            "/".join(name for name, own in zip(names, where, strict=True) if _meet(own, entry))
+            for entry in entries
+        ]
+        raise SettingError(
+            f"{type(kernel).__name__} has {len(values)} {setting}s for {len(entries)} features "
+            f"({', '.join(together)}): give one each, longitude and latitude share one"
+        )
+    return {setting: values}
+
+
+def _meet(one: Any, other: Any) -> bool:
+    return not set(members(one)).isdisjoint(members(other))
+
+
+def of_features(kernel: Kernel, where: Where) -> Kernel:
+    """Return a kernel of columns as one of features by number, from which ``on_columns`` makes it.
+
+    ``where`` is as there.
+    """
+    if hasattr(kernel, "parts"):
+        return type(kernel)(tuple(of_features(part, where) for part in kernel.parts))  # type: ignore[call-arg]
+    dims = getattr(kernel, "active_dims", None)
+    if dims is None:
+        return kernel
+    chosen = [[j for j, own in enumerate(where) if _meet(own, entry)] for entry in dims]
+    entries = dict.fromkeys(tuple(group) if len(group) > 1 else group[0] for group in chosen)
+    return replaced(kernel, active_dims=tuple(entries if _separate(kernel) else flat((*entries,))))
+
+
+def rescaled(kernel: Kernel, factors: np.ndarray) -> Kernel:
+    """Return the kernel of columns times ``factors`` (d,): lengths are multiplied by them.
+
+    Lengthscales that are open stay so; those that serve several columns take the first factor that
+    is not 1.
+    """
+    if hasattr(kernel, "parts"):
+        return type(kernel)(tuple(rescaled(part, factors) for part in kernel.parts))  # type: ignore[call-arg]
+    shifts = np.zeros(len(kernel.parameter_names))
+    for i, unit in enumerate(kernel.units(len(factors))):
+        own = factors[list(unit.columns)]
+        if unit.of_inputs > 0 and (own != 1.0).any():
+            shifts[i] = unit.of_inputs * np.log(own[own != 1.0][0])
+    if not shifts.any():
+        return kernel
+    fields = (field.name for field in dataclasses.fields(kernel))  # type: ignore[arg-type]
+    left = {name: None for name in fields if getattr(kernel, name) is None}
+    return replaced(kernel.with_log_parameters(kernel.log_parameters + shifts), **left)

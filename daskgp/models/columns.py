@@ -1,0 +1,311 @@
+"""Columns of X as users have them and as methods see them: places on a sphere become x, y, z.
+
+Longitude and latitude are mapped to a point on the sphere of the Earth's mean radius, in km, before
+anything else sees them, so that every distance is the chord through the Earth: right at the date
+line and the poles, and valid in every kernel of a distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.errors import InputError, SettingError
+from daskgp.kernels import Kernel
+from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
+
+RADIUS = 6371.0088
+"""Mean radius of the Earth in km."""
+LONGITUDES, LATITUDES = (-180.0, 360.0), (-90.0, 90.0)
+"""Ranges of degrees east and north."""
+KILOMETRES = "km"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of X (n, d), and those of the inputs that methods see.
+
+    Without ``geographic`` they are the same.  With it the inputs have one more: x, y and z of the
+    place stand where the first of longitude and latitude stood, the other columns in their order.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the d columns of X.
+    geographic : tuple of int, optional
+        Numbers of the columns with degrees east and degrees north.
+    """
+
+    names: tuple[str, ...]
+    geographic: tuple[int, int] | None = None
+
+    @cached_property
+    def where(self) -> Where:
+        """Column of the inputs for each column of X; the sphere's three for both of a place."""
+        if self.geographic is None:
+            return tuple(range(len(self.names)))
+        first, second = sorted(self.geographic)
+        sphere = (first, first + 1, first + 2)
+        shift = [0 if j < first else 2 if j < second else 1 for j in range(len(self.names))]
+        return tuple(
+            sphere if j in self.geographic else j + shift[j] for j in range(len(self.names))
+        )
+
+    @property
+    def sphere(self) -> tuple[int, ...]:
+        """Columns of the inputs that are x, y and z; none without a sphere."""
+        if self.geographic is None:
+            return ()
+        first = min(self.geographic)
+        return first, first + 1, first + 2
+
+    @cached_property
+    def inputs_names(self) -> tuple[str, ...]:
+        """Names of the columns of the inputs."""
+        if self.geographic is None:
+            return self.names
+        place = "/".join(self.names[j] for j in self.geographic)
+        named = [name for j, name in enumerate(self.names) if j not in self.geographic]
+        first = min(self.geographic)
+        return (*named[:first], *(f"{place} {axis}" for axis in "xyz"), *named[first:])
+
+    def __len__(self) -> int:
+        """Return the number of columns of the inputs."""
+        return len(self.names) + (self.geographic is not None)
+
+    # -- values ------------------------------------------------------------------------------
+
+    def inputs(self, X: np.ndarray) -> np.ndarray:
+        """Return the inputs (n, d + 1) of rows X (n, d); X itself without a sphere.
+
+        Raises
+        ------
+        InputError
+            If a longitude or latitude is no angle of a place.
+        """
+        if self.geographic is None:
+            return X
+        X = np.asarray(X, np.float64)
+        self.check(X)
+        lon, lat = (X[:, j] for j in self.geographic)
+        inputs = np.empty((len(X), len(self)))
+        inputs[:, self._others] = np.delete(X, self.geographic, axis=1)
+        inputs[:, self.sphere] = on_sphere(lon, lat)
+        return inputs
+
+    def places(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the rows (n, d) of inputs (n, d + 1); those off the sphere are seen from within.
+
+        Longitudes are from -180 to 180.
+        """
+        if self.geographic is None:
+            return inputs
+        x, y, z = (inputs[:, j] for j in self.sphere)
+        X = np.empty((len(inputs), len(self.names)))
+        X[:, [j for j in range(len(self.names)) if j not in self.geographic]] = inputs[
+            :, self._others
+        ]
+        X[:, self.geographic[0]] = np.degrees(np.arctan2(y, x))
+        X[:, self.geographic[1]] = np.degrees(np.arctan2(z, np.hypot(x, y)))
+        return X
+
+    def onto(self, inputs: np.ndarray) -> np.ndarray:
+        """Return inputs moved onto the sphere, as means of places on it need."""
+        return inputs if self.geographic is None else self.inputs(self.places(inputs))
+
+    def check(self, X: np.ndarray) -> None:
+        """Raise InputError for rows X (n, d) with a longitude or latitude of no place."""
+        if self.geographic is not None:
+            lon, lat = self.geographic
+            self._check(lon, X[:, lon], "longitudes", LONGITUDES)
+            self._check(lat, X[:, lat], "latitudes", LATITUDES)
+
+    @property
+    def _others(self) -> list[int]:
+        return [j for j in range(len(self)) if j not in self.sphere]
+
+    def _check(self, j: int, values: np.ndarray, kind: str, ends: tuple[float, float]) -> None:
+        known = values[np.isfinite(values)]
+        if len(known) and not (ends[0] <= known.min() and known.max() <= ends[1]):
+            raise InputError(
+                f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are "
+                f"no degrees from {ends[0]:g} to {ends[1]:g}: correct them or set placeholders to "
+                "NaN, give geographic=(longitude, latitude) in this order, or geographic=False for "
+                "coordinates of a plane"
+            )
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        """Return a kernel of the user's columns as one of the inputs, lengths in the same units."""
+        return on_columns(kernel, self.names, self.where)
+
+    def scaled_kernel(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
+        """Return a kernel of inputs over ``scale`` from one whose lengths on the sphere are km."""
+        return rescaled(kernel, 1.0 / self._kilometres(scale)) if self.sphere else kernel
+
+    def users_kernel(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
+        """Return what ``kernel`` and ``scaled_kernel`` make a kernel of scaled inputs from."""
+        if not self.sphere:
+            return kernel
+        return of_features(rescaled(kernel, self._kilometres(scale)), self.where)
+
+    def _kilometres(self, scale: np.ndarray) -> np.ndarray:
+        factors, sphere = np.ones(len(self)), list(self.sphere)
+        factors[sphere] = np.where(np.isfinite(scale[sphere]), scale[sphere], 1.0)
+        return factors
+
+    def order(self, order: Any) -> Any:
+        """Return an order of rows with the sphere's columns for the two names of a place.
+
+        Raises
+        ------
+        SettingError
+            If it has one of them without the other.
+        """
+        several = isinstance(order, Sequence) and not isinstance(order, str)
+        wanted = list(order) if several else [order]
+        if not any(name in self._place for name in wanted):
+            return order
+        if not all(name in wanted for name in self._place):
+            raise SettingError(
+                f"order={shown(order)} has one of {', '.join(self._place)}, which are one place on "
+                "the sphere: name both"
+            )
+        axes = [self.inputs_names[j] for j in self.sphere]
+        rest = [name for name in wanted if name not in self._place]
+        return [*axes, *rest] if wanted[0] in self._place else [*rest, *axes]
+
+    @property
+    def _place(self) -> list[str]:
+        return [self.names[j] for j in self.geographic or ()]
+
+    def lengths(self, lengths: Any) -> Any:
+        """Return a distance per column of the inputs from one per column of X, in km on the sphere.
+
+        Raises
+        ------
+        SettingError
+            If those of longitude and latitude differ.
+        """
+        if self.geographic is None or lengths is None:
+            return lengths
+        given = list(lengths)
+        if len(given) != len(self.names):
+            raise SettingError(
+                f"{len(given)} lengthscales for {len(self.names)} columns "
+                f"({', '.join(self.names)}): give one each"
+            )
+        first, second = (given[j] for j in self.geographic)
+        if first != second:
+            raise SettingError(
+                f"lengthscales of {' and '.join(self._place)} are {shown(first)} and "
+                f"{shown(second)}, both in km: give them the same"
+            )
+        each = [None] * len(self)
+        for j, own in enumerate(self.where):
+            for i in own if isinstance(own, tuple) else (own,):
+                each[i] = given[j]
+        return each
+
+    def inputs_of(self, features: Sequence[int]) -> list[int]:
+        """Return the columns of the inputs that columns of X became.
+
+        Raises
+        ------
+        SettingError
+            If one of longitude and latitude is among them without the other.
+        """
+        place = {*(self.geographic or ())}
+        if len(place & {*features}) == 1:
+            raise SettingError(
+                f"columns have one of {', '.join(self._place)}, which are one place on the sphere: "
+                "name both"
+            )
+        each = [self.where[j] for j in features]
+        return list(dict.fromkeys(i for own in each for i in np.atleast_1d(own).tolist()))
+
+    def unit(self, columns: Sequence[int]) -> str:
+        """Return the unit of a distance along columns of the inputs: names of features, or km."""
+        units = (KILOMETRES if j in self.sphere else self.inputs_names[j] for j in columns)
+        return ", ".join(dict.fromkeys(units))
+
+
+def on_sphere(lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
+    """Return x, y, z (n, 3) in km of degrees east and north.
+
+    The same place has the same bits by whatever longitude, at ±180 and at the poles.
+
+    Examples
+    --------
+    >>> on_sphere(np.array([-180.0, 180.0, 12.0]), np.array([0.0, 0.0, 90.0])).round(4)
+    array([[-6371.0088,     0.    ,     0.    ],
+           [-6371.0088,     0.    ,     0.    ],
+           [    0.    ,     0.    ,  6371.0088]])
+    """
+    with np.errstate(invalid="ignore"):
+        turn = np.radians(np.where(lon >= 180.0, lon - 360.0, lon))
+        # the distance from a pole in degrees is exact, so that its sine is 0 there
+        across = RADIUS * np.sin(np.radians(90.0 - np.abs(lat)))
+        place = np.stack(
+            [across * np.cos(turn), across * np.sin(turn), RADIUS * np.sin(np.radians(lat))], axis=1
+        )
+    infinite = np.isinf(lon) | np.isinf(lat)
+    if infinite.any():  # so that they are told from missing values
+        place[infinite & ~np.isnan(lon) & ~np.isnan(lat)] = np.inf
+    return place + 0.0  # no negative zeros
+
+
+def chosen(
+    setting: Any, names: Sequence[str], known: Sequence[str] | None
+) -> tuple[int, int] | None:
+    """Return the columns of longitude and latitude, as a setting says.
+
+    Parameters
+    ----------
+    setting : pair of str or int, False or None
+        Two names or numbers of columns, False for none, None for those that are ``known``.
+    names : sequence of str
+        Names of the columns.
+    known : pair of str, optional
+        What the data says of itself.
+
+    Raises
+    ------
+    SettingError
+        If it is no pair of different columns.
+    """
+    if setting is None:
+        setting = known
+    if setting is None or setting is False:
+        return None
+    pair = list(setting) if isinstance(setting, Sequence | np.ndarray) else []
+    if isinstance(setting, str) or len(pair) != 2:
+        raise SettingError(
+            f"geographic={shown(setting)}: give two columns, those of longitude and latitude, such "
+            "as ('lon', 'lat'), or False"
+        )
+    lon, lat = (_column(column, names) for column in pair)
+    if lon == lat:
+        raise SettingError(
+            f"geographic={shown(setting)} names one column twice: give that of longitude and that "
+            "of latitude"
+        )
+    return lon, lat
+
+
+def _column(column: Any, names: Sequence[str]) -> int:
+    if isinstance(column, str) and column in names:
+        return list(names).index(column)
+    text = str(column)
+    if not isinstance(column, bool) and text.isdecimal() and int(text) < len(names):
+        return int(text)
+    raise SettingError(
+        f"geographic names {shown(column)}, the columns of X are {shown(', '.join(names))}: name "
+        f"two of these, or give their numbers from 0 to {len(names) - 1}"
+    )

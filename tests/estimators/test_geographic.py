@@ -1,0 +1,419 @@
+"""Longitude and latitude in estimators, stores and the command."""
+
+import logging
+import pickle
+
+import dask.array as da
+import numpy as np
+import oracle
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from commands import refused, succeed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import daskgp
+from daskgp import kernels
+from daskgp.data import dataset_writer, open_dataset
+from daskgp.errors import InputError, SettingError
+from daskgp.models.columns import RADIUS
+
+QUIET = {"progress": False}
+PLACE = ("lon", "lat")
+KERNEL = kernels.Matern32(3_000.0)
+FIXED = {"kernel": KERNEL, "optimizer": None, **QUIET}
+
+
+def globe(n=120, seed=0):
+    """Longitude, latitude (n, 2) of places on the sphere and a smooth target with noise."""
+    rng = np.random.default_rng(seed)
+    lon, lat = rng.uniform(-180, 180, n), np.degrees(np.arcsin(rng.uniform(-1, 1, n)))
+    points = chords(lon, lat) / RADIUS
+    y = np.sin(2 * points[:, 0]) + points[:, 1] * points[:, 2] + 0.1 * rng.standard_normal(n)
+    return np.stack([lon, lat], axis=1), y
+
+
+def chords(lon, lat):
+    lon, lat = np.radians(lon), np.radians(lat)
+    points = [np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]
+    return RADIUS * np.stack(points, axis=-1)
+
+
+def frame(X):
+    return pd.DataFrame(X, columns=list(PLACE))
+
+
+def store(url, X, y, names=PLACE, **attributes):
+    with dataset_writer(url, names, ("t",), 40, attributes=attributes) as writer:
+        writer.append(X, y)
+    return url
+
+
+def grid(names=("a", "b"), attributes=None):
+    """A field on a grid whose coordinates have CF attributes."""
+    attributes = attributes or ({"units": "degrees_east"}, {"standard_name": "latitude"})
+    lon, lat = np.arange(-180.0, 180.0, 30.0), np.arange(-75.0, 80.0, 30.0)
+    coords = {
+        name: (name, values, own)
+        for name, values, own in zip(names, (lon, lat), attributes, strict=True)
+    }
+    place = chords(*(part.ravel() for part in np.meshgrid(lon, lat, indexing="ij"))) / RADIUS
+    y = (np.sin(2 * place[:, 0]) + place[:, 2]).reshape(len(lon), len(lat))
+    return xr.DataArray(y, coords, names, "t")
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.floats(500.0, 20_000.0), st.floats(0.5, 5.0))
+def test_the_exact_gp_is_that_of_chordal_distances(seed, length, days):
+    rng = np.random.default_rng(seed)
+    X, y = globe(60, seed)
+    X = np.column_stack([X[:, 1], rng.uniform(0, 10, 60), X[:, 0]])  # latitude, day, longitude
+    kernel = kernels.Matern32((length, days), variance=1.3)
+    common = {"kernel": kernel, "mean": "zero", "noise_variance": 0.2, "standardize": False}
+    model = daskgp.ExactGP(geographic=(2, 0), optimizer=None, **common, **QUIET).fit(X[:50], y[:50])
+    mean, cov = model.predict(X[50:], return_cov=True)
+    own = np.column_stack([chords(X[:, 2], X[:, 0]) / length, X[:, 1] / days])
+    r = np.sqrt(3) * np.linalg.norm(own[:, None] - own[None], axis=-1)
+    K = 1.3 * (1 + r) * np.exp(-r)
+    wanted = oracle.posterior(K[:50, :50], K[50:, :50], K[50:, 50:], y[:50, None], 0.2)
+    np.testing.assert_allclose(mean, wanted[0][:, 0], atol=1e-9)
+    np.testing.assert_allclose(cov, wanted[1], atol=1e-9)
+
+
+def test_lengthscales_are_given_and_reported_in_km():
+    X, y = globe()
+    X = frame(X).assign(day=np.linspace(0, 9, len(X)))
+    kernel = kernels.Matern32((700.0, 2.0), active_dims=("lon", "lat", "day"))
+    first = daskgp.ExactGP(kernel=kernel, optimizer=None, geographic=PLACE, **QUIET).fit(X, y)
+    lengths = {row.name: (row.value, row.unit) for row in first.hyperparameters_}
+    assert lengths["lengthscale[0]"] == (pytest.approx(700.0), "km")
+    assert lengths["lengthscale[1]"][1] == "day"
+    np.testing.assert_allclose(first.kernel_.lengthscale, (700.0, 2.0))
+    again = clone(first).set_params(kernel=first.kernel_).fit(X, y)
+    np.testing.assert_allclose(again.predict(X), first.predict(X), rtol=1e-9)
+
+
+def test_kernels_of_space_and_time_are_named_by_their_features():
+    X, y = globe(200)
+    day = np.random.default_rng(3).uniform(0, 9, len(X))
+    X, y = frame(X).assign(day=day), y + np.sin(day)
+    kernel = kernels.Matern32(active_dims=PLACE) * kernels.RBF(active_dims=("day",))
+    model = daskgp.SGPR(kernel=kernel, n_inducing=30, max_iter=10, geographic=PLACE, **QUIET)
+    model.fit(X, y)
+    units = {row.name: row.unit for row in model.hyperparameters_}
+    assert (units["0.lengthscale"], units["1.lengthscale"]) == ("km", "day")
+    plain = daskgp.SGPR(kernel=kernel, n_inducing=30, max_iter=2, **QUIET).fit(X, y)
+    assert plain.kernel_.parts[0].active_dims == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "learned"),
+    [
+        (daskgp.SGPR, "inducing", "inducing_"),
+        (daskgp.LMA, "support", "support_"),
+        (daskgp.SVGP, "inducing", "inducing_"),
+    ],
+)
+def test_inputs_are_given_and_reported_as_longitude_and_latitude(model, name, learned):
+    X, y = globe()
+    places = globe(9, seed=5)[0]
+    small = {"max_iter": 3} if model is daskgp.SVGP else {"optimizer": None}
+    common = {"kernel": KERNEL, "geographic": (0, 1), **small, **QUIET}
+    kept = model(**{name: places}, **common).fit(X, y)
+    if model is not daskgp.SVGP:  # which trains them
+        np.testing.assert_allclose(getattr(kept, learned), places, atol=1e-9)
+    chosen = model(**{f"n_{name}": 9, name: "kmeans"}, **common).fit(X, y)
+    inputs = getattr(chosen, learned)
+    assert inputs.shape == (9, 2)
+    assert (np.abs(inputs) <= (180.0, 90.0)).all()
+    if model is not daskgp.SVGP:
+        scaled = chosen.solved_.scaling.places(chosen.solved_.theta.inputs)
+        np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), RADIUS)
+
+
+def test_rows_on_the_equator_differ_from_those_off_it():
+    lon = np.linspace(-180, 175, 72)
+    X = np.stack([lon, np.zeros(72)], axis=1)
+    model = daskgp.ExactGP(geographic=(0, 1), **FIXED).fit(X, np.sin(np.radians(lon)))
+    std = model.predict(np.array([[90.0, 0.0], [90.0, 60.0]]), return_std=True)[1]
+    assert std[1] > 3 * std[0]
+
+
+def test_a_linear_mean_and_a_region_along_a_meridian_stay_finite():
+    lat = np.linspace(40, 41, 50)
+    X = np.stack([np.full(50, 90.0), lat], axis=1)
+    y = 3 * lat + 0.01 * np.sin(9 * lat)
+    model = daskgp.ExactGP(geographic=(0, 1), mean="linear", **FIXED).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, atol=0.05)
+    assert np.abs(model.predict(np.array([[91.0, 40.5]])) - 121.5).max() < 5
+
+
+@pytest.mark.parametrize(
+    ("columns", "setting", "message"),
+    [
+        ({"lat": 91.0}, PLACE, "'lat' has latitudes from"),
+        ({"lon": -200.0}, PLACE, "'lon' has longitudes from"),
+        ({}, ("lat", "lon"), "'lon' has latitudes from"),
+        ({}, ("lon",), "give two columns"),
+        ({}, ("lon", "y"), "geographic names 'y'"),
+    ],
+)
+def test_what_is_no_place_is_refused(columns, setting, message):
+    X, y = globe()
+    X = frame(X)
+    for name, value in columns.items():
+        X.loc[7, name] = value
+    with pytest.raises((InputError, SettingError), match=message) as raised:
+        daskgp.ExactGP(geographic=setting, **FIXED).fit(X, y)
+    assert "\n" not in str(raised.value)
+
+
+def test_rows_without_a_place_are_left_out_and_predicted_as_missing():
+    X, y = globe()
+    X[3, 0] = np.nan
+    model = daskgp.ExactGP(geographic=(0, 1), **FIXED).fit(X, y)
+    assert model.n_rows_ == len(X) - 1
+    predicted = model.predict(np.array([[np.nan, 0.0], [np.inf, 0.0], [0.0, 0.0]]))
+    np.testing.assert_array_equal(np.isnan(predicted), [True, True, False])
+    with pytest.raises(InputError, match="latitudes from 95"):
+        model.predict(np.array([[0.0, 95.0]]))
+
+
+# -- labelled data and stores ----------------------------------------------------------------
+
+
+def test_cf_attributes_are_recognised_said_and_switched_off(caplog):
+    field = grid()
+    with caplog.at_level(logging.INFO, "daskgp"):
+        model = daskgp.ExactGP(**FIXED).fit(field, field)
+    said = [r.getMessage() for r in caplog.records if "longitude" in r.getMessage()]
+    assert len(said) == 1
+    assert "'a' and 'b'" in said[0]
+    assert "geographic=False" in said[0]
+    assert model.solved_.geographic == (0, 1)
+    ends = xr.Dataset(coords={"a": [-180.0, 180.0], "b": [10.0, 90.0]})
+    for part in model.predict(ends, return_std=True):
+        np.testing.assert_allclose(part[0], part[1], rtol=0, atol=1e-10)
+    off = daskgp.ExactGP(geographic=False, **FIXED | {"kernel": "matern32"}).fit(field, field)
+    assert off.solved_.geographic is None
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        ({"units": "degreesE"}, {"units": "degree_north"}),
+        ({"standard_name": "longitude"}, {"standard_name": "latitude"}),
+    ],
+)
+def test_other_spellings_of_cf_are_recognised(attributes):
+    field = grid(attributes=attributes)
+    assert daskgp.ExactGP(**FIXED).fit(field, field).solved_.geographic == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        ({"units": "degrees_east"}, {}),
+        ({"units": "degrees"}, {"units": "degrees"}),
+        ({"units": "degrees_east"}, {"units": "degrees_east"}),
+    ],
+)
+def test_half_a_place_is_not_taken_for_one(attributes):
+    field = grid(attributes=attributes)
+    model = daskgp.ExactGP(**FIXED | {"kernel": "matern32"}).fit(field, field)
+    assert model.solved_.geographic is None
+
+
+def test_stores_keep_what_is_longitude_and_latitude(tmp_path):
+    X, y = globe()
+    url = store(f"{tmp_path}/d.zarr", X, y, geographic=list(PLACE))
+    model = daskgp.LMA(n_support=10, block_rows=30, **FIXED).fit(*open_dataset(url))
+    direct = daskgp.LMA(n_support=10, block_rows=30, geographic=(0, 1), **FIXED).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), direct.predict(X), atol=1e-12)
+    off = daskgp.ExactGP(geographic=False, **FIXED).fit(*open_dataset(url))
+    assert off.solved_.geographic is None
+    lazily = model.predict(open_dataset(url)[0])
+    assert isinstance(lazily, da.Array)
+    np.testing.assert_array_equal(lazily.compute(), model.predict(X))
+    model.predict_store(url, f"{tmp_path}/p.zarr")
+    np.testing.assert_array_equal(zarr.open(f"{tmp_path}/p.zarr")["mean"][...], model.predict(X))
+    assert model.score(*open_dataset(url)) == pytest.approx(model.score(X, y))
+
+
+def test_blocks_of_a_prepared_store_are_near_on_the_sphere(tmp_path):
+    X, y = globe(400)
+    url = store(f"{tmp_path}/d.zarr", X, y)
+    daskgp.prepare(url, f"{tmp_path}/b.zarr", block_rows=20, geographic=PLACE, **QUIET)
+    rows = open_dataset(f"{tmp_path}/b.zarr")[0].compute()
+    np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(X, axis=0))
+    middles = chords(*rows.T).reshape(20, 20, 3).mean(axis=1)
+    centroids = zarr.open(f"{tmp_path}/b.zarr")["block_centroids"][...]
+    np.testing.assert_allclose(centroids, middles, atol=1e-6)
+    model = daskgp.LMA(n_support=10, **FIXED).fit(*open_dataset(f"{tmp_path}/b.zarr"))
+    assert model.solved_.geographic == (0, 1)
+    with pytest.raises(InputError, match="made with geographic=lon, lat, not geographic=False"):
+        daskgp.LMA(geographic=False, **FIXED).fit(*open_dataset(f"{tmp_path}/b.zarr"))
+    with pytest.raises(SettingError, match="both in km: give them the same"):
+        daskgp.prepare(url, f"{tmp_path}/c.zarr", lengthscales=[1.0, 2.0], geographic=PLACE)
+    with pytest.raises(SettingError, match="one place on the sphere: name both"):
+        daskgp.prepare(url, f"{tmp_path}/c.zarr", order="lon", geographic=PLACE)
+
+
+def test_settings_survive_clone_pickle_and_save(tmp_path):
+    X, y = globe()
+    model = daskgp.LMA(n_support=10, block_rows=30, geographic=PLACE, **FIXED).fit(frame(X), y)
+    assert clone(model).get_params()["geographic"] == PLACE
+    assert pickle.loads(pickle.dumps(model)).predict(X).tobytes() == model.predict(X).tobytes()
+    model.save(f"{tmp_path}/m.zarr")
+    loaded = daskgp.load(f"{tmp_path}/m.zarr")
+    assert tuple(loaded.geographic) == PLACE
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.kernel_ == model.kernel_
+    assert str(loaded.hyperparameters_) == str(model.hyperparameters_)
+
+
+def test_stores_of_versions_without_the_setting_load(tmp_path, monkeypatch):
+    X, y = globe()
+    model = daskgp.SGPR(n_inducing=10, **FIXED).fit(X, y)
+    before = model.get_params(deep=False)
+    before.pop("geographic")
+    monkeypatch.setattr(daskgp.SGPR, "get_params", lambda self, deep=True: before)
+    model.save(f"{tmp_path}/m.zarr")
+    monkeypatch.undo()
+    loaded = daskgp.load(f"{tmp_path}/m.zarr")
+    assert loaded.solved_.geographic is None
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_a_fit_resumes_only_with_the_same_place(tmp_path):
+    X, y = globe()
+    common = {"n_inducing": 10, "max_iter": 4, **QUIET}
+    url = f"{tmp_path}/c"
+    first = daskgp.SGPR(geographic=(0, 1), **common).fit(X, y, checkpoint=url)
+    again = daskgp.SGPR(geographic=(0, 1), **common).fit(X, y, checkpoint=url)
+    assert again.predict(X).tobytes() == first.predict(X).tobytes()
+    with pytest.raises(InputError, match="checkpoint"):
+        daskgp.SGPR(**common).fit(X, y, checkpoint=url)
+
+
+def test_more_rows_are_of_the_columns_of_the_first(tmp_path):
+    field = grid()
+    model = daskgp.SVGP(n_inducing=8, batch_rows=20, **QUIET).partial_fit(field, field)
+    X, y = globe()
+    model.partial_fit(X, y)
+    assert model.solved_.geographic == (0, 1)
+
+
+def test_a_plan_is_measured_with_names_of_columns():
+    X, y = globe(300)
+    kernel = kernels.Matern32(active_dims=PLACE)
+    model = daskgp.SGPR(kernel=kernel, n_inducing=10, geographic=PLACE, **QUIET)
+    assert model.plan(frame(X), y, measure=True).seconds > 0
+
+
+# -- the command -----------------------------------------------------------------------------
+
+
+def test_the_command_converts_fits_predicts_and_tells(tmp_path):
+    X, y = globe()
+    frame(X).assign(t=y).to_csv(f"{tmp_path}/d.csv", index=False)
+    plain, known = f"{tmp_path}/plain.zarr", f"{tmp_path}/known.zarr"
+    source = ["convert", f"{tmp_path}/d.csv"]
+    succeed(*source, plain, "--target", "t")
+    said = succeed(*source, known, "--target", "t", "--geographic", "lon,lat")
+    assert said["geographic"] == ["lon", "lat"]
+    fit = ["--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=2"]
+    succeed("fit", plain, f"{tmp_path}/a.zarr", *fit, "--set", "geographic=lon,lat")
+    succeed("fit", known, f"{tmp_path}/b.zarr", *fit)
+    one, two = (daskgp.load(f"{tmp_path}/{name}.zarr") for name in "ab")
+    np.testing.assert_array_equal(one.predict(X), two.predict(X))
+    succeed("fit", known, f"{tmp_path}/off.zarr", *fit, "--set", "geographic=false")
+    assert daskgp.load(f"{tmp_path}/off.zarr").solved_.geographic is None
+    line = refused("fit", plain, f"{tmp_path}/c.zarr", *fit, "--set", "geographic=lon")
+    assert "give two columns" in line
+    line = refused(*source, f"{tmp_path}/e.zarr", "--geographic", "lon,la")
+    assert "'la'" in line
+    succeed("prepare", known, f"{tmp_path}/blocks.zarr", "--block-rows", "30")
+    assert zarr.open(f"{tmp_path}/blocks.zarr").attrs["geographic"] == ["lon", "lat"]
+
+
+def test_info_speaks_of_kilometres(tmp_path, capsys):
+    from daskgp.cli.info import describe
+
+    X, y = globe()
+    daskgp.SGPR(n_inducing=10, max_iter=2, geographic=PLACE, **QUIET).fit(frame(X), y).save(
+        f"{tmp_path}/m.zarr"
+    )
+    describe(f"{tmp_path}/m.zarr")
+    shown = capsys.readouterr().out
+    assert "km" in shown
+    assert "longitude lon, latitude lat" in shown
+    describe(store(f"{tmp_path}/d.zarr", X, y, geographic=list(PLACE)))
+    assert "longitude, latitude" in capsys.readouterr().out
+
+
+def test_grids_with_cf_attributes_convert_to_stores_that_say_so(tmp_path):
+    grid().to_dataset().to_netcdf(f"{tmp_path}/g.nc")
+    found = daskgp.convert(f"{tmp_path}/g.nc", f"{tmp_path}/g.zarr", target="t")
+    assert found.geographic == ("a", "b")
+    assert zarr.open(f"{tmp_path}/g.zarr").attrs["geographic"] == ["a", "b"]
+    daskgp.convert(f"{tmp_path}/g.nc", f"{tmp_path}/off.zarr", target="t", geographic=False)
+    assert "geographic" not in zarr.open(f"{tmp_path}/off.zarr").attrs
+
+
+def test_appended_rows_are_of_the_place_that_the_store_names(tmp_path):
+    X, y = globe(30)
+    rows, url = frame(X).assign(t=y, e=0.1, w=2.0), f"{tmp_path}/d.zarr"
+    noise = {"y_std": "e", "weight": "w"}
+    daskgp.convert(rows, url, "t", PLACE, geographic=PLACE, **noise)
+    added = daskgp.convert(rows, url, "t", PLACE, append=True, **noise)
+    assert added.geographic == PLACE
+    assert daskgp.convert(rows, f"{tmp_path}/p.zarr", like=url).geographic == PLACE
+    for setting in (PLACE, False):
+        with pytest.raises(SettingError, match="no effect with append"):
+            daskgp.convert(rows, url, "t", append=True, geographic=setting, **noise)
+    with pytest.raises(InputError, match="latitudes from"):
+        daskgp.convert(rows.assign(lat=200.0), url, "t", PLACE, append=True, **noise)
+    group = zarr.open_group(url)
+    assert group.attrs["geographic"] == [*PLACE]
+    assert group.attrs["complete"] is True
+    np.testing.assert_array_equal(group["X"][...], np.tile(X, (2, 1)))
+
+
+def test_blocks_on_the_sphere_keep_errors_and_weights(tmp_path):
+    X, y = globe(60)
+    order = np.random.default_rng(4).permutation(60)
+    error, weight = 0.1 + 0.01 * order, 1.0 + order
+    url = f"{tmp_path}/b.zarr"
+    given = {"y_variance": error, "sample_weight": weight}
+    daskgp.prepare((frame(X), y), url, block_rows=20, geographic=PLACE, **given, **QUIET)
+    group = zarr.open_group(url, mode="r")
+    assert group.attrs["geographic"] == [*PLACE]
+    stored = [group[name][...] for name in ("X", "y", "y_variance", "weight")]
+    own = [np.column_stack(parts) for parts in (stored, (X, y, error, weight))]
+    np.testing.assert_array_equal(*(rows[np.lexsort(rows.T)] for rows in own))
+    kept = daskgp.ExactGP(**FIXED).fit(*open_dataset(url))
+    made = daskgp.ExactGP(**FIXED, geographic=PLACE).fit(frame(X), y, **given)
+    np.testing.assert_allclose(kept.predict(X), made.predict(X), rtol=0, atol=1e-8)
+
+
+def test_variograms_have_distances_on_the_sphere():
+    X, y = globe(40)
+    model = daskgp.ExactGP(**FIXED, geographic=PLACE).fit(frame(X), y)
+    bounds = [0.0, 3_000.0, 13_000.0]
+    found = daskgp.variogram(frame(X), y, model, bins=bounds, **QUIET)
+    points = chords(*X.T)
+    i, j = np.triu_indices(40, 1)
+    away = np.linalg.norm(points[i] - points[j], axis=1)
+    near = away < 3_000.0
+    assert found.distance_unit == "km"
+    np.testing.assert_array_equal(found.pairs, [near.sum(), (~near).sum()])
+    np.testing.assert_allclose(found.distance, [away[near].mean(), away[~near].mean()])
+    prior = model.kernel_(np.zeros((1, 2)))[0, 0] * model.solved_.scaling.y_scale**2
+    assert (found.expected < (prior + found.noise_variance) * 1.0001).all()
+    assert found.expected[0] < found.expected[1]
+    with pytest.raises(SettingError, match="one place on the sphere"):
+        daskgp.variogram(frame(X), y, model, columns=["lon"], **QUIET)
