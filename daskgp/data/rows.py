@@ -339,7 +339,9 @@ def rows_of(
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arrays that go along with y: those given, else those of its store."""
-    chosen = noise_beside(y) | {name: a for name, a in given.items() if a is not None}
+    asked = any(a is None for a in given.values())  # of the store, which may be far away
+    stored = noise_beside(y) if asked else {}
+    chosen = stored | {name: a for name, a in given.items() if a is not None}
     return {name: a for name, a in chosen.items() if a is not False}
 
 
@@ -357,7 +359,7 @@ def noise_beside(y: Any) -> dict[str, zarr.Array]:
 
 def warn_of_noise_behind(y: Any) -> None:
     """Warn if y is made from that of a store with error variances or weights, which stay behind."""
-    layers = y.dask.layers if isinstance(y, da.Array) and not noise_beside(y) else ()
+    layers = y.dask.layers if reading.behind(y) is y and isinstance(y, da.Array) else ()
     for name in layers:
         present = noise_beside(y.dask.get(name)) if name.startswith("original-") else {}
         if present:

@@ -323,8 +323,14 @@ class GaussianProcess(FittedGP):
         sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
         self._say_geographic(sizes)
         self._check(sizes, len(sizes))
-        if not sizes.n_noise and noise == (None, None):
-            data.warn_of_noise_behind(y)
+        if all(given is None for given in noise):
+            if not sizes.n_noise:
+                data.warn_of_noise_behind(y)
+            found = sizes.y_variance, sizes.weight  # for which the store is not asked again
+            noise = (
+                False if found[0] is None else found[0],
+                False if found[1] is None else found[1],
+            )
         work, limit = self._workload(sizes), executor.memory_per_task()
         refusal.refuse(work, limit)
         plan = planning.make_plan(work)

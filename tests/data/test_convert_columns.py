@@ -74,7 +74,7 @@ FORMS = ["csv", "parquet", "npz", "pandas", "index", "zone", "nullable", "dask",
 def test_times_become_days_since_1970_in_every_form(tmp_path, form):
     out = tmp_path / "o.zarr"
     done = convert(sources(tmp_path)[form], out, "y", ["a", "when"], block_rows=2)
-    assert done == (5, 0, ("a", "when"), ("y",))
+    assert done[:4] == (5, 0, ("a", "when"), ("y",))
     np.testing.assert_allclose(rows(out), expected(), rtol=1e-15)
     assert said(out) == ["", DAYS]
     daskgp.prepare(out, tmp_path / "blocks.zarr", order=["a"])

@@ -113,7 +113,7 @@ def computation_aware(machine: Machine, options: harness.Options) -> dict:
         panel = cagp.Panel(X, Weights(values, owner, t))
         F = [cagp.functions(at.kernel, [panel], block.X) for block in blocks]
         tiles = list(zip(blocks, F, own, strict=True))
-        points = reduce(model.combine, (model.at_points(f, b.y, w) for b, f, w in tiles))
+        points = reduce(model.combine, (model.at_points(f, b, w) for b, f, w in tiles))
         factored = model.factor(at.noise_variance, points)
         sums = reduce(model.combine, (model.at_rows(at, b, f, factored) for b, f, _ in tiles))
         objective = model.objective(factored, sums)

@@ -68,13 +68,13 @@ def projected(loss: cagp.LossName, dense: bool, machine: Machine, dtype: str) ->
     weights, model = Weights(machine.xp.asarray(values), owner, t), cagp.CaGP(loss)
     panels = [cagp.Panel(block.X, weights)]
     F = cagp.functions(at.kernel, panels, block.X)
-    factored = model.factor(at.noise_variance, model.at_points(F, block.y, weights))
+    factored = model.factor(at.noise_variance, model.at_points(F, block, weights))
     sums = model.at_rows(at, block, F, factored) if model.needs_rows else None
     objective = model.objective(factored, sums)
     found = model.pull(at, block, F, panels, objective.cotangent, weights)
     state, X = model.posterior(factored, ROWS), places(machine, dtype)
     moments = model.predict(at, state, X, panels, "variance")
-    gradients = found[0], found[1][0] + found[2]
+    gradients = found[0], found[2][0] + found[3]
     return [objective.value, *gradients, moments.mean, moments.variance]
 
 
@@ -94,7 +94,7 @@ def stepped(likelihood: str, machine: Machine, dtype: str) -> list:
     )
     model = decoupled.Decoupled(likelihood=likelihood, jitter=1e-6)
     host = model.prepare(kernel, own, np.zeros(1), dtype)
-    X, y = machine.rows(ROWS, D, dtype)
+    X, y, _ = machine.rows(ROWS, D, dtype)
     if likelihood != "gaussian":
         y = (y > 0).astype(np.float64)
     draw, prepared = decoupled.Draw(2.0, np.arange(m), 1.0), move(host, machine.device)

@@ -15,7 +15,7 @@ import harness
 from peers import arrays
 from peers.arrays import D, Machine, blocks, places
 
-from daskgp.models.exact import Exact, Rows
+from daskgp.models.exact import Exact
 from daskgp.models.experts import inner_products
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
@@ -66,7 +66,7 @@ def exact(model: ExactExperts, at: Theta, own: list[Block], machine: Machine) ->
         weights = [machine.xp.asarray(expert.weights) for expert in each]
         functions = list(zip([block.X for block in own], weights, strict=True))
         sums = [
-            inner_products.cross_sums(at.kernel, block, alpha, i, functions, len(own))
+            inner_products.cross_sums(at, block, alpha, i, functions, len(own))
             for i, (block, (_, alpha)) in enumerate(zip(own, functions, strict=True))
         ]
         cross = reduce(inner_products.combine, sums)
@@ -94,7 +94,7 @@ def together(machine: Machine, dtype: str) -> list:
     """Return objectives, gradients and weights of exact experts side by side."""
     at, own = machine.theta(D), blocks(machine, dtype)
     own.append(Block(own[0].X[1:], own[0].y[1:]))  # of another size
-    objectives = Exact().objective_many(at, [Rows(*block) for block in own])
+    objectives = Exact().objective_many(at, own)
     each = ExactExperts(len(own)).summarise_many(at, own)
     gradients = [found.gradient.to_vector(False) for found in objectives]
     return [*(f.value for f in objectives), *gradients, *(part for one in each for part in one)]

@@ -72,7 +72,9 @@ class Multiscale(Basis):
                 f'{needs}: {type(kernel).__name__} is none, basis="kernel" takes any kernel'
             )
         dims = kernel.active_dims
-        if dims is not None and flat(dims) != list(range(len(flat(dims)))):
+        # all columns in their order, some of them in groups, as those of a sphere are
+        whole = dims is not None and flat(dims) == list(range(len(flat(dims))))
+        if dims is not None and not (whole and any(isinstance(one, tuple) for one in dims)):
             raise SettingError(
                 f"{needs}: this one has active_dims={shown(kernel.active_dims)}, leave them out"
             )
@@ -194,13 +196,16 @@ class Multiscale(Basis):
         return inputs
 
     def _units(self, Z: Array) -> _Units:
-        d = Z.shape[1]
-        lengths = self.kernel.per_column(d)
-        if len(lengths) != d:
+        d, dims, scale = Z.shape[1], self.kernel.active_dims, self.kernel.lengthscale
+        number = (
+            len(flat(dims)) if dims is not None else len(scale) if isinstance(scale, tuple) else 1
+        )
+        if number not in (d, 1 if dims is None else d):
             raise InputError(
-                f"RBF has {len(lengths)} lengthscales, the points have {d} columns: "
+                f"RBF has {number} lengthscales, the points have {d} columns: "
                 "give one each, or a single one"
             )
+        lengths = self.kernel.per_column(d)
         xp = namespace(Z)
         lengths = xp.asarray(lengths, dtype=Z.dtype)
         return _Units(Z.mean(axis=0) if len(Z) else xp.zeros_like(lengths), lengths)
