@@ -224,7 +224,7 @@ class Workers:
 
     @property
     def chosen(self) -> bool:
-        """Whether an option asks for a cluster."""
+        """Return True if an option asks for a cluster."""
         return bool(self.scheduler or self.number or self.memory_limit)
 
     @contextmanager

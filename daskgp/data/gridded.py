@@ -147,7 +147,7 @@ class Box(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What tasks need to read a box of a grid; None in place of the arrays that Dask gives them.
+    """Values to read a box of a grid with; None in place of the arrays that Dask gives them.
 
     ``zeros`` says whether cells where the last array is 0 are masked; None without a mask.
     """
@@ -189,7 +189,7 @@ class Gridded:
 
     @property
     def in_file(self) -> bool:
-        """Whether tasks read the grid from a file."""
+        """True if tasks read the grid from a file."""
         return self.url != IN_MEMORY
 
     @property

@@ -26,7 +26,7 @@ FAR = 10_000.0
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the values of a map lie.
+    """Places of the values of a map.
 
     ``x`` and ``y`` are those of n points, of the columns and rows of an image of the ``shape``, or
     of all points of the image where it is curvilinear.  ``order`` are its points row by row.

@@ -204,7 +204,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What a fitted method expects of pairs."""
+    """Semivariances of pairs that a fitted method expects."""
 
     kernel: Kernel
     scaling: Scaling

@@ -72,7 +72,7 @@ def test_impossible_values_are_refused_by_the_number_of_rows(name, what, bad):
     if what == "sample_weight" and bad == 0:
         pytest.skip("such rows are left out")
     below = "zero or negative" if what == "y_variance" else "negative"
-    kind = below if bad <= 0 else "not finite"
+    kind = below if bad <= 0 else "not finite, or beyond 1e-50 to 1e\\+50,"
     with pytest.raises(InputError, match=f"{what} is {kind} in 2 rows of {len(y)}: leave these"):
         cases.make(name).fit(X, y, **{what: values})
     y[[3, 7]] = np.nan  # rows that are left out anyway
@@ -343,3 +343,11 @@ def test_errors_that_stay_behind_are_warned_of(tmp_path, caplog):
     cases.fixed("sgpr").fit(X, y)
     cases.fixed("sgpr").fit(X, y.rechunk(30), y_variance=False, sample_weight=False)
     assert "the store of y" not in caplog.text
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300, 1e-320])
+@pytest.mark.parametrize("what", ["y_variance", "sample_weight"])
+def test_sizes_that_cannot_be_squared_are_refused(what, size):
+    X, y = cases.rows()
+    with pytest.raises(InputError, match=f"{what} is not finite, or beyond .* in 150 rows"):
+        cases.make("sgpr").fit(X, y, **{what: np.full(len(y), size)})

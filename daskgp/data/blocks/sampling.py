@@ -41,11 +41,12 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
     counts: np.ndarray = map_reduce(partial(_noise_block, rows), np.add, spans, executor, "errors")
     n, logs, wrong = counts[0], counts[1:3], counts[3:].reshape(2, 2).astype(int)
     for name, (not_positive, not_finite) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
+        unusable = f"not finite, or beyond {1 / LARGEST:.0e} to {LARGEST:.0e},"
         below = "negative" if name == WEIGHT else "zero or negative"
         if not_positive or not_finite:
             said = [
                 f"{what} in {count} row{'s' if count > 1 else ''}"
-                for count, what in ((not_positive, below), (not_finite, "not finite"))
+                for count, what in ((not_positive, below), (not_finite, unusable))
                 if count
             ]
             raise InputError(
@@ -60,12 +61,17 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
     return weight, error
 
 
+LARGEST = 1e50
+"""Largest weight or error variance, and the inverse of the smallest."""
+
+
 def _noise_block(rows: Rows, span: Span) -> np.ndarray:
     """Return the number of complete rows, sums of log w and log e, and counts of wrong ones."""
     X, y = rows.read(*span)
     p = rows.n_targets
     noise = y[scaling.complete_rows(X, y[:, :p]), p:]
-    finite = np.isfinite(noise)
+    # squares of others overflow, or vanish
+    finite = np.isfinite(noise) & (noise <= LARGEST) & ~((noise > 0) & (noise < 1 / LARGEST))
     wrong = np.stack([(finite & (noise <= 0)).sum(axis=0), (~finite).sum(axis=0)], axis=1)
     if rows.y_variance is None:
         wrong[1] = 0

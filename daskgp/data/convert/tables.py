@@ -53,7 +53,7 @@ HEAD_ROWS = 100
 
 
 class Other(NamedTuple):
-    """What a column holds that is not read, and what to do about it."""
+    """Content of a column that is not read, and what to do about it."""
 
     seen: str
     remedy: str = REMEDY
