@@ -331,6 +331,8 @@ def like(y: Any, values: Any, name: str) -> Any:
     """Return values on the grid of y as a DataArray; InputError for others."""
     if is_xarray(values) or not isinstance(y, xr.DataArray):
         return values
+    if np.shape(values) == (*y.shape, 1):
+        values = np.reshape(values, y.shape)
     if np.shape(values) != y.shape:
         raise InputError(
             f"{name} has shape {np.shape(values)} on a grid of shape {y.shape}: give a DataArray, "

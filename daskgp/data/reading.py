@@ -10,8 +10,9 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.array as da
 import numpy as np
@@ -89,6 +90,25 @@ def _of_frame(values: Any) -> np.ndarray:
         return array
     converted: np.ndarray = values.to_numpy(np.float64, na_value=np.nan)  # of nullable types
     return converted
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One number for each row, read like an array (n,)."""
+
+    value: float
+    shape: tuple[int]
+    ndim: ClassVar[int] = 1
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array that is read."""
+        return self.shape[0] * self.dtype.itemsize
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """Return part of the array."""
+        return np.array(np.broadcast_to(self.value, self.shape)[key])
 
 
 def lazily(x: Any) -> Any:
@@ -189,7 +209,7 @@ def _rows_in(key: Any, n: int) -> slice:
 
 
 def _read(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    if isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray | Repeated):
         return np.asarray(array[key])
     try:
         with _few_at_a_time:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import dask
@@ -134,14 +135,17 @@ class Rows:
         rows = slice(start, stop)
         parts = {
             name: reading.read(array, rows)
-            if self.identity is None
+            if self.identity is None or isinstance(array, reading.Repeated)
             else reading.read_held(array, rows, (self.identity, _place(name, array)))
             for name, array in self.arrays.items()
         }
         X, y = parts["X"], parts["y"].reshape(len(parts["y"]), -1)
         if not self.n_noise:
             return X, y
-        weight, error = parts.get(WEIGHT, np.ones(len(y))), parts.get(Y_VARIANCE, np.zeros(len(y)))
+        weight, error = (
+            parts[name].reshape(len(y)) if name in parts else np.full(len(y), default)
+            for name, default in ((WEIGHT, 1.0), (Y_VARIANCE, 0.0))
+        )
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
         columns[weight == 0] = np.nan
         return X, columns
@@ -149,10 +153,11 @@ class Rows:
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return what ``read`` returned as values of the arrays, by their names in a store."""
         p = self.n_targets
-        values = {"X": X, "y": y[:, :p].reshape(len(y), *self.y.shape[1:])}
+        values = {"X": X, "y": y[:, :p]}
         if self.n_noise:
             values |= {WEIGHT: y[:, p], Y_VARIANCE: y[:, p + 1]}
-        return {name: values[name] for name in self.arrays}
+        arrays = self.arrays.items()
+        return {name: values[name].reshape(len(y), *a.shape[1:]) for name, a in arrays}
 
     def held_here(self) -> Rows:
         """Return the rows with their arrays in this process's memory."""
@@ -324,9 +329,9 @@ def rows_of(
         Whether tasks see this process's arrays, so that they can stay where they are.
     block_rows : int, optional
         Most rows of a chunk that is written; default from the number of rows.
-    y_variance, weight : objects as y, or False, optional
-        Error variance and weight of each row.  Default those of the store that y lies in, if it has
-        any; False leaves these out.
+    y_variance, weight : objects as y, numbers, or False, optional
+        Error variance and weight of each row, or of all.  Default those of the store that y lies
+        in, if it has any; False leaves these out.
     geographic : pair of str or int, False or None
         Columns of longitude and latitude; False for none, None for those that X says.
     """
@@ -354,7 +359,7 @@ def noise_beside(y: Any) -> dict[str, zarr.Array]:
     if group is None:
         return {}
     url, present = remote.address(group), [name for name in (Y_VARIANCE, WEIGHT) if name in group]
-    return {name: _numeric_array(group, name, url, (1,)) for name in present}
+    return {name: _numeric_array(group, name, url, (1, 2)) for name in present}
 
 
 def warn_of_noise_behind(y: Any) -> None:
@@ -379,6 +384,8 @@ def _rows_of(
     shared_memory: bool,
     block_rows: int | None,
 ) -> Rows:
+    numbers = {name: _number(name, a) for name, a in beside.items() if _is_number(a)}
+    beside = {name: a for name, a in beside.items() if name not in numbers}
     if grids.is_xarray(X) or grids.is_xarray(y):
         beside = {
             name: grids.training_arrays(X, grids.like(y, a, GIVEN[name]))[1]
@@ -392,16 +399,41 @@ def _rows_of(
     if all(isinstance(a, zarr.Array) for a in arrays.values()):
         _check_shapes(arrays)
         check_aligned(arrays, "training data")
+        n = arrays["X"].shape[0]
+        arrays |= {name: reading.Repeated(value, (n,)) for name, value in numbers.items()}
         return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
     if any(isinstance(a, da.Array | zarr.Array) for a in arrays.values()):
         arrays = {name: _lazy_or_here(a) for name, a in arrays.items()}
         _check_shapes(arrays)
+        arrays = _by_row(arrays, numbers)
         return _spilled(arrays, names, spill, block_rows)
     arrays = {name: reading.unmasked(a) for name, a in arrays.items()}
     _check_shapes(arrays)
+    arrays = _by_row(arrays, numbers)
     if not shared_memory:
         return _spilled(arrays, names, spill, block_rows)
     return _rows(arrays, None, names)
+
+
+def _is_number(given: Any) -> bool:
+    """Return whether a number is given in the place of one per row."""
+    return isinstance(given, Real) or getattr(given, "ndim", None) == 0
+
+
+def _number(name: str, given: Any) -> float:
+    """Return the error variance or weight of all rows; InputError unless it is a number."""
+    value = np.asarray(given)
+    if value.dtype.kind == "b":
+        raise InputError(f"{GIVEN[name]}={value}: give numbers, or False to leave it out")
+    reading.check_kind(GIVEN[name], value)
+    return float(value)
+
+
+def _by_row(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
+    """Return arrays in memory or of dask, with (n,) of columns and numbers beside X and y."""
+    flat = {name: a if name in ("X", "y") or a.ndim == 1 else a[:, 0] for name, a in arrays.items()}
+    n = arrays["X"].shape[0]
+    return flat | {name: np.broadcast_to(value, n) for name, value in numbers.items()}
 
 
 def is_zarr(x: Any) -> bool:
@@ -483,10 +515,11 @@ def _check_shapes(arrays: Mapping[str, Any]) -> None:
             raise InputError(f"{name} has unknown chunk sizes: call compute_chunk_sizes() on it")
     if X.shape[0] != y.shape[0]:
         raise InputError(f"X has {X.shape[0]} rows but y has {y.shape[0]}")
+    n = y.shape[0]
     for name, a in arrays.items():
-        if name not in ("X", "y") and a.shape != y.shape[:1]:
+        if name not in ("X", "y") and a.shape not in ((n,), (n, 1)):
             raise InputError(
-                f"{GIVEN[name]} has shape {a.shape}, one number per row is needed: {y.shape[:1]}"
+                f"{GIVEN[name]} has shape {a.shape}, one number per row is needed: {(n,)}"
             )
 
 

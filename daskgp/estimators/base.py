@@ -256,11 +256,11 @@ class GaussianProcess(FittedGP):
             URL where every evaluation of training is kept; a fit with the same data and settings
             resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
             lock is an object beside it, and that of a killed fit on this host is taken over.
-        y_variance : array-like (n,), optional
+        y_variance : float or array-like (n,) or (n, 1), optional
             Known error variance e of each target, in units of y squared, besides the learned
             noise variance s: row i has noise variance s / w + e.  Default that of the store which
             ``y`` lies in, if it has an array of this name; False leaves it out.  For one target.
-        sample_weight : array-like (n,), optional
+        sample_weight : float or array-like (n,) or (n, 1), optional
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
             hyper-parameters, a row of weight 2 counts as the same row twice if it has no
             ``y_variance``; one of weight 0 is left out.

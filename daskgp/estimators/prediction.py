@@ -125,7 +125,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             in memory.
         include_noise : bool
             Whether the spread is that of a new observation y rather than of f.
-        y_variance : float or array-like (n,), optional
+        y_variance : float or array-like (n,), (n, 1) or (n, p), optional
             With ``include_noise``, known error variance of each new observation besides the learned
             noise variance, in units of y squared; on the grid of X where X is an xarray object.
         quantiles : sequence of float, optional

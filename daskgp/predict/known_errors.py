@@ -50,9 +50,7 @@ def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
     """Return covariances (n, n) or (n, n, p) of observations with errors of their own."""
     if y_variance is None:
         return cov
-    n = len(cov)
-    errors = np.broadcast_to(reading.unmasked(y_variance), n)
-    cov[np.diag_indices(n)] += errors if cov.ndim == 2 else errors[:, None]
+    cov[np.diag_indices(len(cov))] += _columns(y_variance, cov[:, 0])
     return cov
 
 
@@ -81,13 +79,23 @@ def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
 
 
 def _columns(y_variance: Any, like: Any) -> Any:
-    """Return error variances (n,) or of one number in a shape that adds to ``like``."""
-    lazy = isinstance(y_variance, da.Array)
-    errors = y_variance if lazy else reading.unmasked(y_variance)
-    if errors.ndim and errors.shape != like.shape[:1]:
+    """Return error variances, of rows (n,) or (n, 1) or one number, in a shape that adds to others.
+
+    ``like`` are those others (n,) or (n, p), for which there may also be (n, p) error variances.
+    """
+    lazy = isinstance(like, da.Array)
+    stays = lazy and isinstance(y_variance, da.Array)
+    errors = y_variance if stays else reading.unmasked(y_variance)
+    rows = like.shape[:1]
+    if errors.shape not in ((), rows, (*rows, 1), like.shape):
+        each = "" if like.ndim == 1 else f", or one per row and target: {like.shape}"
         raise InputError(
-            f"y_variance has shape {errors.shape}, one number per row is needed: {like.shape[:1]}"
+            f"y_variance has shape {errors.shape}, one number per row is needed: {rows}{each}"
         )
-    if lazy or (isinstance(like, da.Array) and errors.ndim):
-        errors = da.asarray(errors).rechunk((like.chunks[0],))
-    return errors[:, None] if errors.ndim and like.ndim == 2 else errors
+    if not errors.ndim:
+        return errors
+    if lazy:
+        errors = da.asarray(errors).rechunk({0: like.chunks[0]})
+    if like.ndim == 1:
+        return errors[:, 0] if errors.ndim == 2 else errors
+    return errors[:, None] if errors.ndim == 1 else errors

@@ -105,7 +105,7 @@ def variogram(
         left out.
     model : estimator, optional
         A fitted one, of the same columns.
-    y_variance, sample_weight : array-like (n,), optional
+    y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
         Error variances and weights of the rows, as ``fit`` takes them, which make their noise
         variances; default those of a dataset store.
     bins : int or sequence of k + 1 floats

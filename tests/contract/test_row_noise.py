@@ -3,6 +3,7 @@
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -351,3 +352,95 @@ def test_sizes_that_cannot_be_squared_are_refused(what, size):
     X, y = cases.rows()
     with pytest.raises(InputError, match=f"{what} is not finite, or beyond .* in 150 rows"):
         cases.make("sgpr").fit(X, y, **{what: np.full(len(y), size)})
+
+
+LIKE = {
+    "a number": lambda v: float(v[0]),
+    "an array without dimensions": lambda v: np.array(v[0]),
+    "a column": lambda v: v[:, None],
+    "a list of rows": lambda v: [[x] for x in v],
+    "a lazy column": lambda v: da.from_array(v[:, None], chunks=(30, 1)),
+    "a frame": lambda v: pd.DataFrame({"e": v}),
+}
+
+
+@pytest.mark.parametrize("given", LIKE.values(), ids=LIKE)
+def test_numbers_and_columns_are_taken(given, tmp_path):
+    X, y = cases.rows()
+    flat = np.full(len(y), 0.3) if given in (LIKE["a number"], [*LIKE.values()][1]) else ERRORS
+    wanted = cases.moments(
+        cases.fixed("sgpr").fit(X, y, y_variance=flat, sample_weight=1 + flat), T
+    )
+    noise = {"y_variance": given(flat), "sample_weight": given(1 + flat)}
+    dataset(tmp_path / "t.zarr", X, y, step=40)
+    chunked = da.from_array(X, chunks=(30, 2)), da.from_array(y, chunks=30)
+    for rows in ((X, y), (X, y[:, None]), chunked, daskgp.open_dataset(tmp_path / "t.zarr")):
+        found = cases.moments(cases.fixed("sgpr").fit(*rows, **noise), T)
+        equal([a.ravel() for a in found], wanted, rtol=1e-6, atol=1e-9)
+    daskgp.prepare((X, y), tmp_path / "p.zarr", order="random", block_rows=30, **noise)
+    again = cases.fixed("sgpr").fit(*daskgp.open_dataset(tmp_path / "p.zarr"))
+    equal(cases.moments(again, T), wanted, rtol=1e-6, atol=1e-9)
+
+
+def test_a_number_beside_a_prepared_store_is_read_block_by_block(tmp_path):
+    X, y = cases.rows()
+    daskgp.prepare((X, y), tmp_path / "p.zarr", block_rows=30)
+    rows = daskgp.open_dataset(tmp_path / "p.zarr")
+    found, wanted = (
+        cases.fixed("lma").fit(*rows, y_variance=e) for e in (0.3, np.full(len(y), 0.3))
+    )
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-6)
+    found.save(str(tmp_path / "m.zarr"))
+    loaded = daskgp.load(str(tmp_path / "m.zarr"))
+    equal(cases.moments(loaded, T), cases.moments(found, T), rtol=1e-10)
+
+
+def test_a_number_stands_for_all_points_of_a_grid():
+    lon, lat = np.arange(6.0), np.arange(5.0)
+    y = xr.DataArray(np.sin(lon)[None] + lat[:, None], {"lat": lat, "lon": lon}, ("lat", "lon"))
+    wanted = cases.fixed("exact").fit(y, y, y_variance=np.full(y.shape, 0.3)).predict(y)
+    found = cases.fixed("exact").fit(y, y, y_variance=0.3).predict(y)
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("what", ["y_variance", "sample_weight"])
+def test_what_is_no_number_per_row_is_refused(what):
+    X, y = cases.rows()
+    model = cases.fixed("exact")
+    for wrong, says in [
+        (ERRORS[:3], r"has shape \(3,\), one number per row is needed: \(150,\)"),
+        (ERRORS[:1], r"has shape \(1,\), one number"),
+        (ERRORS[None], r"has shape \(1, 150\), one number"),
+        (np.stack([ERRORS] * 2, 1), r"has shape \(150, 2\), one number"),
+        (ERRORS[:, None, None], r"has shape \(150, 1, 1\), one number"),
+        (True, "=True: give numbers, or False to leave it out"),
+        (np.array("a"), "has type <U1, numbers are needed"),
+        (-1.0, "is (zero or )?negative in 150 rows of 150"),
+    ]:
+        with pytest.raises(InputError, match=f"{what} ?{says}"):
+            model.fit(X, y, **{what: wrong})
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_errors_of_new_observations_have_the_shape_of_rows_or_of_predictions(p):
+    X, y = cases.rows()
+    targets = y if p == 1 else np.column_stack([y, 3 * y])
+    model = cases.fixed("sgpr").fit(X, targets)
+    asked = {"return_std": True, "include_noise": True}
+    _, std = model.predict(T, **asked)
+    each = np.linspace(0.1, 2.0, std.size).reshape(std.shape)
+    rows = np.linspace(0.1, 2.0, len(T))
+    column = rows.reshape(len(T), *(1,) * (p - 1))
+    cases_of = [(0.4, 0.4), (rows, column), (rows[:, None], column), (each, each)]
+    lazy = da.from_array(T, chunks=(4, 2))
+    for given, errors in cases_of:
+        wanted = np.sqrt(std**2 + errors)
+        for X_new, known in ((T, given), (lazy, given), (lazy, da.asarray(given))):
+            _, found = model.predict(X_new, **asked, y_variance=known)
+            np.testing.assert_allclose(found, wanted, rtol=1e-8)
+        _, cov = model.predict(T, return_cov=True, include_noise=True, y_variance=given)
+        np.testing.assert_allclose(np.diagonal(cov).T, wanted**2, rtol=1e-8)
+    _, found = model.predict(T, **asked, y_variance=da.asarray(rows))
+    np.testing.assert_allclose(found, np.sqrt(std**2 + column), rtol=1e-8)
+    with pytest.raises(InputError, match=r"y_variance has shape \(11, 3\), one number per row"):
+        model.predict(T, **asked, y_variance=np.ones((11, 3)))

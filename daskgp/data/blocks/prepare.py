@@ -87,7 +87,7 @@ def prepare(
         Seed of the sample that the order is made from, or of the random order.
     progress : bool or "auto"
         Whether to show bars; by default where somebody sits at a terminal.
-    y_variance, sample_weight : array-like (n,), or False, optional
+    y_variance, sample_weight : float, array-like (n,) or (n, 1), or False, optional
         Error variances and weights of rows, as for ``fit``, which the store keeps.
     geographic : pair of str or int, or False, optional
         Features that are longitude and latitude, in degrees: blocks are then near on the sphere.
