@@ -238,17 +238,16 @@ progress, geographic
                 f"support={self.support} keeps {len(kept.rows)} of {self.n_rows_} training rows: "
                 "the computational part needs all; fit with support=None"
             )
-        if kept.row_noise:
-            raise SettingError(
-                "the computational part of a fit with y_variance or sample_weight is not computed: "
-                "leave return_computational out"
-            )
         inputs = prediction.in_memory(solved, X)
         scaled = solved.scaled(inputs)
         usable = np.flatnonzero(scaling.usable_rows(scaled))
         executor = Executor.current(self.progress, solved.device)
         units, scale = partition.alone(self._spans(kept.rows)), solved.scaling
-        inputs_alone = scale.of_inputs(kept.rows.n_targets)
+        # the columns are weights of actions, which are not read; errors are in units of y
+        columns = kept.rows.n_targets
+        inputs_alone = dataclasses.replace(
+            scale.of_inputs(columns), y_scale=np.repeat(scale.y_scale[:1], columns)
+        )
         stage = rounds.Rounds(kept.rows, units, inputs_alone, executor, device=solved.device)
         pairs = self._paired(stage, kept.rows, self.n_rows_, kept.count)
         variance = np.full(len(scaled), np.nan)

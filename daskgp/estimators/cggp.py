@@ -117,8 +117,8 @@ class CGGP(GaussianProcess):
                 self.residual_,
             )
         v, complete = solution.weights, pairs.complete
-        kept = supports.keep(
-            rows, np.where(complete[:, None], v, np.nan), None, stage.executor, keep
-        )
+        plain = rows.with_arrays({"X": rows.X, "y": rows.y})
+        values = np.where(complete[:, None], v, np.nan)
+        kept = supports.keep(plain, values, None, stage.executor, keep)
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
         return Outcome(stage, theta, state, None, [], kept)

@@ -22,20 +22,26 @@ def variance(pairs: Paired, supports: Supports, solved: Solved, places: np.ndarr
     """Return the computational part (m,) of the variance at scaled places.
 
     It is the excess over the variance of the exact GP with the same hyper-parameters.  With
-    A = K + s I and the actions' estimate S u of A^-1 k, it is r' A^-1 r for r = k - A S u,
-    approached from below by conjugate gradients.
+    A = K + D, D the rows' noise variances, and the actions' estimate S u of A^-1 k, it is
+    r' A^-1 r for r = k - A S u, approached from below by conjugate gradients for D^-1/2 A D^-1/2,
+    whose eigenvalues are at least 1.
     """
     theta, state = solved.theta, solved.state
-    k, product, S = pairs.kernel_at(theta, places), pairs.covariance(theta), supports.weights()
+    k, S = pairs.kernel_at(theta, places), supports.weights()
+    noise = pairs.noise(theta)
+    root = np.sqrt(noise)
     F = S.times(k.T)[:, state.columns].T
     explained = linalg.solve_lower(state.factor, F)
     u = np.zeros((len(places), S.count))
     u[:, state.columns] = linalg.solve_lower_t(state.factor, explained).T
-    r = k - product(S.spread(u).T)
+    estimate = S.spread(u).T
+    r = k - pairs.times(theta, estimate) - noise * estimate
     prior = theta.kernel.diag(places)
     whole = np.maximum(prior - (explained**2).sum(axis=0), 0.0)
     missing = SETTLED * np.maximum(whole, 1e-12 * prior)
-    left = krylov.energy(product, r, missing, theta.noise_variance, STEPS)
+    left = krylov.energy(
+        lambda V: pairs.times(theta, V / root) / root + V, r / root, missing, 1.0, STEPS
+    )
     if not left.settled:
         logger.warning(
             "the computational part had not settled after %d steps of conjugate gradients: what "

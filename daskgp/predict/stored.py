@@ -25,7 +25,7 @@ from daskgp.models.values import Theta
 from daskgp.predict.members import Members, open_rows
 from daskgp.predict.near import open_nearby
 from daskgp.predict.posterior import Origin, Solved
-from daskgp.predict.supports import ROW_NOISE, Supports
+from daskgp.predict.supports import Supports, open_points
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.typing import Device
@@ -136,7 +136,7 @@ def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
     """Return the training rows that a model store keeps, as its arrays describe them."""
     if "edges" in arrays:
-        return Supports(open_rows(url), arrays["edges"], ROW_NOISE in arrays)
+        return Supports(open_points(url), arrays["edges"])
     if "starts" in arrays:
         return Members(open_rows(url), arrays["starts"])
     return open_nearby(url, arrays)

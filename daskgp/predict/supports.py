@@ -14,7 +14,7 @@ import numpy as np
 from daskgp import data
 from daskgp.arrays.backend import to_device
 from daskgp.data import Rows, visibility
-from daskgp.data.blocks import prepared
+from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.partition import Span, parts
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
@@ -22,12 +22,10 @@ from daskgp.kernels.weights import Weights
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.actions.sums import Panel
 from daskgp.models.scaling import Scaling, complete_rows
-from daskgp.predict import members
 from daskgp.predict.training_rows import Fitted, Streamed
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 
-ROW_NOISE = "row_noise"
 CHUNK_BYTES = 32 << 20
 """Maximum bytes of a chunk of weights."""
 
@@ -40,17 +38,19 @@ class Supports(Streamed):
     ----------
     rows : Rows
         X, and weights (a, 1) of the action that a point belongs to, or (a, t) of all actions; NaN
-        for rows with missing values, which belong to none.
+        for rows with missing values, which belong to none; and any noise variances of the points.
     edges : ndarray (t + 1,)
         First point of each action, and the number of points; empty where every point has a weight
         in every action.
-    row_noise : bool
-        Whether the training rows had noise variances of their own, which are not kept.
     """
 
     rows: Rows
     edges: np.ndarray
-    row_noise: bool = False
+
+    @property
+    def points(self) -> Rows:
+        """Points and weights without noise variances, which predictions do not need."""
+        return self.rows.with_arrays({"X": self.rows.X, "y": self.rows.y})
 
     @property
     def count(self) -> int:
@@ -75,7 +75,7 @@ class Supports(Streamed):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a model store keeps beside the points."""
-        return {"edges": self.edges} | ({ROW_NOISE: np.array(True)} if self.row_noise else {})
+        return {"edges": self.edges}
 
     def describe(self, state: Any) -> dict[str, str]:
         """Return the number of points, as text."""
@@ -92,7 +92,7 @@ class Supports(Streamed):
 
     def whole(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the points (a, d) in the user's units and their weights, as ``rows`` has them."""
-        X, weights = self.rows.raw(0, len(self.rows))
+        X, weights = self.points.raw(0, len(self.rows))
         return np.asarray(X), np.asarray(weights)
 
     def weights(self) -> Weights:
@@ -108,10 +108,9 @@ def _crc(values: np.ndarray) -> int:
 def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
     """Return the points at some rows, with the weights (a, 1) or (a, t) of actions."""
     names = tuple(f"action{j}" for j in range(weights.shape[1]))
-    arrays = {"X": rows.X, "y": weights}
+    arrays = rows.arrays | {"y": weights}
     with_weights = rows.with_arrays(arrays, target_names=names, identity=None, passing=False)
-    edges = np.empty(0, np.int64) if edges is None else edges
-    return Supports(with_weights, edges, rows.n_noise > 0)
+    return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
 
 
 def keep(
@@ -119,15 +118,23 @@ def keep(
 ) -> Supports:
     """Keep points with their weights for predictions: at a URL, or in memory if the rows are."""
     if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
-        return of(replace(rows, X=rows.X.copy()), weights, edges)
+        copies = {name: a.copy() for name, a in rows.arrays.items()}
+        return of(rows.with_arrays(copies), weights, edges)
     points = of(rows, weights, edges)
     data.remove(url)
     points.write(url)
-    stored = replace(points, rows=members.open_rows(url))
+    stored = replace(points, rows=open_points(url))
     visibility.check(
         executor, stored.rows.X, "the points of actions", f"give store= {visibility.HERE}"
     )
     return stored
+
+
+def open_points(url: str) -> Rows:
+    """Return the points of a store, with any noise variances of theirs."""
+    X, y = data.dataset_arrays(url)
+    rows = data.rows_of(X, y, None, False, y_variance=False, weight=False)
+    return neighbours.held(rows.with_arrays(rows.arrays | data.noise_beside(y)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +150,7 @@ class Consulted:
         count, owners = 0, deque[np.ndarray | None]()
 
         def read(span: Span) -> tuple[np.ndarray, np.ndarray]:
-            X, weights = self.supports.rows.read(*span)
+            X, weights = self.supports.points.read(*span)
             keep = complete_rows(X, weights)
             owner = self.supports.owner
             values = np.asarray(weights[keep], np.float64)

@@ -95,12 +95,12 @@ def test_rows_of_weight_zero_are_left_out(name):
     )
 
 
-def dense(X, y, noise, model):
+def dense(X, y, noise, model, weights=WEIGHTS):
     """Exact GP with given hyper-parameters, in the units of the data, at T."""
     scale = model.solved_.scaling
     K = model.kernel_(scale.inputs(X))
     k = model.kernel_(scale.inputs(T), scale.inputs(X))
-    C = K + np.diag(model.noise_variance_ / WEIGHTS + noise / scale.y_scale**2)
+    C = K + np.diag(model.noise_variance_ / weights + noise / scale.y_scale**2)
     mean = k @ np.linalg.solve(C, (y - scale.intercept) / scale.y_scale)
     variance = model.kernel_.diag(scale.inputs(T)) - (k * np.linalg.solve(C, k.T).T).sum(axis=1)
     return mean * scale.y_scale + scale.intercept, np.sqrt(variance) * scale.y_scale
@@ -251,14 +251,27 @@ def test_points_of_a_support_keep_their_noise():
     equal(cases.moments(weighted, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("name", ["cagp", "cagp-cg"])
-def test_the_computational_part_beside_noise_per_row_is_refused(name, tmp_path):
+def test_the_computational_part_is_what_the_dense_gp_knows_more(name, stored, tmp_path):
     X, y = cases.rows()
-    fitted = cases.fixed(name).fit(X, y, sample_weight=WEIGHTS)
-    fitted.save(str(tmp_path / "m.zarr"))
-    for model in (fitted, daskgp.load(str(tmp_path / "m.zarr"))):
-        with pytest.raises(SettingError, match="the computational part of a fit with y_variance"):
-            model.predict(T, return_computational=True)
+    y[4], weights = np.nan, WEIGHTS.copy()
+    weights[9] = 0.0
+    rows, noise = (X, y), {"y_variance": ERRORS, "sample_weight": weights}
+    if stored:
+        dataset(tmp_path / "t.zarr", X, y, step=40)
+        group = zarr.open_group(tmp_path / "t.zarr", mode="r+")
+        for array, values in (("y_variance", ERRORS), ("weight", weights)):
+            group.create_array(array, data=values, chunks=(40,))
+        rows, noise = daskgp.open_dataset(tmp_path / "t.zarr"), {}
+    model = cases.fixed(name).fit(*rows, **noise)
+    known = np.delete(np.arange(len(y)), [4, 9])
+    _, exact = dense(X[known], y[known], ERRORS[known], model, WEIGHTS[known])
+    model.save(str(tmp_path / "m.zarr"))
+    for one in (model, daskgp.load(str(tmp_path / "m.zarr"))):
+        _, std, part = one.predict(T, return_std=True, return_computational=True)
+        np.testing.assert_allclose(part**2, std**2 - exact**2, rtol=5e-3)
+        assert part.min() > 0.05 * exact.min()
 
 
 def test_errors_of_another_store_are_not_those_cached(tmp_path):

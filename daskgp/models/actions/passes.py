@@ -80,13 +80,14 @@ class Paired:
         """Return the kernel (n, m) of rows and m places in scaled units; 0 for incomplete rows."""
         return self.rows.values(_rowwise("kernel", _kernel_at), len(places), theta, places)
 
-    def covariance(self, theta: Theta) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the function from V to (K + D) V (n, m), if all rows are points.
-
-        D has the rows' noise variances; those of incomplete rows are s.
-        """
+    def noise(self, theta: Theta) -> np.ndarray:
+        """Return the noise variances (n, 1) of the rows; s for incomplete ones."""
         noise = self.rows.values(_rowwise("noise", _noise), 1, theta)
-        noise = np.where(noise > 0, noise, theta.noise_variance)
+        return np.where(noise > 0, noise, theta.noise_variance)
+
+    def covariance(self, theta: Theta) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the function from V to (K + D) V (n, m), if all rows are points."""
+        noise = self.noise(theta)
         return lambda V: self.times(theta, V) + noise * V
 
     def targets(self) -> np.ndarray:
