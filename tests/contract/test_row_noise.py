@@ -457,3 +457,31 @@ def test_errors_of_new_observations_have_the_shape_of_rows_or_of_predictions(p):
     np.testing.assert_allclose(found, np.sqrt(std**2 + column), rtol=1e-8)
     with pytest.raises(InputError, match=r"y_variance has shape \(11, 3\), one number per row"):
         model.predict(T, **asked, y_variance=np.ones((11, 3)))
+
+
+PLACES = cases.rows()[0][::12]
+STEPS = {"natural": 1.0, "train_points": False, "inducing": PLACES, "max_iter": 3}
+CHOSEN = {  # whatever a fit would choose from the rows
+    "sgpr": {"inducing": PLACES, "n_inducing": 512},
+    "opticom": {},
+    "cggp": {"solver_tol": 1e-13, "max_iter": 500},
+    "decoupled": STEPS | {"n_covariance": 128, "n_mean": len(PLACES)},
+    "svgp": STEPS | {"n_inducing": 512},
+    "ssgp": {},
+    "exact": {},
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_row_of_weight_two_is_the_row_given_twice(name):
+    X, y = cases.rows()
+    weights = np.random.default_rng(3).integers(1, 3, len(y))
+    given = CHOSEN[name] | {"standardize": False, "mean": "zero"}
+
+    def fitted(rows, **noise):
+        batch = {"batch_rows": len(rows)} if "natural" in given else {}
+        return cases.fixed(name, **given | batch).fit(X[rows], y[rows], **noise)
+
+    weighted = fitted(np.arange(len(y)), sample_weight=weights)
+    twice = fitted(np.repeat(np.arange(len(y)), weights))
+    equal(cases.moments(weighted, T), cases.moments(twice, T), rtol=0, atol=1e-9)

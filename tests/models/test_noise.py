@@ -17,7 +17,7 @@ from daskgp.models.markov.lma import LMA
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Theta, variances
-from daskgp.testing import central_differences, rows_of
+from daskgp.testing import central_differences, combine_experts, rows_of
 
 N = 40
 RNG = np.random.default_rng(0)
@@ -50,35 +50,66 @@ def test_experts(of, theta, aggregation):
     testing.check_ensemble(of(3, aggregation), theta, X, Y, fixed, NOISE)
 
 
-def moments(model, theta, rows):
-    """Mean and variance beside the rows."""
-    (state, _), near = model.solve(theta, rows_of([rows])), None
+def moments(model, theta, blocks):
+    """Mean and variance beside the rows of blocks."""
+    if hasattr(model, "aggregation"):
+        return combine_experts(model, theta, [[block] for block in blocks], X + 0.02)[1][:2]
+    (state, _), near = model.solve(theta, rows_of(blocks)), None
     if isinstance(model, CaGP):
-        near = [Panel(rows.X, theta.weights)]
+        near = [Panel(Block.join(blocks).X, theta.weights)]
     elif model.keeps_rows:
-        near = model.condition(theta, state, [rows])
+        near = model.condition(theta, state, blocks)
     found = model.predict(theta, state, X + 0.02, near, "variance")
     return found.mean, found.variance
 
 
-@pytest.mark.parametrize("name", METHODS)
+def acting(rows):
+    """Hyper-parameters with actions on some of the rows 0 to N, which share a row's weight.
+
+    The first row has an action of its own.
+    """
+    owner = np.searchsorted([1, N // 2], np.arange(N), side="right")
+    values = np.random.default_rng(1).uniform(0.5, 1.5, N)[rows] / np.bincount(rows)[rows]
+    weights = Weights(values, owner[rows], 3)
+    return ActionTheta(THETA.kernel, THETA.noise_variance, weights=weights)
+
+
+EXPERTS = {
+    f"{of.__name__} {rule}": (of(3, rule), theta)
+    for of, theta in ((ExactExperts, THETA), (SparseExperts, AT_INPUTS))
+    for rule in AGGREGATIONS
+}
+KINDS = {**METHODS, **EXPERTS, "cagp": (CaGP(), acting)}
+every = pytest.mark.parametrize("name", KINDS)
+
+
+def of_parts(name, rows, parts):
+    """Moments of a method for blocks of rows, which are lists of their numbers."""
+    model, theta = KINDS[name]
+    theta = theta(np.concatenate(parts)) if callable(theta) else theta
+    return moments(model, theta, [rows.at(part) for part in parts])
+
+
+@every
 def test_half_the_noise_is_the_row_given_twice(name):
-    half = Block(X, Y, np.column_stack([np.full(N, 0.5), np.zeros(N)]))
-    twice = Block(np.repeat(X, 2, axis=0), np.repeat(Y, 2, axis=0))
-    model, theta = METHODS[name]
-    for one, other in zip(moments(model, theta, half), moments(model, theta, twice), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-9)
+    weight = np.random.default_rng(2).integers(1, 4, N)
+    weighted = Block(X, Y, np.column_stack([1 / weight, np.zeros(N)]))
+    parts = np.split(np.arange(N), [13, 26])
+    copies = [np.repeat(part, weight[part]) for part in parts]
+    wanted = of_parts(name, Block(X, Y), copies)
+    for a, b in zip(of_parts(name, weighted, parts), wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@every
 def test_a_row_of_endless_noise_is_a_row_left_out(name):
     noise = np.column_stack([np.ones(N), np.zeros(N)])
-    noise[7, 1] = 1e14
-    left = np.arange(N) != 7
-    model, theta = METHODS[name]
-    wanted = moments(model, theta, Block(X[left], Y[left]))
-    for one, other in zip(moments(model, theta, Block(X, Y, noise)), wanted, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    noise[0, 1] = 1e14
+    parts = np.split(np.arange(N), [13, 26])
+    left = [part[part != 0] for part in parts]
+    wanted = of_parts(name, Block(X, Y), left)
+    for a, b in zip(of_parts(name, Block(X, Y, noise), parts), wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_an_action_per_row_is_the_exact_gp():
@@ -89,7 +120,7 @@ def test_an_action_per_row_is_the_exact_gp():
     C = THETA.kernel(X) + np.diag(variances(0.2, NOISE))
     wanted = -0.5 * ((Y * np.linalg.solve(C, Y)).sum() + np.linalg.slogdet(C).logabsdet)
     assert value == pytest.approx(wanted - 0.5 * N * np.log(2 * np.pi), rel=1e-10)
-    mean, variance = moments(model, theta, rows)
+    mean, variance = moments(model, theta, [rows])
     K = THETA.kernel(X + 0.02, X)
     np.testing.assert_allclose(mean, K @ np.linalg.solve(C, Y), atol=1e-8)
     explained = np.einsum("ij,ji->i", K, np.linalg.solve(C, K.T))
