@@ -397,18 +397,18 @@ def _rows_of(
     arrays = {"X": X, "y": y, **beside}
     arrays = {name: reading.behind(reading.lazily(a)) for name, a in arrays.items()}
     if all(isinstance(a, zarr.Array) for a in arrays.values()):
-        _check_shapes(arrays)
+        _check_shapes(arrays, numbers)
         check_aligned(arrays, "training data")
         n = arrays["X"].shape[0]
         arrays |= {name: reading.Repeated(value, (n,)) for name, value in numbers.items()}
         return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
     if any(isinstance(a, da.Array | zarr.Array) for a in arrays.values()):
         arrays = {name: _lazy_or_here(a) for name, a in arrays.items()}
-        _check_shapes(arrays)
+        _check_shapes(arrays, numbers)
         arrays = _by_row(arrays, numbers)
         return _spilled(arrays, names, spill, block_rows)
     arrays = {name: reading.unmasked(a) for name, a in arrays.items()}
-    _check_shapes(arrays)
+    _check_shapes(arrays, numbers)
     arrays = _by_row(arrays, numbers)
     if not shared_memory:
         return _spilled(arrays, names, spill, block_rows)
@@ -494,16 +494,11 @@ def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequ
     for what, labels, size in (("feature", features, d), ("target", targets, p)):
         if len(labels) != size:
             raise InputError(f"{len(labels)} {what} names for {size} columns: {', '.join(labels)}")
-    if Y_VARIANCE in arrays and p > 1:
-        raise InputError(
-            f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, or leave it "
-            f"out, y_variance=False where a store has it; all targets share sample_weight"
-        )
     rows = Rows(X, y, chunks, tuple(features), tuple(targets))
     return rows.with_arrays(arrays)
 
 
-def _check_shapes(arrays: Mapping[str, Any]) -> None:
+def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
     X, y = arrays["X"], arrays["y"]
     reading.check_table(X)
     if y.ndim not in (1, 2):
@@ -515,7 +510,13 @@ def _check_shapes(arrays: Mapping[str, Any]) -> None:
             raise InputError(f"{name} has unknown chunk sizes: call compute_chunk_sizes() on it")
     if X.shape[0] != y.shape[0]:
         raise InputError(f"X has {X.shape[0]} rows but y has {y.shape[0]}")
-    n = y.shape[0]
+    n, p = y.shape[0], 1 if y.ndim == 1 else y.shape[1]
+    if p > 1 and (Y_VARIANCE in arrays or Y_VARIANCE in numbers):
+        raise InputError(
+            f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, y[:, j] "
+            f"with its {Y_VARIANCE}, or leave it out, y_variance=False where a store has it; all "
+            "targets share sample_weight"
+        )
     for name, a in arrays.items():
         if name not in ("X", "y") and a.shape not in ((n,), (n, 1)):
             raise InputError(

@@ -219,8 +219,11 @@ def test_several_targets_share_weights_and_have_no_errors_each():
     model = cases.fixed("sgpr").fit(X, both, sample_weight=WEIGHTS)
     one = cases.fixed("sgpr").fit(X, y, sample_weight=WEIGHTS)
     np.testing.assert_allclose(model.predict(T)[:, 0], one.predict(T), rtol=1e-8)
-    with pytest.raises(InputError, match="y has 2 targets: fit each target on its own"):
-        cases.fixed("sgpr").fit(X, both, y_variance=ERRORS)
+    chunked = da.from_array(X, chunks=(30, 2)), da.from_array(both, chunks=(30, 2))
+    for known in (ERRORS, 0.1, np.column_stack([ERRORS, ERRORS])):
+        for rows in ((X, both), chunked):
+            with pytest.raises(InputError, match="y has 2 targets: fit each target on its own"):
+                cases.fixed("sgpr").fit(*rows, y_variance=known)
     with pytest.raises(InputError, match=r"sample_weight has shape \(150, 2\), one number per row"):
         cases.fixed("sgpr").fit(X, both, sample_weight=both**2)
 
