@@ -398,13 +398,17 @@ def test_numbers_and_columns_are_taken(given, tmp_path):
     equal(cases.moments(again, T), wanted, rtol=1e-6, atol=1e-9)
 
 
-def test_a_number_beside_a_prepared_store_is_read_block_by_block(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "own"), [("lma", {}), ("cagp", {}), ("exact-experts", {"partition": "chunks"})]
+)
+def test_a_number_beside_a_prepared_store_is_read_block_by_block(name, own, tmp_path):
     X, y = cases.rows()
     daskgp.prepare((X, y), tmp_path / "p.zarr", block_rows=30)
     rows = daskgp.open_dataset(tmp_path / "p.zarr")
-    found, wanted = (
-        cases.fixed("lma").fit(*rows, y_variance=e) for e in (0.3, np.full(len(y), 0.3))
+    same = zarr.create_array(
+        tmp_path / "e", data=np.full(len(y), 0.3), chunks=rows[1].chunks[0][:1]
     )
+    found, wanted = (cases.fixed(name, **own).fit(*rows, y_variance=e) for e in (0.3, same))
     equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-6)
     found.save(str(tmp_path / "m.zarr"))
     loaded = daskgp.load(str(tmp_path / "m.zarr"))
