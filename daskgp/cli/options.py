@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,11 +28,19 @@ MODELS = (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _added(command: F, *options: Callable[[F], F]) -> F:
+    """Add options to a command, which its help lists in this order."""
+    return functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def estimator_options(command: F) -> F:
     """Add ``--model``, ``--set`` and ``--config`` to a command."""
-    for decorate in (
+    return _added(
+        command,
         click.option(
-            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
+            "--model",
+            metavar="NAME",
+            help=f"Method: {', '.join(MODELS[:-1])} or {MODELS[-1]}.",
         ),
         click.option(
             "--set",
@@ -41,13 +50,9 @@ def estimator_options(command: F) -> F:
             help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
         ),
         click.option(
-            "--model",
-            metavar="NAME",
-            help=f"Method: {', '.join(MODELS[:-1])} or {MODELS[-1]}.",
+            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
         ),
-    ):
-        command = decorate(command)
-    return command
+    )
 
 
 def refuse_no_model(model: str | None, config: str | None) -> None:
@@ -58,12 +63,8 @@ def refuse_no_model(model: str | None, config: str | None) -> None:
 
 def lock_options(command: F) -> F:
     """Add ``--wait`` and ``--clear-lock`` to a command, as arguments of these names."""
-    for decorate in (
-        click.option(
-            "--clear-lock",
-            is_flag=True,
-            help="Take over the lock that a dead run left; that of a live one stays.",
-        ),
+    return _added(
+        command,
         click.option(
             "--wait",
             type=click.FloatRange(min=0),
@@ -71,20 +72,18 @@ def lock_options(command: F) -> F:
             metavar="SECONDS",
             help="Wait for another run on the same store to end.  [default: stop at once]",
         ),
-    ):
-        command = decorate(command)
-    return command
+        click.option(
+            "--clear-lock",
+            is_flag=True,
+            help="Take over the lock that a dead run left; that of a live one stays.",
+        ),
+    )
 
 
 def storage_options(command: F) -> F:
     """Add ``--storage-options`` and ``--destination-options`` to a command."""
-    for decorate in (
-        click.option(
-            "--destination-options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="The same for DESTINATION, where it needs others. Repeatable.",
-        ),
+    return _added(
+        command,
         click.option(
             "--storage-options",
             "source_options",
@@ -92,44 +91,47 @@ def storage_options(command: F) -> F:
             metavar="KEY=VALUE",
             help="Option of the remote file systems, such as anon=true. Repeatable.",
         ),
-    ):
-        command = decorate(command)
-    return command
+        click.option(
+            "--destination-options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="The same for DESTINATION, where it needs others. Repeatable.",
+        ),
+    )
 
 
 def grid_options(command: F) -> F:
     """Add ``--mask``, ``--variance``, ``--quantiles`` and ``--exceedance`` to a command."""
-    for decorate in (
+    return _added(
+        command,
+        click.option(
+            "--mask",
+            metavar="NAME",
+            help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
+        ),
+        click.option("--variance", is_flag=True, help="Of a grid: also the variance of y."),
+        click.option(
+            "--quantiles",
+            metavar="A,B",
+            help="Of a grid: also quantiles of y at these levels, such as 0.05,0.95.",
+        ),
         click.option(
             "--exceedance",
             type=float,
             metavar="T",
             help="Of a grid: also the probability that y exceeds T.",
         ),
-        click.option(
-            "--quantiles",
-            metavar="A,B",
-            help="Of a grid: also quantiles of y at these levels, such as 0.05,0.95.",
-        ),
-        click.option("--variance", is_flag=True, help="Of a grid: also the variance of y."),
-        click.option(
-            "--mask",
-            metavar="NAME",
-            help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
-        ),
-    ):
-        command = decorate(command)
-    return command
+    )
 
 
 def new_grid_options(command: F) -> F:
     """Add ``--like``, ``--resolution`` and ``--extent`` to a command."""
-    for decorate in (
+    return _added(
+        command,
         click.option(
-            "--extent",
-            metavar="A=LOW:HIGH,...",
-            help="Ends of axes, or a single value: lon=-10:30,depth=5.  [default: of the training "
-            "data]",
+            "--like",
+            metavar="GRID",
+            help="Instead of INPUT, a grid with the coordinates of this one.",
         ),
         click.option(
             "--resolution",
@@ -137,13 +139,12 @@ def new_grid_options(command: F) -> F:
             help="Instead of INPUT, a grid with these steps: lon=0.25,lat=0.25.",
         ),
         click.option(
-            "--like",
-            metavar="GRID",
-            help="Instead of INPUT, a grid with the coordinates of this one.",
+            "--extent",
+            metavar="A=LOW:HIGH,...",
+            help="Ends of axes, or a single value: lon=-10:30,depth=5.  [default: of the training "
+            "data]",
         ),
-    ):
-        command = decorate(command)
-    return command
+    )
 
 
 def steps_of(text: str | None) -> dict[str, float]:
@@ -185,31 +186,36 @@ def numeric(text: str) -> float | str:
 
 def geographic_option(command: F) -> F:
     """Add ``--geographic`` to a command, as the argument ``geographic``."""
-    decorate = click.option(
-        "--geographic",
-        metavar="LON,LAT",
-        help="Features that are longitude and latitude, or none.  [default: as SOURCE says]",
+    return _added(
+        command,
+        click.option(
+            "--geographic",
+            metavar="LON,LAT",
+            help="Features that are longitude and latitude, or none.  [default: as SOURCE says]",
+        ),
     )
-    return decorate(command)
 
 
 def device_option(command: F) -> F:
     """Add ``--device`` to a command, as the argument ``device``."""
-    decorate = click.option(
-        "--device",
-        type=click.Choice(["auto", "cpu", "gpu"]),
-        help="Where to compute.  [default: as the model was fitted]",
+    return _added(
+        command,
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "gpu"]),
+            help="Where to compute.  [default: as the model was fitted]",
+        ),
     )
-    return decorate(command)
 
 
 def cluster_options(command: F) -> F:
     """Add ``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
-    for decorate in (
+    return _added(
+        command,
         click.option(
-            "--memory-limit",
-            metavar="SIZE",
-            help="Memory of each local worker, such as 2GiB.  [default: its share]",
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Dask scheduler to use, such as tcp://host:8786, instead of a local cluster.",
         ),
         click.option(
             "--workers",
@@ -218,10 +224,8 @@ def cluster_options(command: F) -> F:
             help="Local worker processes of one thread.  [default: one a core]",
         ),
         click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Dask scheduler to use, such as tcp://host:8786, instead of a local cluster.",
+            "--memory-limit",
+            metavar="SIZE",
+            help="Memory of each local worker, such as 2GiB.  [default: its share]",
         ),
-    ):
-        command = decorate(command)
-    return command
+    )

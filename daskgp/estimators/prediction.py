@@ -299,17 +299,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source : str, DataArray or Dataset
-            Dataset store or grid.
-        output : str
-            Prediction store, which need not exist.
-        mask, variance, quantiles, exceedance
-            As `predict_store` takes them.
-
-        Raises
-        ------
-        StoreError
-            If the output was made by another model or from another input.
+        source, output, mask, variance, quantiles, exceedance
+            As for `predict_store`, which raises the same errors; the output need not exist.
         """
         check_is_fitted(self, "solved_")
         wanted = outputs.wanted(variance, quantiles, exceedance)
@@ -369,19 +360,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source : str, DataArray or Dataset
-            Dataset store or grid.
-        output : str
-            Prediction store, which need not exist.
-        mask, variance, quantiles, exceedance, verify
-            As `predict_store` takes them.
+        source, output, mask, variance, quantiles, exceedance, verify
+            As for `is_predicted` and `predict_store`.
         chosen : bool
             Whether a cluster is wanted for any work at all.
-
-        Raises
-        ------
-        StoreError
-            If the output was made by another model or from another input.
         """
         check_is_fitted(self, "solved_")
         wanted = outputs.wanted(variance, quantiles, exceedance)

@@ -185,15 +185,9 @@ class Radial(Kernel):
 
     _root: ClassVar[int] = 1
     """1 if the value falls like exp(-q) far away, 2 if like exp(-sqrt(q))."""
-    _scaled: ClassVar[bool] = False
-    """True if features are columns divided by scales, so that ``_scales_vjp`` is implemented."""
-
-    def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
-        """Return the gradient with respect to the logarithms of the scales.
-
-        ``squares`` (q,) are the sums of K_bar dk/dr^2 (u - w)^2 of each feature.
-        """
-        raise NotImplementedError
+    _scales_vjp: ClassVar[Any] = None
+    """Gradient with respect to the logarithms of the scales, if features are columns divided by
+    scales: a function of the sums (q,) of K_bar dk/dr^2 (u - w)^2 of each feature."""
 
     @abstractmethod
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
@@ -301,7 +295,8 @@ class Radial(Kernel):
         inputs, weights = checked_weights(Z, weights, X)
         centred = self._centred(inputs)
         U, W = self._both_features(inputs, *centred)
-        device = self._fused(inputs, U) if self._scaled and not by_inputs else None
+        by_parts = self._scales_vjp is None or by_inputs
+        device = None if by_parts else self._fused(inputs, U)
         if device and weights.fits(MOST_COLUMNS):
             return self._learned(device, weights, U, W, F_bar)
         xp = inputs.xp

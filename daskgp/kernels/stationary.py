@@ -193,8 +193,6 @@ class Stationary(Radial):
             return xp.asarray(self.per_column(X.shape[1]), dtype=X.dtype)
         return 1.0 if self.lengthscale is None else self.lengthscale
 
-    _scaled: ClassVar[bool] = True
-
     def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
         return self.per_lengthscale(-2.0 * squares)  # r^2 falls with the square of a scale
 

@@ -18,8 +18,8 @@ from daskgp.data.blocks.layout import Layout
 from daskgp.data.blocks.neighbours import open_blocks
 from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
-from daskgp.models.values import TILE_ROWS, Block, Moments, Want, move
-from daskgp.predict.training_rows import CACHE_BYTES, Fitted, TrainingRows, cached
+from daskgp.models.values import Block, Moments, Want, move
+from daskgp.predict.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
 from daskgp.runtime.process import this_worker
 
 BLOCK = -2
@@ -111,17 +111,9 @@ class Nearby(TrainingRows):
         """Return the first training row, as the user has it."""
         return self.rows.raw(0, 1)[0]
 
-    def moments(
-        self,
-        fit: Fitted,
-        X: np.ndarray,
-        scaled: np.ndarray,
-        usable: np.ndarray,
-        want: Want,
-        most: int,
-    ) -> Moments:
-        """Return the posterior at rows X (n, d), group by group."""
-        return Local(fit, self).moments(X, scaled, usable, want, most)
+    def moments(self, fit: Fitted, new: NewRows, want: Want, most: int) -> Moments:
+        """Return the posterior at new rows, group by group."""
+        return Local(fit, self).moments(new, want, most)
 
 
 def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
@@ -162,19 +154,13 @@ class Local:
         """Method whose predictions are conditioned on rows."""
         return cast(Conditioned, self.fit.model)
 
-    def moments(
-        self,
-        X: np.ndarray,
-        scaled: np.ndarray,
-        usable: np.ndarray,
-        want: Want,
-        most: int = TILE_ROWS,
-    ) -> Moments:
-        """Return the posterior at rows X (n, d) in the user's units, ``scaled`` in the model's.
+    def moments(self, new: NewRows, want: Want, most: int) -> Moments:
+        """Return the posterior at new rows; those that are not ``usable`` come out as 0.
 
         Rows conditioned on the same training rows are predicted together, ``most`` of them at a
-        time; those that are not ``usable`` come out as 0.
+        time.
         """
+        X, scaled, usable = new
         total = _Gathered.empty(len(X), self.fit.scaling.y_scale.size, want)
         places = np.flatnonzero(usable)
         for key, group in self.nearby.groups(np.asarray(X, np.float64)[usable]):

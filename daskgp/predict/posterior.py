@@ -20,7 +20,7 @@ from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, move
-from daskgp.predict.training_rows import Fitted, TrainingRows, cached, in_tiles
+from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
 
@@ -189,7 +189,7 @@ class Solved:
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         usable = usable_rows(scaled)
         scaled[~usable] = 0.0
-        predicted = self._scaled_moments(X, scaled, usable, want)
+        predicted = self._scaled_moments(NewRows(X, scaled, usable), want)
         if predicted.variance is not None:
             variance = self._checked(predicted.variance, scaled)
             adds = include_noise and not predicted.noisy and not observed
@@ -213,30 +213,28 @@ class Solved:
                 "X has missing or infinite values, or some that are too large to be squared: a "
                 "joint covariance needs none"
             )
-        everywhere = np.ones(len(X), bool)
-        predicted = self._scaled_moments(X, scaled, everywhere, "covariance")
+        new = NewRows(X, scaled, np.ones(len(X), bool))
+        predicted = self._scaled_moments(new, "covariance")
         covariance = np.asarray(predicted.covariance, np.float64)
         diagonal = np.diag_indices(len(X))
         covariance[diagonal] = self._checked(covariance[diagonal], scaled)
         covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
         return self.scaling.moments(predicted._replace(covariance=covariance), scaled)
 
-    def _scaled_moments(
-        self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, want: Want
-    ) -> Moments:
-        device = backend.resolve_device(self.device)
+    def _scaled_moments(self, new: NewRows, want: Want) -> Moments:
+        device, n = backend.resolve_device(self.device), len(new.X)
 
         def work(most: int) -> Moments:
             fit = self.fitted(device)
             if self.kept is None:
-                return in_tiles(fit, None, scaled, want, most)
-            return self.kept.moments(fit, X, scaled, usable, want, most)
+                return in_tiles(fit, None, new.scaled, want, most)
+            return self.kept.moments(fit, new, want, most)
 
         name, remedy = f"predictions of {self.model.name}", self._room()
         if want == "covariance":
-            what = f"a joint covariance of {len(X)} rows"
-            return device_memory.whole(lambda: work(max(len(X), 1)), device, what, remedy)
-        return device_memory.shrinking(work, min(TILE_ROWS, max(len(X), 1)), device, name, remedy)
+            what = f"a joint covariance of {n} rows"
+            return device_memory.whole(lambda: work(max(n, 1)), device, what, remedy)
+        return device_memory.shrinking(work, min(TILE_ROWS, max(n, 1)), device, name, remedy)
 
     def fitted(self, device: str) -> Fitted:
         """Return the method with its hyper-parameters and state on a device, where they stay."""

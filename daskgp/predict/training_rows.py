@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import dask
 import numpy as np
@@ -45,6 +45,14 @@ class Fitted:
     scaling: Scaling
     token: str
     device: str
+
+
+class NewRows(NamedTuple):
+    """Rows to predict at: X (n, d), in the model's units ``scaled`` (n, d), and ``usable`` (n,)."""
+
+    X: np.ndarray
+    scaled: np.ndarray
+    usable: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,18 +103,10 @@ class TrainingRows(ABC):
         return False
 
     @abstractmethod
-    def moments(
-        self,
-        fit: Fitted,
-        X: np.ndarray,
-        scaled: np.ndarray,
-        usable: np.ndarray,
-        want: Want,
-        most: int,
-    ) -> Moments:
-        """Return the posterior at rows X (n, d), which are ``scaled`` in the model's units.
+    def moments(self, fit: Fitted, new: NewRows, want: Want, most: int) -> Moments:
+        """Return the posterior at new rows, of which ``most`` are predicted at a time.
 
-        ``most`` rows are predicted at a time; those that are not ``usable`` may be anything.
+        Those that are not ``usable`` may come out as anything.
         """
 
 
@@ -117,17 +117,9 @@ class Streamed(TrainingRows):
     def near(self, fit: Fitted) -> Any:
         """Return what ``predict`` reads them from."""
 
-    def moments(
-        self,
-        fit: Fitted,
-        X: np.ndarray,
-        scaled: np.ndarray,
-        usable: np.ndarray,
-        want: Want,
-        most: int,
-    ) -> Moments:
-        """Return the posterior at rows X (n, d), see ``TrainingRows``."""
-        return in_tiles(fit, self.near(fit), scaled, want, most)
+    def moments(self, fit: Fitted, new: NewRows, want: Want, most: int) -> Moments:
+        """Return the posterior at new rows, see ``TrainingRows``."""
+        return in_tiles(fit, self.near(fit), new.scaled, want, most)
 
 
 def in_tiles(fit: Fitted, near: Any, scaled: np.ndarray, want: Want, most: int) -> Moments:
