@@ -5,7 +5,7 @@ Estimators
 Data and models
     open_dataset, convert, prepare, variogram, load, metrics, plot
 Before and around a fit
-    plan, connect, kernels
+    plan, connect, kernels, priors
 Errors
     DaskgpError, InputError and the others in ``daskgp.errors``
 """
@@ -14,7 +14,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskgp import errors, kernels, metrics, plot
+    from daskgp import errors, kernels, metrics, plot, priors
     from daskgp.data import open_dataset
     from daskgp.data.blocks.prepare import prepare
     from daskgp.data.convert.convert import convert
@@ -63,11 +63,12 @@ __all__ = [
     "plan",
     "plot",
     "prepare",
+    "priors",
     "variogram",
 ]
 
 # Names are imported on first access, so that `daskgp --help` does not wait for Dask.
-_MODULES = ("errors", "kernels", "metrics", "plot")
+_MODULES = ("errors", "kernels", "metrics", "plot", "priors")
 _HOMES = {
     "CGGP": "daskgp.estimators",
     "LMA": "daskgp.estimators",

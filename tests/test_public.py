@@ -66,6 +66,7 @@ def test_the_exports_are_those_of_the_interface():
         "open_dataset",
         "convert",
         "prepare",
+        "priors",
         "variogram",
         "load",
         "metrics",

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     if bool in options and (isinstance(value, bool) or words in WORDS):
         return value if isinstance(value, bool) else WORDS[str(words)]
     choices = [option for option in options if isinstance(option, str)]
-    if value in choices:
+    if value in choices or (isinstance(value, dict) and any(map(_is_mapping, options))):
         return value
     if isinstance(value, list) and {np.ndarray, NAMES} & set(options):
         return _array(name, value) if np.ndarray in options else [str(part) for part in value]
@@ -170,11 +170,15 @@ _PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
 def _options(hint: Any) -> list[Any]:
     """Return the types and allowed words of an annotation."""
     options = checks.options(hint)
-    if all(isinstance(option, str) or option in _PLAIN for option in options):
+    if all(isinstance(one, str) or one in _PLAIN or _is_mapping(one) for one in options):
         return options
     # NumPy's ArrayLike, which is a union of dozens of types
     plain = [option for option in options if isinstance(option, str) or option is NoneType]
     return [*plain, np.ndarray]
+
+
+def _is_mapping(option: Any) -> bool:
+    return get_origin(option) is Mapping
 
 
 def _names(text: str) -> str | list[str]:
@@ -197,6 +201,8 @@ def _wanted(options: Sequence[Any]) -> str:
         return " or ".join(words + ["none"] * (NoneType in options))
     if kernels.Kernel in options:
         return "a kernel such as 'matern32(ard=true)'"
+    if any(map(_is_mapping, options)):
+        return "a table such as {variance=...}" + ", or a name or several," * (NAMES in options)
     if NAMES in options:
         return "a name or several: a,b"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

@@ -19,7 +19,7 @@ from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators.base import Outcome
-from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.fit import control, hyperparameters, rounds, subset
 from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps
 from daskgp.fit.svi import Bases, Learning, Precondition
@@ -131,7 +131,9 @@ def with_hyperparameters(
     k = len(fit.theta.kernel.log_parameters)
     theta = dataclasses.replace(fit.theta, inputs=None)
     bounds = hyperparameters.bounds(estimator, theta, sums, fit.stage.scaling)[: k + 1]
-    optimum = subset.trained_on(theta, drawn.rows, bounds, estimator.progress)
+    prior = control.of(estimator, theta, fit.stage.scaling).prior
+    part = hyperparameters.scaled(prior, len(drawn.rows.X) / fit.rows)
+    optimum = subset.trained_on(theta, drawn.rows, bounds, part, estimator.progress)
     noise = optimum.noise_variance
     theta = dataclasses.replace(fit.theta, kernel=optimum.kernel, noise_variance=noise)
     logger.info("hyper-parameters are those of %d rows: %r", number, optimum.kernel)
@@ -177,6 +179,7 @@ def learning(
         form.natural,
         form.precondition,
         validation,
+        control.of(estimator, fit.theta, stage.scaling).prior if estimator._learns else None,
     )
 
 
@@ -199,10 +202,10 @@ def ascent(estimator: VariationalGP, fit: Fit, sums: scaling.Sums, learn: bool) 
     powers = [POWERS.get(name, 0.0) for name in fit.likelihood.parameter_names]
     own = fit.likelihood.log_bounds + np.log(unit) * np.array(powers)[:, None]
     start = fit.likelihood.log_parameters
-    limits = {
-        "kernel": (kernel[:k, 0], kernel[:k, 1]),
-        "likelihood": (np.minimum(own[:, 0], start), np.maximum(own[:, 1], start)),
-    }
+    own = np.column_stack([np.minimum(own[:, 0], start), np.maximum(own[:, 1], start)])
+    chosen = control.of(estimator, fit.theta, fit.stage.scaling)
+    both = chosen.bounded(np.concatenate([kernel[:k], own]))
+    limits = {"kernel": tuple(both[:k].T), "likelihood": tuple(both[k:].T)}
     return Ascent(
         estimator.max_iter,
         estimator.learning_rate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -22,7 +22,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import hyperparameters, refusal, rounds, subset, targets, timing
+from daskgp.fit import control, hyperparameters, refusal, rounds, subset, targets, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import Inputs
@@ -40,6 +40,7 @@ from daskgp.predict.posterior import Solved
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
+from daskgp.train.callbacks import Callback, calling
 from daskgp.typing import Device, DtypeName, MeanName, OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -133,6 +134,9 @@ class GaussianProcess(FittedGP):
     random_state: int | None = 0
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
+    fixed: Sequence[str] | str | Mapping[str, float] | None = None
+    limits: Mapping[str, Sequence[float]] | None = None
+    prior: Mapping[str, Any] | None = None
 
     model_name: ClassVar[str]
     effects: ClassVar[Effects] = {
@@ -140,6 +144,9 @@ class GaussianProcess(FittedGP):
         "max_iter": (TRAINED,),
         "tol": (TRAINED,),
         "train_blocks": (TRAINED,),
+        "fixed": (TRAINED,),
+        "limits": (TRAINED,),
+        "prior": (TRAINED,),
     }
     """Conditions that settings need to have an effect."""
     traits: ClassVar[Traits] = Traits()
@@ -239,6 +246,7 @@ class GaussianProcess(FittedGP):
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
+        callback: Callback | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
     ) -> Self:
@@ -264,6 +272,9 @@ class GaussianProcess(FittedGP):
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
             hyper-parameters, a row of weight 2 counts as the same row twice if it has no
             ``y_variance``; one of weight 0 is left out.
+        callback : callable, optional
+            Called in this process with each entry of ``history_``, a dict, as it is made; training
+            ends with the best point so far once it returns True.  Entries of stages count from 1.
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool
@@ -287,10 +298,14 @@ class GaussianProcess(FittedGP):
         place("checkpoint", checkpoint, "a checkpoint")
         if checkpoint is None:
             _refuse_alone(wait=wait, clear_lock=clear_lock)
-            with _noted("pass checkpoint= to fit, and what is trained is not lost", self):
+            with (
+                calling(callback),
+                _noted("pass checkpoint= to fit, and what is trained is not lost", self),
+            ):
                 return self._fit(X, y, noise=(y_variance, sample_weight))
         url = str(checkpoint)
         with (
+            calling(callback),
             locks.hold(url, wait, clear_lock, resume=True) as claim,
             _noted(f"the same fit with checkpoint={url!r} goes on from here", self),
         ):
@@ -323,6 +338,7 @@ class GaussianProcess(FittedGP):
         sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
         self._say_geographic(sizes)
         self._check(sizes, len(sizes))
+        control.check_names(self, self._kernel(sizes), sizes.n_features)
         if all(given is None for given in noise):
             if not sizes.n_noise:
                 data.warn_of_noise_behind(y)

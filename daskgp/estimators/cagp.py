@@ -110,7 +110,7 @@ class CaGP(GaussianProcess):
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
         ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
-progress, geographic
+progress, geographic, fixed, limits, prior
         As in ``SGPR``.
 
     Attributes
@@ -609,6 +609,9 @@ progress, geographic
             start = run.start if i == 0 else theta.to_vector(False)
             tape = run.tape and run.tape.stage(i)
             part = run._replace(start=start, tape=tape)
-            best, more, *_ = self._maximise(evaluate, part, pairs)
-            theta, history = theta.from_vector(best), hyperparameters.continued(history, more)
+            trained = self._maximise(evaluate, part, pairs)
+            theta = theta.from_vector(trained.vector)
+            history = hyperparameters.continued(history, trained.history)
+            if trained.stopped:
+                break
         return theta, choose(pairs, theta), history

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -76,6 +77,9 @@ class CGGP(GaussianProcess):
     optimizer: OptimizerName | None = field(default=None, init=False)
     learning_rate: float = field(default=0.05, init=False)
     tol: float = field(default=1.0, init=False)
+    fixed: Sequence[str] | str | Mapping[str, float] | None = field(default=None, init=False)
+    limits: Mapping[str, Sequence[float]] | None = field(default=None, init=False)
+    prior: Mapping[str, Any] | None = field(default=None, init=False)
     solver_tol: float = 1e-4
     max_iter: int = 512
 

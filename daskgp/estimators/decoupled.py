@@ -103,7 +103,8 @@ class DecoupledGP(VariationalGP):
     gradients : {"workers", "client"}
         On a Dask cluster: workers compute gradients of their parts of a batch, or they read rows
         ahead for the client, which trains.
-    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic
+    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic, \
+fixed, limits, prior
         As in ``SGPR``; ``mean`` is that of the latent f where y is not standardised.
 
     Attributes

@@ -101,7 +101,7 @@ class LMA(GaussianProcess):
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
     mean, standardize, optimizer, learning_rate, tol, dtype, device, random_state, \
-progress, geographic
+progress, geographic, fixed, limits, prior
         As in ``SGPR``.
 
     Attributes

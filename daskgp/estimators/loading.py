@@ -138,7 +138,9 @@ def _restored(content: stores.Stored, device: Device | None, url: str) -> Gaussi
     settings = dict(attributes["settings"])
     for name, value in settings.items():
         if isinstance(value, dict):
-            settings[name] = kernels.from_dict(value["kernel"])
+            settings[name] = (
+                dict(value["mapping"]) if "mapping" in value else kernels.from_dict(value["kernel"])
+            )
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)

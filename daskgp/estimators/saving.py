@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from daskgp.estimators.variational import VariationalGP
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.predict import stored
+from daskgp.priors import Prior
 
 if TYPE_CHECKING:
     import zarr
@@ -60,17 +62,8 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         arrays["inputs"] = solved.theta.inputs
     if solved.kept is not None:
         arrays |= {stored.NEAR + name: values for name, values in solved.kept.arrays().items()}
-    settings: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, str | bool | int | float | None):
-            settings[name] = value
-        elif isinstance(value, Kernel):
-            settings[name] = {"kernel": describe(value)}
-        elif isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
-            settings[name] = list(value)
-        else:
-            arrays[SETTING + name] = np.asarray(value)
+    settings, more = _settings(estimator)
+    arrays |= more
     attributes = {
         "model": estimator.model_name,
         "method": solved.model.name,
@@ -93,6 +86,32 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         attributes["blocks"] = solved.kept.token
     # a reader checks what JSON makes of the attributes
     return stores.stored(arrays, json.loads(json.dumps(attributes)))
+
+
+def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the settings that JSON can hold, and those that are arrays."""
+    settings: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, str | bool | int | float | None):
+            settings[name] = value
+        elif isinstance(value, Kernel):
+            settings[name] = {"kernel": describe(value)}
+        elif isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
+            settings[name] = list(value)
+        elif isinstance(value, Mapping):
+            settings[name] = {"mapping": {key: _plain(one) for key, one in value.items()}}
+        else:
+            arrays[SETTING + name] = np.asarray(value)
+    return settings, arrays
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a mapping as JSON has it; a prior as its text."""
+    if isinstance(value, Prior):
+        return str(value)
+    return [float(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _notes(estimator: GaussianProcess) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from daskgp import kernels
 from daskgp.checks import choice, options, place, positive, shown, whole
 from daskgp.errors import SettingError
-from daskgp.fit import effects
+from daskgp.fit import control, effects
 from daskgp.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
     kernel_of(estimator.kernel)
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)
+    control.check(estimator)
     effects.check(estimator, besides)
 
 

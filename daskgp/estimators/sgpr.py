@@ -79,6 +79,16 @@ class SGPR(GaussianProcess):
         and inducing inputs are given and reported as longitude and latitude; trained ones may leave
         the sphere and are reported as seen from its centre.  Default the columns that the data
         name: attributes of the store, or CF attributes of an xarray object; False for none.
+    fixed : names, or mapping of names to float, optional
+        Hyper-parameters that are not trained, by their names in ``hyperparameters_``; "lengthscale"
+        stands for those of all columns.  Values are in the units of the data; without one a
+        hyper-parameter keeps that of ``kernel`` or ``noise_variance``.
+    limits : mapping of names to (float, float), optional
+        Least and largest values of hyper-parameters, in the units of the data.
+    prior : mapping of names to prior, optional
+        Priors of hyper-parameters, of `daskgp.priors` or as text, ``{"lengthscale":
+        "lognormal(100, sigma=0.5)"}``, in the units of the data: training maximises their log
+        density plus the objective, and ``history_`` has the sum.
 
     Attributes
     ----------

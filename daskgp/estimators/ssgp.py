@@ -43,7 +43,7 @@ class SparseSpectrumGP(GaussianProcess):
     random_state : int
         Seed of the spectral points and of samples.
     mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-progress, geographic
+progress, geographic, fixed, limits, prior
         As in ``SGPR``.
 
     Attributes

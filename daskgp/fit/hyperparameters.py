@@ -17,7 +17,7 @@ from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
-from daskgp.fit import rounds, subset
+from daskgp.fit import control, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
@@ -25,6 +25,7 @@ from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
 from daskgp.models.values import Theta
 from daskgp.train import newton
+from daskgp.train.callbacks import calling
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
@@ -57,6 +58,7 @@ class Run(NamedTuple):
 
     Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
     the evidence per value of y at the start.  Training in stages begins with so many ``blocks``.
+    The ``prior`` counts in full with all ``values`` of y, and in proportion with some of them.
     """
 
     start: np.ndarray
@@ -66,6 +68,8 @@ class Run(NamedTuple):
     coordinates: np.ndarray
     curvature: newton.Curvature | None = None
     blocks: int = FIRST
+    prior: control.LogPrior = control.NONE.prior
+    values: int = 1
 
     @property
     def hyperparameters(self) -> int:
@@ -90,6 +94,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     distances = subset.Distances(per_column, median.euclidean)
     begun = _searched(estimator, stage, sums, sample, distances, seed)
     plain = Theta(kernel.resolve(*distances), _first_noise(estimator, sums))
+    plain = control.of(estimator, plain, stage.scaling).started(plain)
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not own.count or estimator._model().keeps_rows:
@@ -145,16 +150,32 @@ def _searched(
     noise, choices = _first_noise(estimator, sums), _choices(estimator, stage)
     kernel = choices[0]
     theta = Theta(kernel.resolve(*distances), noise)
+    given = kernel == theta.kernel
+    theta = control.of(estimator, theta, stage.scaling).started(theta)
     if estimator.optimizer is None or not estimator.traits.searches_start:
         return subset.Start(theta)
     rows = subset.subset_rows(stage, sample, seed)
     limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
     if len(rows.X) < 2:
         return subset.Start(theta)
-    if kernel == theta.kernel:  # nothing is left to search for
-        evidence = subset.Evidence(rows, limits, estimator._tol())
-        return subset.at(evidence, theta)
-    return subset.search(choices, noise, rows, distances, limits, estimator._tol())
+    share = rows.y.size / (sums.rows * stage.rows.n_targets)
+
+    def prior(theta: Theta) -> train.Evaluate:
+        return scaled(control.of(estimator, theta, stage.scaling).prior, share)
+
+    if given:  # nothing is left to search for
+        return subset.at(subset.Evidence(rows, limits, estimator._tol(), prior), theta)
+    return subset.search(choices, noise, rows, distances, limits, estimator._tol(), prior)
+
+
+def scaled(prior: control.LogPrior, share: float) -> train.Evaluate:
+    """Return a log prior times a share, and its gradient, as a function."""
+
+    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = prior(vector)
+        return share * value, share * gradient
+
+    return evaluate
 
 
 def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
@@ -243,14 +264,17 @@ def plan_run(
     curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
     limits = bounds(estimator, theta, sums, stage.scaling)
     varies = newton.varies(limits)[: len(theta.kernel.parameter_names)]
+    prior = control.of(estimator, theta, stage.scaling).prior
     return Run(
-        theta.to_vector(estimator._inputs.trained),
+        np.clip(theta.to_vector(estimator._inputs.trained), *limits.T),
         limits,
         partial(_named, theta),
         _tape(estimator, checkpoint, sums),
         subset.with_noise(theta.kernel.coordinates(varies)),
         curvature,
         SECOND if begun.refined else FIRST,
+        prior,
+        int(sums.rows) * stage.rows.n_targets,
     )
 
 
@@ -285,7 +309,8 @@ def refined(
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
         run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)
         more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, estimator._tol())}
-        trained = _on(estimator, stage, theta, run, units, **more)
+        with calling(None):  # the history begins later
+            trained = _on(estimator, stage, theta, run, units, **more)
         value = max((entry["objective"] for entry in trained.history), default=-np.inf)
         curvature = trained.curvature and trained.curvature._replace(exact=False)
         found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
@@ -343,7 +368,7 @@ def on_growing_blocks(
         staged = run._replace(tape=run.tape and run.tape.stage(number if result.history else 0))
         trained = _on(estimator, stage, theta, staged, units, **more)
         result = trained._replace(history=continued(result.history, trained.history))
-        if number == most:
+        if number == most or trained.stopped:
             break
         curvature = _per_value(trained, units, stage)
         if number < SECOND:  # too few blocks for the curvature of all
@@ -358,6 +383,8 @@ def on_growing_blocks(
             needed = min(max(needed, int(1.25 * number)), most)
         stage = estimator._settled(stage, theta.from_vector(trained.vector))
         number = min(needed, GROWTH * number)
+    if result.stopped:
+        return result
     if number == total:
         lost = 0.0
     elif not enough and number > 1:
@@ -471,10 +498,15 @@ def maximise(
     tol: float,
     **more: Any,
 ) -> train.Trained:
-    """Maximise an objective of ``values`` target values by the estimator's optimizer.
+    """Maximise an objective of ``values`` target values, and the prior, by the optimizer.
 
     ``more`` holds further settings of the loop.
     """
+    if run.prior.terms:
+        prior = scaled(run.prior, values / run.values)
+        evaluate = train.plus(evaluate, prior)
+        if more.get("sampled"):
+            more["sampled"] = train.plus(more["sampled"], prior)
     curvature = run.curvature and run.curvature.scaled(values)
     settings = _settings(estimator, run, tol, curvature=curvature, **more)
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
@@ -528,6 +560,7 @@ def bounds(
     limits = np.stack([np.minimum(limits[:, 0], start), np.maximum(limits[:, 1], start)], axis=1)
     idle = [scaling.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
     limits[:-1][idle] = start[:-1][idle, None]
+    limits = control.of(estimator, theta, scale).bounded(limits)
     if not estimator._inputs.trained or theta.inputs is None:
         return limits
     return np.concatenate([limits, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])

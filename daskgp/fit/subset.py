@@ -20,6 +20,7 @@ from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import newton
+from daskgp.train.callbacks import calling
 
 logger = logging.getLogger("daskgp")
 
@@ -121,11 +122,16 @@ class Evidence:
     few: Block
     bounds: Bounds
     tol: float
+    prior: Callable[[Theta], train.Evaluate]
+
+    def _posterior(self, theta: Theta) -> train.Evaluate:
+        """Return evidence and prior as a function of vectors of the kind of a theta."""
+        return train.plus(evidence(self.few, theta), self.prior(theta))
 
     def value(self, theta: Theta) -> float:
         """Return the log evidence at hyper-parameters; minus infinity if it cannot be computed."""
         try:
-            return evidence(self.few, theta)(theta.to_vector(False))[0]
+            return self._posterior(theta)(theta.to_vector(False))[0]
         except NumericalError:
             return -np.inf
 
@@ -133,7 +139,7 @@ class Evidence:
         """Return a trust-region search that starts from hyper-parameters."""
         bounds = self.bounds(theta)
         coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
-        return newton.Search(evidence(self.few, theta), bounds, coordinates, self.tol)
+        return newton.Search(self._posterior(theta), bounds, coordinates, self.tol)
 
     def best(self, theta: Theta, curvature: newton.Curvature | None = None) -> newton.Arrived:
         """Maximise from hyper-parameters; a curvature that is passed in is not verified."""
@@ -173,8 +179,9 @@ def search(
     distances: Distances,
     bounds: Bounds,
     tol: float,
+    prior: Callable[[Theta], train.Evaluate],
 ) -> Start:
-    """Return the start of largest evidence.
+    """Return the start of largest evidence and prior.
 
     Parameters
     ----------
@@ -190,16 +197,19 @@ def search(
         Returns the bounds (k, 2) of the vector of hyper-parameters.
     tol : float
         As for training.
+    prior : callable
+        Returns the log prior, for as many rows, as a function of vectors of the kind of a theta.
     """
     thin = block.at(slice(None, None, -(-len(block.X) // SCREEN)))
     kept = given(choices[0], distances)
 
     def within(theta: Theta) -> np.ndarray:
         limits = bounds(theta)
-        limits[:-1][kept] = theta.kernel.log_parameters[kept, None]
+        varies = kept & newton.varies(limits)[:-1]
+        limits[:-1][varies] = theta.kernel.log_parameters[varies, None]
         return limits
 
-    screen, whole = Evidence(thin, within, tol), Evidence(block, within, tol)
+    screen, whole = (Evidence(rows, within, tol, prior) for rows in (thin, block))
     starts = _apart(_candidates(choices[0], noise_variance, distances), screen.value)
     tried = [(screen.best(theta), theta) for theta in starts]
     first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
@@ -298,8 +308,14 @@ def with_noise(coordinates: np.ndarray) -> np.ndarray:
     return extended
 
 
-def trained_on(theta: Theta, block: Block, bounds: np.ndarray, progress: ShowProgress) -> Theta:
-    """Return the theta of largest evidence of scaled rows within bounds (k, 2).
+def trained_on(
+    theta: Theta,
+    block: Block,
+    bounds: np.ndarray,
+    prior: train.Evaluate,
+    progress: ShowProgress,
+) -> Theta:
+    """Return the theta of largest evidence of scaled rows, and prior, within bounds (k, 2).
 
     Only the kernel and the noise variance are trained.
     """
@@ -313,11 +329,11 @@ def trained_on(theta: Theta, block: Block, bounds: np.ndarray, progress: ShowPro
         remedy="start from other hyper-parameters, or choose hyperparameters='bound'",
     )
     start = theta.to_vector(with_inputs=False)
-    best = train.maximise(
-        evidence(block, theta), start, bounds, block.y.size, settings, lambda _: {}
-    ).vector
+    objective = train.plus(evidence(block, theta), prior)
+    with calling(None):  # this history is not kept
+        best = train.maximise(objective, start, bounds, block.y.size, settings, lambda _: {}).vector
     trained = theta.from_vector(best)
-    if trained.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
+    if bounds[-1, 0] < bounds[-1, 1] and trained.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
         logger.warning(
             "the evidence of %d rows sees no noise (variance %.1e of standardised targets), which "
             "makes predictions too sure where there is some: choose a larger n_subset, or "

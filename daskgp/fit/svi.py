@@ -11,6 +11,7 @@ import numpy as np
 
 from daskgp.arrays.linalg import inverse_from_factor, whiten_rows
 from daskgp.data.blocks import ordering
+from daskgp.fit.control import LogPrior
 from daskgp.fit.minibatches import Share
 from daskgp.fit.steps import Steps, diverging
 from daskgp.kernels import Kernel
@@ -71,6 +72,8 @@ class Learning:
     precondition : {"blocks", "jacobi", None}
     validation : Block
         Held-out rows.
+    prior : LogPrior, optional
+        Prior of hyper-parameters that follow the bound.
     """
 
     steps: Steps
@@ -82,6 +85,7 @@ class Learning:
     natural: float | None
     precondition: Precondition
     validation: Block
+    prior: LogPrior | None = None
     _blocks: Blocks | None = field(default=None, init=False)
     _prepared: Prepared | None = field(default=None, init=False)
 
@@ -100,7 +104,15 @@ class Learning:
             bound = self.steps.model.bound(prepared, total, pull)
             settled = following.result()
         self._prepared = prepared
-        return parameters, Found(bound.value, bound.gradient, settled)
+        value, gradient = bound
+        if self.prior is not None and self.prior.terms:
+            k = len(parameters.kernel)
+            more, slope = self.prior(np.concatenate([parameters.kernel, parameters.likelihood]))
+            value += more
+            gradient = gradient._replace(
+                kernel=gradient.kernel + slope[:k], likelihood=gradient.likelihood + slope[k:]
+            )
+        return parameters, Found(value, gradient, settled)
 
     def conditioner(self, name: str, parameters: Parameters, step: int) -> Conditioner | None:
         """Return coordinates of the mean's weights, and of the root of a direct covariance."""

@@ -140,7 +140,8 @@ class Stationary(Radial):
         T = np.eye(len(self.parameter_names))
         number = len(self.lengthscale) if isinstance(self.lengthscale, tuple) else 1
         share = np.ones(number) if varies is None else varies[1 : 1 + number].astype(float)
-        T[0, 1 : 1 + number] = -2.0 * self._smoothness * share / max(share.sum(), 1.0)
+        if varies is None or varies[0]:
+            T[0, 1 : 1 + number] = -2.0 * self._smoothness * share / max(share.sum(), 1.0)
         return T
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:

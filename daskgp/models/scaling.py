@@ -175,6 +175,17 @@ class Scaling:
         """Mask (d,) of the columns that are not left out."""
         return np.isfinite(self.x_scale)
 
+    def size(self, unit: Unit) -> float | None:
+        """Return the size of a unit in the user's; None if its columns or targets differ in it."""
+        columns = list(unit.columns)
+        used = self.x_scale[columns][self.uses[columns]]
+        factors = [1.0]
+        for scales, power in ((used, unit.of_inputs), (self.y_scale, unit.of_target)):
+            if power and not np.allclose(scales, scales[:1], rtol=1e-12, atol=0.0):
+                return None
+            factors += [float(scales[0]) ** power] if power and len(scales) else []
+        return float(np.prod(factors))
+
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
         """Return scaled rows without missing values, centred in float64 before any narrowing.
 

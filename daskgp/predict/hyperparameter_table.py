@@ -88,30 +88,10 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
 
 def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:
     """Return a value and its standard error in the units of the data, and the unit."""
-    scale = _scale(solved, unit)
+    scale = solved.scaling.size(unit)
     if scale is None:
         return value, error, STANDARDISED
     return value * scale, error * scale, _name(solved, unit)
-
-
-def _scale(solved: Solved, unit: Unit) -> float | None:
-    """Return the size of a unit; None if columns or targets have units of different sizes."""
-    factors = [1.0]
-    for scales, power in (
-        (_used(solved, unit), unit.of_inputs),
-        (solved.scaling.y_scale, unit.of_target),
-    ):
-        if power and not np.allclose(scales, scales[0], rtol=1e-12, atol=0.0):
-            return None
-        factors += [float(scales[0]) ** power] if power else []
-    return float(np.prod(factors))
-
-
-def _used(solved: Solved, unit: Unit) -> np.ndarray:
-    """Return the scales of the columns of a unit that are not left out."""
-    columns = list(unit.columns)
-    scales: np.ndarray = solved.scaling.x_scale[columns][solved.scaling.uses[columns]]
-    return scales
 
 
 def _name(solved: Solved, unit: Unit) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 
 from daskgp.checks import shown
 from daskgp.errors import SettingError, StoreError
+from daskgp.train.callbacks import StopTraining
 from daskgp.train.federated_rounds import (
     Experts,
     Federated,
@@ -114,13 +115,17 @@ def train_experts(
             trail.append(after)
             rounds.append(notes)
             residuals = {"primal_residual": notes.primal, "dual_residual": notes.dual}
-            diary.note(
-                before,
-                evaluations=len(trail) * updates.evaluations,
-                objective=notes.objective,
-                gradient_norm=notes.gradient_norm,
-                **({} if settings.averages else residuals),
-            )
+            try:
+                diary.note(
+                    before,
+                    evaluations=len(trail) * updates.evaluations,
+                    objective=notes.objective,
+                    gradient_norm=notes.gradient_norm,
+                    **({} if settings.averages else residuals),
+                )
+            except StopTraining:
+                logger.info("a callback has stopped training after %d rounds", len(trail))
+                break
             if _settled(settings, rounds, total, len(start)):
                 break
         else:

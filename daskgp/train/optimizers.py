@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from daskgp.checks import shown
 from daskgp.errors import NumericalError, SettingError, StoreError
 from daskgp.runtime.progress import ShowProgress, progress_bar, wants_progress
-from daskgp.train import newton
+from daskgp.train import callbacks, newton
 from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -107,13 +107,15 @@ class Training:
 class Trained(NamedTuple):
     """Result of training: parameters (k,), an entry per iteration, and the curvature if known.
 
-    ``early`` says why it ended before it had converged, if it did.
+    ``early`` says why it ended before it had converged, if it did; ``stopped`` that a callback
+    wished so.
     """
 
     vector: np.ndarray
     history: list[dict[str, Any]]
     curvature: newton.Curvature | None = None
     early: str = ""
+    stopped: bool = False
 
 
 @dataclass
@@ -125,6 +127,7 @@ class _Evaluator:
     scale: float
     kept: list[Evaluation] = field(default_factory=list)
     last: Evaluation | None = None
+    best: Evaluation | None = None
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -137,6 +140,8 @@ class _Evaluator:
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss per value of y and its gradient."""
         evaluation = self.last = self.found(vector, self.evaluate)
+        if self.best is None or evaluation.value > self.best.value:
+            self.best = evaluation
         return -evaluation.value / self.scale, -evaluation.gradient / self.scale
 
     def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
@@ -153,6 +158,17 @@ class _Evaluator:
                 self.tape.append(self.count, row)
         self.count += 1
         return evaluation
+
+
+def plus(evaluate: Evaluate, other: Evaluate) -> Evaluate:
+    """Return the sum of two objectives of the same vectors."""
+
+    def both(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = evaluate(vector)
+        more, slope = other(vector)
+        return value + more, gradient + slope
+
+    return both
 
 
 def refuse_nan(value: float, gradient: np.ndarray) -> None:
@@ -195,6 +211,7 @@ class Diary:
         self.entries.append(entry)
         logger.debug("iteration %(iteration)d: objective %(objective).6g", entry)
         self.show(f"objective {objective:.6g}")
+        callbacks.tell(entry)
 
     def elapsed(self) -> float:
         """Return the seconds since the diary was begun."""
@@ -258,7 +275,13 @@ def maximise(
                 **more,
             )
 
-        best = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
+        try:
+            best = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
+        except callbacks.StopTraining:
+            logger.info("a callback has stopped training after %d iterations", len(diary.entries))
+            seen = evaluator.last if training.noisy else evaluator.best
+            assert seen is not None
+            return Trained(seen.vector, diary.entries, stopped=True)
     if best.early and not training.quiet:
         logger.warning("%s", best.early)
     return Trained(best.vector, diary.entries, best.curvature, best.early)

@@ -17,6 +17,7 @@ import numpy as np
 
 from daskgp.errors import NumericalError
 from daskgp.runtime.progress import ShowProgress
+from daskgp.train.callbacks import StopTraining
 from daskgp.train.optimizers import Describe, Diary, Moments, adam_step, keep_diary
 
 logger = logging.getLogger("daskgp")
@@ -254,13 +255,19 @@ def ascend(
     with keep_diary(describe, ascent.steps, ascent.progress) as diary:
         kept = run.history
         before = float(kept[-1][2]) if kept else 0.0
-        for row in kept[:]:
-            _note(diary, row)
         last = run
+        try:
+            for row in kept[:]:
+                _note(diary, row)
+        except StopTraining:
+            return run, diary.entries
         while run.step < ascent.steps and not _finished(run, ascent):
             try:
                 with np.errstate(over="ignore", invalid="ignore"):  # soon an error anyway
                     following = _step(problem, run, ascent, watched, diary, before)
+            except StopTraining:
+                logger.info("a callback has stopped training at step %d", run.step + 1)
+                return run, diary.entries
             except NumericalError as error:
                 count = len(run.history) - (run.step - last.step)
                 last = replace(last, history=run.history[:count])

@@ -241,11 +241,16 @@ def test_plan_of_the_package_is_that_of_the_estimator(data):
         ("kernel=matern12(lengthscale=2) ", Matern12(2.0)),
         ("inducing=kmeans", "kmeans"),
         ("inducing=[[0, 1], [2, 3.5]]", [[0.0, 1.0], [2.0, 3.5]]),
+        ("fixed=noise_variance", "noise_variance"),
+        ("fixed=noise_variance,variance", ["noise_variance", "variance"]),
+        ("fixed={noise_variance=0.1}", {"noise_variance": 0.1}),
+        ("limits={lengthscale=[1, 2]}", {"lengthscale": [1, 2]}),
+        ('prior={variance="lognormal(2)"}', {"variance": "lognormal(2)"}),
     ],
 )
 def test_settings_get_the_types_of_the_constructor(text, value):
     found = getattr(build_estimator("sgpr", [text]), text.partition("=")[0])
-    if isinstance(value, list):
+    if isinstance(found, np.ndarray):
         found = found.tolist()
     assert found == value
     assert type(found) is type(value)
@@ -258,6 +263,9 @@ def test_settings_get_the_types_of_the_constructor(text, value):
         ("zzz=1", "Known are kernel, noise_variance"),
         ("n_inducing=many", "n_inducing='many': a whole number is needed"),
         ("n_inducing=1.5", "a whole number is needed"),
+        ("limits={variance=[2, 1]}", "must be less than the second"),
+        ("prior={variance=3}", "give one of daskgp.priors or its text"),
+        ("limits=3", "limits='3': a table"),
         ("n_inducing=true", "a whole number is needed"),
         ("noise_variance=low", "a number is needed"),
         ("learning_rate=.1.2", "a number is needed"),

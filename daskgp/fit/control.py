@@ -1,0 +1,205 @@
+"""What users say about hyper-parameters: which are fixed, their bounds and their priors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from daskgp import priors
+from daskgp.checks import positive, shown
+from daskgp.errors import SettingError
+from daskgp.kernels import Kernel
+from daskgp.kernels.base import Unit
+from daskgp.models import scaling
+from daskgp.models.values import Theta
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+
+NOISE = "noise_variance"
+
+
+class LogPrior(NamedTuple):
+    """Log prior density of a vector of hyper-parameters: terms by position and log unit."""
+
+    terms: tuple[tuple[int, priors.Prior, float], ...]
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value at a vector (k,), of which the first are hyper-parameters; gradient."""
+        total, gradient = 0.0, np.zeros_like(vector)
+        for j, prior, log_unit in self.terms:
+            value, slope = prior.log_density(float(vector[j]) + log_unit)
+            total += value
+            gradient[j] += slope
+        return total, gradient
+
+
+class Control(NamedTuple):
+    """Settings ``fixed``, ``limits`` and ``prior`` for one kernel, in the units of the model.
+
+    Attributes
+    ----------
+    held : dict of int to float
+        Logarithms by position in the vector of hyper-parameters, noise variance last.
+    limits : dict of int to (float, float)
+        Bounds of logarithms by position.
+    prior : LogPrior
+    """
+
+    held: dict[int, float]
+    limits: dict[int, tuple[float, float]]
+    prior: LogPrior
+
+    def bounded(self, bounds: np.ndarray) -> np.ndarray:
+        """Return bounds (k, 2) of a vector with those of the user in their places."""
+        bounds = bounds.copy()
+        for j, limits in self.limits.items():
+            bounds[j] = limits
+        for j, value in self.held.items():
+            bounds[j] = value
+        return bounds
+
+    def started(self, theta: Theta) -> Theta:
+        """Return hyper-parameters that are moved to what is fixed and into the bounds."""
+        vector = theta.to_vector(False)
+        free = np.tile([-np.inf, np.inf], (len(vector), 1))
+        moved = np.clip(vector, *self.bounded(free).T)
+        if np.array_equal(moved, vector):
+            return theta
+        return dataclasses.replace(theta.from_vector(moved), inputs=theta.inputs)
+
+
+NONE = Control({}, {}, LogPrior(()))
+
+
+def of(estimator: GaussianProcess, theta: Theta, scale: scaling.Scaling) -> Control:
+    """Return the control of hyper-parameters; what is fixed without a value keeps that of theta.
+
+    Raises
+    ------
+    SettingError
+        If a setting is about a hyper-parameter that has no unit.
+    """
+    if not _any(estimator):
+        return NONE
+    if estimator._codes is not None:  # the latent function has no unit
+        scale = dataclasses.replace(scale, y_scale=np.ones(len(scale.y_scale)))
+    kernel = theta.kernel
+    names, start = _names(estimator, kernel), theta.to_vector(False)
+    units = [*kernel.units(len(scale.x_scale)), Unit((), 0, 2)]
+    start[-1] = np.log(estimator.noise_variance)
+
+    def positions(name: str) -> list[int]:
+        return [j for j in _matching(names, name) if not scaling.left_out(units[j], scale.uses)]
+
+    def log_unit(setting: str, j: int) -> float:
+        size = scale.size(units[j])
+        if size is None:
+            raise SettingError(
+                f"{setting} of {names[j]!r} has no unit, as columns or targets have scales of "
+                "their own: set standardize=False"
+            )
+        return float(np.log(size))
+
+    held = {
+        j: float(start[j]) if value is None else float(np.log(value)) - log_unit("fixed", j)
+        for name, value in fixed_values(estimator.fixed).items()
+        for j in positions(name)
+    }
+    limits: dict[int, tuple[float, float]] = {}
+    for name, pair in (estimator.limits or {}).items():
+        for j in positions(name):
+            low, high = np.log(pair) - log_unit("limits", j)
+            limits[j] = float(low), float(high)
+    terms = tuple(
+        (j, prior, log_unit("prior", j))
+        for name, prior in priors.of(estimator.prior).items()
+        for j in positions(name)
+    )
+    return Control(held, limits, LogPrior(terms))
+
+
+def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
+    """Raise SettingError for names that no hyper-parameter of a kernel of d columns has."""
+    if not _any(estimator):
+        return
+    near, far = (kernel.resolve(np.full(d, distance), distance) for distance in (1.0, 2.0))
+    names, held = _names(estimator, near), fixed_values(estimator.fixed)
+    seen: dict[str, set[int]] = {"fixed": set(), "limits": set()}
+    for setting in ("fixed", "limits", "prior"):
+        for name in held if setting == "fixed" else getattr(estimator, setting) or {}:
+            found = _matching(names, name)
+            if not found:
+                raise SettingError(
+                    f"{setting} names {shown(name)}, which is no hyper-parameter: choose among "
+                    f"{', '.join(names)}"
+                )
+            seen.setdefault(setting, set()).update(found)
+    for j in sorted(seen["fixed"] & seen["limits"]):
+        raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
+    is_open = [*(near.log_parameters != far.log_parameters), False]
+    for name, value in held.items():
+        if value is None and any(is_open[j] for j in _matching(names, name)):
+            raise SettingError(
+                f"fixed names {name!r}, whose value the kernel leaves open: give it there, or here "
+                f"in the units of the data, fixed={{{name!r}: 1.0}}"
+            )
+
+
+def _any(estimator: GaussianProcess) -> bool:
+    return bool(estimator.fixed or estimator.limits or estimator.prior)
+
+
+def _names(estimator: GaussianProcess, kernel: Kernel) -> list[str]:
+    """Return the names of hyper-parameters in the order of their vector."""
+    measured = estimator._model().likelihood_name == "gaussian"
+    return [*kernel.parameter_names, *([NOISE] if measured else [])]
+
+
+def _matching(names: Sequence[str], name: str) -> list[int]:
+    """Return the positions of a name; that of a vector stands for all of its entries."""
+    return [j for j, known in enumerate(names) if name in (known, known.partition("[")[0])]
+
+
+def fixed_values(fixed: Any) -> dict[str, float | None]:
+    """Return the values of hyper-parameters by name; None for one that keeps where it starts."""
+    if fixed is None:
+        return {}
+    if isinstance(fixed, str):
+        return {fixed: None}
+    return dict(fixed) if isinstance(fixed, Mapping) else dict.fromkeys(fixed)
+
+
+def check(estimator: GaussianProcess) -> None:
+    """Raise SettingError for values of ``fixed``, ``limits`` and ``prior`` of the wrong kind."""
+    fixed = estimator.fixed
+    if not (fixed is None or isinstance(fixed, str | Mapping) or _are_names(fixed)):
+        raise SettingError(
+            f"fixed={shown(fixed)}: give names of hyper-parameters, or a mapping of names to values"
+        )
+    for name, value in fixed_values(fixed).items():
+        if value is not None:
+            positive(f"fixed[{name!r}]", value)
+    for setting in ("limits", "prior"):
+        value = getattr(estimator, setting)
+        if not isinstance(value, Mapping | None):
+            raise SettingError(
+                f"{setting}={shown(value)}: give a mapping of names of hyper-parameters"
+            )
+    for name, pair in (estimator.limits or {}).items():
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise SettingError(f"limits of {shown(name)} are {shown(pair)}: give (lowest, highest)")
+        for end in pair:
+            positive(f"limits[{name!r}]", end)
+        if pair[0] >= pair[1]:
+            raise SettingError(
+                f"limits of {shown(name)} are {shown(pair)}: the first must be less than the second"
+            )
+    priors.of(estimator.prior)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, Iterable) and all(isinstance(name, str) for name in value)

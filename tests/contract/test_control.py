@@ -1,0 +1,150 @@
+"""What users say about hyper-parameters holds for every estimator that trains any."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import daskgp
+from daskgp import kernels
+from daskgp.errors import SettingError
+from tests.contract.cases import SETTINGS, UNTRAINED, kind, make
+
+TRAINED = [name for name in SETTINGS if name not in UNTRAINED]
+UNIT = 30.0
+"""Standard deviation of the targets, about, and the scale of the inputs."""
+
+
+def rows(n=150):
+    rng = np.random.default_rng(0)
+    X = UNIT * rng.uniform(0, 3, (n, 2))
+    y = 20 * np.sin(2 * X[:, 0] / UNIT) * np.cos(X[:, 1] / UNIT) + 2 * rng.standard_normal(n)
+    return X, y
+
+
+def open_kernel(name):
+    return kernels.RBF() if name == "ssgp" else kernels.Matern32()
+
+
+def values(model):
+    return {row.name: row.value for row in model.hyperparameters_}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_fixed_values_and_limits_are_kept_in_units_of_the_data(name):
+    settings = {"fixed": {"noise_variance": 9.0}, "limits": {"lengthscale": (20.0, 21.0)}}
+    model = make(name, kernel=open_kernel(name), **settings).fit(*rows())
+    found = values(model)
+    assert found["noise_variance"] == pytest.approx(9.0)
+    assert 20.0 - 1e-6 <= found["lengthscale"] <= 21.0 + 1e-6
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_is_fixed_without_a_value_stays_where_it_is_given(name):
+    kernel = make(name).get_params(deep=False)["kernel"]
+    settings = {"noise_variance": 0.07, "fixed": ["noise_variance", "lengthscale"]}
+    model = make(name, kernel=kernel, **settings).fit(*rows())
+    assert model.noise_variance_ == pytest.approx(0.07)
+    # given in standardised units, in which each column has its own lengthscale
+    np.testing.assert_allclose(model.kernel_.lengthscale, kernel.lengthscale)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_narrow_prior_decides(name):
+    more = {"max_iter": 400, "learning_rate": 0.1} if name in ("svgp", "decoupled") else {}
+    prior = {"noise_variance": daskgp.priors.LogNormal(25.0, 1e-3)}
+    model = make(name, kernel=open_kernel(name), prior=prior, **{"max_iter": 20, **more})
+    assert values(model.fit(*rows()))["noise_variance"] == pytest.approx(25.0, rel=0.03)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_callback_sees_the_history_and_stops_training(name):
+    seen = []
+
+    def callback(entry):
+        seen.append(entry)
+        return len(seen) == 2
+
+    model = make(name, kernel=open_kernel(name), max_iter=30, tol=1e-9).fit(
+        *rows(), callback=callback
+    )
+    assert 1 <= len(seen) == len(model.history_) <= 2
+    assert seen[0]["objective"] == model.history_[0]["objective"]
+    assert np.isfinite(model.predict(rows()[0][:3])).all()
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_saved_model_keeps_what_was_said(tmp_path, name):
+    prior = {"lengthscale": daskgp.priors.ShortRange(10.0, 0.1, dims=2)}
+    settings = {"fixed": {"noise_variance": 9.0}, "limits": {"variance": (1.0, 1e4)}}
+    model = make(name, kernel=open_kernel(name), prior=prior, **settings).fit(*rows())
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = daskgp.load(str(tmp_path / "m.zarr"))
+    assert loaded.fixed == settings["fixed"]
+    assert {k: tuple(v) for k, v in loaded.limits.items()} == settings["limits"]
+    assert loaded.prior == {"lengthscale": "shortrange(below=10.0, probability=0.1, dims=2)"}
+    T = rows()[0][:5]
+    np.testing.assert_array_equal(loaded.predict(T), model.predict(T))
+
+
+def test_the_largest_posterior_density_is_that_of_a_dense_computation():
+    X, y = rows(80)
+    prior = {
+        "variance": "largedeviation(above=15.0)",
+        "lengthscale": "shortrange(below=40.0, dims=2)",
+        "noise_variance": "inversegamma(shape=3.0, scale=60.0)",
+    }
+    settings = {"mean": "zero", "standardize": True, "tol": 1e-8, "progress": False}
+    model = daskgp.ExactGP("matern32()", prior=prior, **settings).fit(X, y)
+    distances = np.sqrt(((X[:, None] - X[None]) ** 2).sum(-1))
+    densities = [daskgp.priors.parse(text) for text in prior.values()]
+
+    def loss(v):
+        variance, length, noise = np.exp(v)
+        r = np.sqrt(3) * distances / length
+        K = variance * (1 + r) * np.exp(-r) + noise * np.eye(len(y))
+        value = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(K)[1])
+        return -value - sum(p.log_density(one)[0] for p, one in zip(densities, v, strict=True))
+
+    found = list(values(model).values())
+    best = minimize(loss, np.log(found), method="Nelder-Mead", options={"xatol": 1e-7})
+    np.testing.assert_allclose(found, np.exp(best.x), rtol=1e-3)
+    plain = daskgp.ExactGP("matern32()", **settings).fit(X, y)
+    assert abs(np.log(list(values(plain).values())[1] / found[1])) > 0.01  # it matters
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"fixed": "noise"}, "names 'noise', which is no hyper-parameter: choose among variance"),
+        ({"fixed": "lengthscale"}, "whose value the kernel leaves open"),
+        ({"fixed": {"variance": -1.0}}, "must be greater than 0"),
+        ({"fixed": 3}, "give names of hyper-parameters"),
+        ({"limits": {"variance": (2.0, 1.0)}}, "must be less than the second"),
+        ({"limits": {"variance": 2.0}}, "give \\(lowest, highest\\)"),
+        ({"limits": [("variance", 2.0)]}, "give a mapping"),
+        ({"fixed": {"variance": 1.0}, "limits": {"variance": (1, 2)}}, "fixed and has limits"),
+        ({"prior": {"variance": 3.0}}, "give one of daskgp.priors"),
+        ({"prior": {"variance": "normal(0, 1)"}}, "unknown prior 'normal'"),
+        ({"prior": {"variance": "lognormal(median=-1)"}}, "median=-1"),
+        ({"prior": {"variance": "lognormal(mean=1)"}}, "it has median, sigma"),
+        ({"prior": {"variance": "lognormal"}}, "cannot be read"),
+        ({"optimizer": None, "fixed": "variance"}, "has no effect with optimizer=None"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings, words):
+    with pytest.raises(SettingError, match=words):
+        daskgp.SGPR("matern32()", n_inducing=5, **settings).fit(*rows())
+
+
+def test_experts_trained_in_rounds_have_no_prior():
+    model = kind("experts")(training="fedavg", prior={"variance": "lognormal(1)"})
+    with pytest.raises(SettingError, match=r"prior=.*has no effect with training='fedavg'"):
+        model.fit(*rows())
+
+
+def test_units_that_targets_do_not_share_are_refused():
+    X, y = rows()
+    with pytest.raises(SettingError, match="set standardize=False"):
+        daskgp.SGPR("matern32()", n_inducing=5, fixed={"variance": 2.0}).fit(
+            X, np.stack([y, 5 * y], axis=1)
+        )
