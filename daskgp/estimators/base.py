@@ -533,6 +533,7 @@ class GaussianProcess(FittedGP):
         executor = Executor.current(self.progress)
         rows = self._rows_of(X, y, None, executor.shares_memory)
         self._check(rows, len(rows))
+        control.check_names(self, self._kernel(rows), rows.n_features)
         work = self._workload(rows)
         cache = training_rows.most_kept(executor.memory_per_task() or executor.memory())
         planned = planning.with_kept(planning.make_plan(work), work, executor, cache)

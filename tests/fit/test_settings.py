@@ -116,6 +116,9 @@ OTHER = {
     "patience": 1,
     "check_every": 1,
     "dtype": "float32",
+    "fixed": {"noise_variance": 0.5},
+    "limits": {"noise_variance": (0.3, 0.6)},
+    "prior": {"noise_variance": "lognormal(0.5, 0.1)"},
 }
 """Another value of each setting than any default."""
 BY_ESTIMATOR = {
