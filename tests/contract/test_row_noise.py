@@ -385,16 +385,16 @@ def test_numbers_and_columns_are_taken(given, tmp_path):
     X, y = cases.rows()
     flat = np.full(len(y), 0.3) if given in (LIKE["a number"], [*LIKE.values()][1]) else ERRORS
     wanted = cases.moments(
-        cases.fixed("sgpr").fit(X, y, y_variance=flat, sample_weight=1 + flat), T
+        cases.fixed("exact").fit(X, y, y_variance=flat, sample_weight=1 + flat), T
     )
     noise = {"y_variance": given(flat), "sample_weight": given(1 + flat)}
     dataset(tmp_path / "t.zarr", X, y, step=40)
     chunked = da.from_array(X, chunks=(30, 2)), da.from_array(y, chunks=30)
     for rows in ((X, y), (X, y[:, None]), chunked, daskgp.open_dataset(tmp_path / "t.zarr")):
-        found = cases.moments(cases.fixed("sgpr").fit(*rows, **noise), T)
+        found = cases.moments(cases.fixed("exact").fit(*rows, **noise), T)
         equal([a.ravel() for a in found], wanted, rtol=1e-6, atol=1e-9)
     daskgp.prepare((X, y), tmp_path / "p.zarr", order="random", block_rows=30, **noise)
-    again = cases.fixed("sgpr").fit(*daskgp.open_dataset(tmp_path / "p.zarr"))
+    again = cases.fixed("exact").fit(*daskgp.open_dataset(tmp_path / "p.zarr"))
     equal(cases.moments(again, T), wanted, rtol=1e-6, atol=1e-9)
 
 
