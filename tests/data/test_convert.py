@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daskgp import data
 from daskgp.data.convert.convert import convert
-from daskgp.data.convert.tables import _tiles
+from daskgp.data.convert.gridpoints import _tiles
 from daskgp.errors import InputError
 
 
@@ -163,7 +163,7 @@ def test_tiles_cover_a_grid_once_and_hold_their_limit(sizes, chunks, rows):
 
 
 def test_a_grid_is_never_in_memory_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("daskgp.data.convert.tables.TILE_ROWS", 10_000)
+    monkeypatch.setattr("daskgp.data.convert.gridpoints.TILE_ROWS", 10_000)
     shape = (200, 100, 50)
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     coords = {dim: np.arange(n) for dim, n in zip("xyz", shape, strict=True)}

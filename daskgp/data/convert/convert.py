@@ -21,7 +21,7 @@ from daskgp.data import grids
 from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
-from daskgp.data.convert.tables import TIMES, Names, Table, check_known
+from daskgp.data.convert.table import TIMES, Names, Table, check_known
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError

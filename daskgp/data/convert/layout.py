@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import zarr
 
-from daskgp.data.convert.tables import NUMBERS, TIMES, Names
+from daskgp.data.convert.table import NUMBERS, TIMES, Names
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING

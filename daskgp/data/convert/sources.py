@@ -15,8 +15,8 @@ from fsspec.implementations.local import LocalFileSystem
 from zarr.abc.store import Store
 
 from daskgp.data import grids
-from daskgp.data.convert import tables
-from daskgp.data.convert.tables import MISSING, Names, Reader, Table, reading
+from daskgp.data.convert import gridpoints, tables
+from daskgp.data.convert.table import MISSING, Names, Reader, Table, reading
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 
@@ -25,6 +25,35 @@ Source: TypeAlias = Any
 
 HIDDEN = r"/[._]"
 """Sign of the files that other software leaves beside its data."""
+
+
+READERS: dict[str, Reader] = {
+    ".csv": tables.csv_file,
+    ".csv.gz": tables.csv_file,
+    ".csv.bz2": tables.csv_file,
+    ".csv.xz": tables.csv_file,
+    ".parquet": tables.parquet_file,
+    ".npz": tables.npz_file,
+    ".nc": gridpoints.grid_file,
+    ".zarr": gridpoints.grid_file,
+}
+
+
+def reader_by(path: str) -> Reader | None:
+    """Return the reader for the suffix of a name, None if there is none."""
+    name = path.lower().rstrip("/")
+    return next((reader for suffix, reader in READERS.items() if name.endswith(suffix)), None)
+
+
+def reader_of(path: str) -> Reader:
+    """Return the reader for the suffix of a name; InputError if there is none."""
+    reader = reader_by(path)
+    if reader is None:
+        raise InputError(
+            f"the format of {path} is not known by its name: it must end in one of "
+            + ", ".join(READERS)
+        )
+    return reader
 
 
 def addresses(source: Source) -> tuple[str, ...]:
@@ -76,9 +105,9 @@ def _opened(
     (file, *more), reader = readers, next(iter(readers.values()))
     if not more:
         return reader(file, targets)
-    if reader is tables.READERS[".nc"]:
+    if reader is READERS[".nc"]:
         wanted = (*targets, *(features or ()))
-        return tables.combined_grids(tuple(readers), targets, wanted, shown(source))
+        return gridpoints.combined_grids(tuple(readers), targets, wanted, shown(source))
     return _joined(tuple(readers), reader, targets, whole=not features)
 
 
@@ -95,11 +124,11 @@ def _files(source: str) -> dict[str, Reader]:
         found = sorted(fs.glob(path))
         if not found:
             raise InputError(f"no file matches {source}: check the pattern")
-        return {_address(fs, file): tables.reader_of(file) for file in found}
-    known = tables.reader_by(path)
+        return {_address(fs, file): reader_of(file) for file in found}
+    known = reader_by(path)
     if known is None and not fs.isdir(path):
-        return {source: tables.reader_of(source)}
-    parquet = tables.READERS[".parquet"]
+        return {source: reader_of(source)}
+    parquet = READERS[".parquet"]
     if known is not None and not (known is parquet and fs.isdir(path)):
         return {source: known}
     return _in_folder(fs, path.rstrip("/"), source, known)
@@ -110,12 +139,12 @@ def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[
     inside = {file.removeprefix(folder) for file in fs.find(folder)}
     names = sorted({re.sub(r"(\.zarr)/.*", r"\1", name) for name in inside})
     plain = [folder + name for name in names if not re.search(HIDDEN, name)]
-    readers = {_address(fs, file): known or tables.reader_by(file) for file in plain}
+    readers = {_address(fs, file): known or reader_by(file) for file in plain}
     found = {file: reader for file, reader in readers.items() if reader is not None}
     if not found:
         raise InputError(
             f"no file in the folder {source} can be read: they must end in one of "
-            + ", ".join(tables.READERS)
+            + ", ".join(READERS)
         )
     return found
 
@@ -187,14 +216,14 @@ def _of_object(source: Any, targets: Names) -> AbstractContextManager[Table]:
     """Open what holds columns with names: a data frame, an Arrow stream, a grid, a Zarr store."""
     what = shown(source)
     if grids.is_xarray(source):
-        return nullcontext(tables.grid_table(grids.as_dataset(source), targets, what))
+        return nullcontext(gridpoints.grid_table(grids.as_dataset(source), targets, what))
     if hasattr(source, "reset_index") and hasattr(source, "columns"):
         return tables.frame_table(source, targets)
     if hasattr(source, "__arrow_c_stream__"):
         return tables.arrow_table(source, targets)
     store = getattr(source, "store", source)  # that of an Icechunk session or a Zarr group
     if isinstance(store, Store):
-        return tables.stored_grid(store, getattr(source, "path", ""), targets, what)
+        return gridpoints.stored_grid(store, getattr(source, "path", ""), targets, what)
     raise InputError(
         f"source is a {type(source).__name__}: give the path or URL of a table or a grid, a data "
         "frame or an xarray object; arrays are fitted as they are, or written by "

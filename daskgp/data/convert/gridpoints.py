@@ -1,0 +1,189 @@
+"""Readers of labelled grids, whose points are the rows of a table."""
+
+import itertools
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+
+import dask
+import numpy as np
+import xarray as xr
+
+from daskgp.data import grids
+from daskgp.data.convert.table import (
+    REMEDY,
+    Names,
+    Other,
+    Table,
+    check_known,
+    kind_of,
+    reading,
+    refusing,
+)
+from daskgp.data.gridded import open_grid, zarr_grid
+from daskgp.data.reading import refuse_column
+from daskgp.data.stores import groups
+from daskgp.errors import InputError
+
+TILE_ROWS = 2**20
+"""Points of a grid read in one go, so that a chunk of the source is seldom decoded twice."""
+
+
+@contextmanager
+def grid_file(source: str, targets: Names) -> Iterator[Table]:
+    """Yield the table of the points of the grid in a netCDF file or a Zarr group."""
+    with open_grid(source) as grid:
+        yield grid_table(grid, targets, source)
+
+
+@contextmanager
+def stored_grid(store: Any, group: str, targets: Names, source: str) -> Iterator[Table]:
+    """Yield the table of the grid in a group of a store of zarr-python."""
+    with zarr_grid(store, group=group or None) as grid:
+        yield grid_table(grid, targets, source)
+
+
+@contextmanager
+def combined_grids(
+    files: Sequence[str], targets: Names, wanted: Names, source: str
+) -> Iterator[Table]:
+    """Yield the table of the grid that files are parts of, combined by their coordinates.
+
+    As by ``xarray.open_mfdataset``: parts may lie beside one another or hold different variables.
+    ``wanted`` are the names asked for, none for all variables.
+    """
+    with ExitStack() as stack:
+        parts: dict[str, xr.Dataset] = {}
+        known: list[str] = []
+        for file in files:
+            with reading(file):
+                grid = stack.enter_context(open_grid(file, chunks={}))
+            known += [str(name) for name in grid.data_vars if name not in known]
+            others = [name for name in grid.data_vars if wanted and name not in wanted]
+            parts[file] = grid.drop_vars(others)
+            _compare_grids(parts, file)
+        check_known("target", targets, known, source)
+        try:
+            whole = xr.combine_by_coords(
+                list(parts.values()),
+                data_vars="minimal",
+                coords="minimal",
+                compat="override",
+                join="exact",
+                combine_attrs="override",
+            )
+        except ValueError as error:
+            raise InputError(
+                f"the grids of {source} do not fit together by their coordinates: "
+                f"{groups.first_line(error)}: convert those that do"
+            ) from error
+        for dim, index in whole.indexes.items():
+            if not index.is_unique:
+                raise InputError(
+                    f"the grids of {source} overlap: coordinate {str(dim)!r} has "
+                    f"{index[index.duplicated()][0]} more than once: convert those that do not"
+                )
+        yield grid_table(grids.as_dataset(whole), targets, source)
+
+
+def _compare_grids(parts: Mapping[str, xr.Dataset], file: str) -> None:
+    """Raise InputError for a part that has some of the variables of another, or other types."""
+    grid = parts[file]
+    names = {str(name) for name in grid.data_vars}
+    for other, part in parts.items():
+        beside = {str(name) for name in part.data_vars}
+        if names != beside and (names & beside or not names or not beside):
+            raise InputError(
+                f"{file} has {_listed(names)} of the variables to read, {other} "
+                f"{_listed(beside)}: mend it or leave the file out"
+            )
+        for name in {*grid.variables} & {*part.variables}:
+            types = [one[name].dtype for one in (grid, part)]
+            kinds = [kind for kind in map(kind_of, types) if isinstance(kind, str)]
+            if len(kinds) == 1 or len(set(kinds)) == 2:
+                raise InputError(
+                    f"column {str(name)!r} of {file} has type {types[0]}, in {other} {types[1]}: "
+                    "mend it or leave the file out"
+                )
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
+    """Return the table of the points of a labelled grid, whose lazy parts threads compute."""
+    check_known("target", targets, [str(name) for name in grid.data_vars], source)
+    dims = grid[targets[0]].dims if targets else grids.dims_of(grid)
+    for target in targets:
+        if set(grid[target].dims) != set(dims) or not dims:
+            raise InputError(
+                f"target {target!r} of {source} lies on {grid[target].dims} but "
+                f"{targets[0]!r} on {dims}: targets must share one grid"
+            )
+    columns = tuple(str(name) for name, v in grid.variables.items() if set(v.dims) <= set(dims))
+    defaults = tuple(str(dim) for dim in dims if dim in grid.coords)
+    twisted = () if defaults else grids.curvilinear(grid)
+    listing = f"{', '.join(twisted)}, coordinates of two or more dimensions" if twisted else ""
+
+    def kinds(names: Names) -> dict[str, str]:
+        return refusing(source, {name: _grid_kind(grid, name, source) for name in names})(names)
+
+    def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+        own = {dim for name in (*targets, *names) for dim in grid[name].dims}
+        sizes = {dim: grid.sizes[dim] for dim in dims if dim in own}
+        widest = grid[max((*targets, *names), key=lambda name: grid[name].ndim)]
+        lazy = {dim: max(sizes, default=1) for dim, sizes in widest.chunksizes.items()}
+        chunks = widest.encoding.get("preferred_chunks", {}) or lazy
+        for tile in _tiles(sizes, chunks, max(rows, TILE_ROWS)):
+            with dask.config.set(scheduler="threads"):
+                block = _points(grid, names, tile)
+            yield block
+
+    how: dict[str, Any] = {"attributes": {name: grid[name].attrs for name in columns}}
+    return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
+
+
+def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:
+    """Return the kind of a variable of a grid; InputError if it holds dates of another calendar."""
+    dtype = grid[name].dtype
+    if dtype.kind == "O":  # the message names the calendar of dates
+        first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
+        what = f"column {name!r} of {source}"
+        refuse_column(what, dtype, lambda: first.values, REMEDY)
+    return kind_of(dtype)
+
+
+Tile: TypeAlias = dict[Hashable, slice]
+
+
+def _tiles(sizes: Mapping[Any, int], chunks: Mapping[Any, int], rows: int) -> Iterator[Tile]:
+    """Cut a grid into boxes of at most ``rows`` points, along whole chunks where these fit.
+
+    The last dimensions, which are contiguous on disk, are taken whole first.
+    """
+    shape = {dim: max(1, min(chunks.get(dim, 1), size)) for dim, size in sizes.items()}
+    for dim in sizes:  # a chunk that is too large is cut along its first dimensions
+        excess = math.ceil(math.prod(shape.values()) / rows)
+        shape[dim] = max(1, shape[dim] // excess)
+    for dim in reversed(list(sizes)):
+        shape[dim] = min(max(1, sizes[dim]), shape[dim] * (rows // math.prod(shape.values())))
+    cuts = [range(0, size, shape[dim]) for dim, size in sizes.items()]
+    for corner in itertools.product(*cuts):
+        yield {
+            dim: slice(start, start + shape[dim]) for dim, start in zip(sizes, corner, strict=True)
+        }
+
+
+def _points(grid: xr.Dataset, names: Iterable[str], tile: Tile) -> np.ndarray:
+    """Return rows of the named variables at the points of a tile, in C order; times as days."""
+    axes = {dim: axis for axis, dim in enumerate(tile)}
+    parts, places = [], []
+    for name in names:
+        variable = grid[name].variable
+        variable = variable.transpose(*(dim for dim in tile if dim in variable.dims))
+        parts.append(variable.isel({dim: tile[dim] for dim in variable.dims}).values)
+        places.append(tuple(axes[dim] for dim in variable.dims))
+    columns = grids._columns(parts, tuple(places), len(tile))
+    return np.stack([column.ravel() for column in columns], axis=1)

@@ -1,0 +1,128 @@
+"""Named columns of a source whose rows come in blocks, and what is said of those not read."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from daskgp.data.gridded import readable
+from daskgp.errors import InputError
+
+Names: TypeAlias = tuple[str, ...]
+
+REMEDY = "leave it out by naming the features to use"
+WRITE_TIMES = (
+    "write its times as 2021-03-04T05:06:07 or as numbers, such as seconds since an epoch, or "
+    f"{REMEDY}"
+)
+
+PUBLIC = "for a public bucket add --storage-options anon=true (storage_options= in Python)"
+
+NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
+"""Kinds of columns that are read."""
+
+
+class Other(NamedTuple):
+    """Content of a column that is not read, and what to do about it."""
+
+    seen: str
+    remedy: str = REMEDY
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a source.
+
+    ``kinds(names)`` tells those of columns (`NUMBERS`, `TIMES` or `MISSING`) and raises InputError
+    for all others; ``blocks(kinds, rows)`` yields float64 arrays (r, len(kinds)) of about ``rows``
+    rows, the columns in order and times as days since 1970. ``defaults`` are the features if none
+    are named (less the targets). ``gridded`` says that points without a target are to be left
+    out; ``matrices`` are the columns of arrays that may be named as a whole, and ``listing``
+    describes the contents where they are more than the columns. ``attributes`` are those of the
+    columns of a grid, such as their units.
+    """
+
+    columns: Names
+    targets: Names
+    defaults: Names
+    kinds: Callable[[Names], dict[str, str]]
+    blocks: Callable[[Mapping[str, str], int], Iterator[np.ndarray]]
+    gridded: bool = False
+    matrices: Mapping[str, Names] = field(default_factory=dict)
+    listing: str = ""
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a column, empty where it says none."""
+        return str(self.attributes.get(name, {}).get("units", ""))
+
+    def read(self, kinds: Mapping[str, str], rows: int, source: str) -> Iterator[np.ndarray]:
+        """Yield blocks of columns; explain errors of reading, not those of the consumer."""
+        blocks = self.blocks(kinds, rows)
+        while True:
+            with reading(source):
+                block = next(blocks, None)
+            if block is None:
+                return
+            yield block
+
+
+def reading(source: str) -> AbstractContextManager[None]:
+    """Turn what readers raise for a damaged file into a one-line InputError."""
+    return readable(source, PUBLIC)
+
+
+def check_known(what: str, names: Names, there: Collection[str], source: str) -> None:
+    """Raise InputError for the first name that is missing, with the list of those that exist."""
+    for name in names:
+        if name not in there:
+            shown = ", ".join(list(there)[:20]) or "no columns"
+            more = f" and {len(there) - 20} more" if len(there) > 20 else ""
+            more += _other_separator(there)
+            raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
+
+
+def _other_separator(columns: Collection[str]) -> str:
+    """Return a remedy if a whole header was read as the name of one column, else nothing."""
+    only = next(iter(columns)) if len(columns) == 1 else ""
+    mark = next((mark for mark in ";\t|" if mark in only), None)
+    return f": write the file with commas instead of {mark!r}" if mark else ""
+
+
+def refusing(source: str, found: Mapping[str, str | Other]) -> Callable[[Names], dict[str, str]]:
+    """Return ``Table.kinds`` for what the columns of a source are found to hold."""
+
+    def kinds(names: Names) -> dict[str, str]:
+        known, others = {}, {}
+        for name in names:
+            kind = found[name]
+            if isinstance(kind, Other):
+                others[name] = kind
+            else:
+                known[name] = kind
+        for name, other in others.items():
+            if len(others) == 1:
+                raise InputError(f"column {name!r} of {source} {other.seen}: {other.remedy}")
+            raise InputError(
+                f"columns {', '.join(map(repr, others))} of {source} hold neither numbers nor "
+                f"times ({name!r} {other.seen}): leave them out by naming the features to use"
+            )
+        return known
+
+    return kinds
+
+
+def kind_of(dtype: Any) -> str | Other:
+    """Return the kind of a column of a NumPy type."""
+    if dtype.kind in "fiub":
+        return NUMBERS
+    if dtype.kind == "M":
+        return TIMES
+    if dtype.kind == "O":
+        return Other("holds Python objects, which convert cannot read")
+    return Other(f"has type {dtype}, not numbers")
+
+
+Reader: TypeAlias = Callable[[str, Names], AbstractContextManager[Table]]
