@@ -16,6 +16,7 @@ import click
 
 from daskgp.cli.options import (
     cluster_options,
+    column_options,
     device_option,
     estimator_options,
     extents_of,
@@ -28,7 +29,7 @@ from daskgp.cli.options import (
     steps_of,
     storage_options,
 )
-from daskgp.cli.run import Main, Workers, result, verbose_option
+from daskgp.cli.run import Main, Workers, result, training_rows, verbose_option
 from daskgp.errors import SettingError
 from daskgp.typing import Device
 
@@ -56,13 +57,10 @@ def main(ctx: click.Context) -> None:
     metavar="NAME",
     help="Column to predict, or several: a,b.  [default: none, a store of places to predict at]",
 )
-@click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]")
+@column_options
 @click.option(
     "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
 )
-@click.option("--y-std", metavar="NAME", help="Column of the target's standard errors.")
-@click.option("--y-variance", metavar="NAME", help="Column of the target's error variances.")
-@click.option("--weight", metavar="NAME", help="Column of the rows' weights.")
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
 @geographic_option
@@ -78,6 +76,7 @@ def convert(
     y_std: str | None,
     y_variance: str | None,
     weight: str | None,
+    mask: str | None,
     append: bool,
     like: str | None,
     geographic: str | None,
@@ -94,7 +93,7 @@ def convert(
     from daskgp.data.convert.convert import convert as run
 
     began = time.perf_counter()
-    names, targets = (None if text is None else _names(text) for text in (features, target))
+    names, targets = _names_or_none(features), _names_or_none(target)
     converted = run(
         sources,
         destination,
@@ -106,6 +105,7 @@ def convert(
         y_std=y_std,
         y_variance=y_variance,
         weight=weight,
+        mask=mask,
         geographic=_place(geographic),
         storage_options=plain_settings(source_options, "--storage-options", "anon=true"),
         destination_options=plain_settings(
@@ -128,6 +128,10 @@ def convert(
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
+
+
+def _names_or_none(text: str | None) -> list[str] | None:
+    return None if text is None else _names(text)
 
 
 def _place(text: str | None) -> list[str] | bool | None:
@@ -179,6 +183,12 @@ def prepare(
 @click.argument("data")
 @click.argument("model_store", metavar="MODEL")
 @estimator_options
+@click.option(
+    "--target",
+    metavar="NAME",
+    help="Column to fit, or several: a,b; DATA then is a grid or a table.",
+)
+@column_options
 @click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
 @lock_options
@@ -190,6 +200,12 @@ def fit(
     model: str | None,
     assignments: tuple[str, ...],
     config: str | None,
+    target: str | None,
+    features: str | None,
+    y_std: str | None,
+    y_variance: str | None,
+    weight: str | None,
+    mask: str | None,
     resume: bool,
     ignore_errors: bool,
     wait: float,
@@ -198,18 +214,24 @@ def fit(
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Fit a model to the dataset store DATA and write it to the new store MODEL."""
+    """Fit a model to DATA and write it to the new store MODEL.
+
+    DATA is a dataset store; or, with --target, any source of `daskgp convert`, such as a grid or
+    'files*.nc', which is converted inside MODEL for as long as the fit lasts.
+    """
     refuse_no_model(model, config)
     from daskgp.cli.settings import build_estimator
-    from daskgp.data import open_dataset
     from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load, save_into
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
-    X, y = open_dataset(data)
+    errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
+    columns = {"features": _names_or_none(features), "mask": mask, **errors}
+    training = training_rows(data, _names_or_none(target), columns, ignore_errors)
     resumed: dict[str, bool] = {}
+    said: dict[str, int] = {}
     if clear_lock and not resume:
         models.refuse_existing(model_store)  # before a lock is cleared in vain
     with locks.hold(model_store, wait, clear_lock, resume) as claim:
@@ -220,7 +242,11 @@ def fit(
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
             reserved = models.reserve(model_store, claim, resume)
-            with reserved as group, cluster.executor(estimator.device):
+            with (
+                reserved as group,
+                training(models.training_url(model_store)) as (X, y, said),
+                cluster.executor(estimator.device),
+            ):
                 url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
                 place = checkpoints.Place(url, claim)
                 noise = (False, False) if ignore_errors else (None, None)
@@ -233,6 +259,7 @@ def fit(
         rows=estimator.n_rows_,
         objective=estimator.objective_,
         iterations=len(estimator.history_),
+        **said,
         **resumed,
         seconds=_since(began),
     )

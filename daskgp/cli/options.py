@@ -80,6 +80,25 @@ def lock_options(command: F) -> F:
     )
 
 
+def column_options(command: F) -> F:
+    """Add ``--target``, ``--features`` and what else names columns of a source to a command."""
+    for decorate in (
+        click.option(
+            "--mask",
+            metavar="NAME",
+            help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
+        ),
+        click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
+        click.option(
+            "--y-variance", metavar="NAME", help="Column of the target's error variances."
+        ),
+        click.option("--y-std", metavar="NAME", help="Column of the target's standard errors."),
+        click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]"),
+    ):
+        command = decorate(command)
+    return command
+
+
 def storage_options(command: F) -> F:
     """Add ``--storage-options`` and ``--destination-options`` to a command."""
     return _added(

@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -141,6 +141,42 @@ def _show(message: str) -> None:
 def result(**values: Any) -> None:
     """Print a result as one line of JSON on stdout."""
     click.echo(json.dumps(values, allow_nan=False))
+
+
+def training_rows(
+    source: str, target: list[str] | None, columns: dict[str, Any], ignore_errors: bool
+) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
+    """Return a context of X, y and what to say of them: of a dataset store, or converted to one.
+
+    ``columns`` are named for sources with a ``target`` alone, which are converted at a URL.
+    """
+    from daskgp.data import open_dataset
+    from daskgp.fit import named
+
+    if target is None:
+        option = next((name for name, value in columns.items() if value is not None), None)
+        if option is not None:
+            raise SettingError(
+                f"--{option.replace('_', '-')} names a column of a grid or a table: give its "
+                "--target too, a dataset store says its own columns"
+            )
+        named.refuse_unnamed(source)
+        stored: tuple[Any, Any, dict[str, int]] = (*open_dataset(source), {})
+        return lambda url: nullcontext(stored)
+    errors = [name for name in ("y_std", "y_variance", "weight") if columns[name] is not None]
+    if ignore_errors and errors:
+        raise SettingError(
+            f"--ignore-errors leaves out --{errors[0].replace('_', '-')}: give one of them"
+        )
+    rows = named.Named(source, target, **columns)
+
+    @contextmanager
+    def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:
+        click.echo(f"{source} is converted to {url}, which is removed after the fit", err=True)
+        with rows.converted(url) as (X, y, found):
+            yield X, y, {"skipped": found.skipped}
+
+    return converted
 
 
 # -- logs ------------------------------------------------------------------------------------

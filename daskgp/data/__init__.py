@@ -3,9 +3,11 @@
 from daskgp.data import moments
 from daskgp.data.reading import all_of, behind
 from daskgp.data.rows import (
+    CONVERTIBLE,
     Rows,
     column_names,
     dataset_arrays,
+    is_dataset,
     is_zarr,
     noise_beside,
     open_dataset,
@@ -19,6 +21,7 @@ from daskgp.data.stores.remote import address, local_folder
 from daskgp.data.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_writer
 
 __all__ = [
+    "CONVERTIBLE",
     "DEFAULT_BLOCK_ROWS",
     "UNKNOWN_MARK",
     "DatasetWriter",
@@ -32,6 +35,7 @@ __all__ = [
     "dataset_writer",
     "exists",
     "first_line",
+    "is_dataset",
     "is_zarr",
     "local_folder",
     "moments",

@@ -338,7 +338,7 @@ def _gridded(X: Any, url: str, features: tuple[str, ...], mask: str | None) -> G
         )
     whole = dataclasses.replace(grid, parts=(*grid.parts, *masked.parts))
     names = (*features, mask)
-    return Gridded(url, whole, _steps(X, whole, names), names, _zeros(X[mask]))
+    return Gridded(url, whole, _steps(X, whole, names), names, masks_zeros(X[mask]))
 
 
 def _with_places(X: Any, features: tuple[str, ...]) -> Any:
@@ -356,7 +356,7 @@ def _with_places(X: Any, features: tuple[str, ...]) -> Any:
     return X.set_coords(places)
 
 
-def _zeros(mask: xr.DataArray) -> bool:
+def masks_zeros(mask: xr.DataArray) -> bool:
     """Return whether 0 is masked, too: in booleans and integers, also those with a fill value."""
     dtype = np.dtype(mask.encoding.get("dtype", mask.dtype))
     scaled = {"scale_factor", "add_offset"} & set(mask.encoding)

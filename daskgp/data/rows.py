@@ -199,6 +199,14 @@ def open_inputs(url: str) -> da.Array:
     return _as_dask(_numeric_array(_open_complete(url), "X", url, (2,)))
 
 
+def is_dataset(url: str) -> bool:
+    """Return whether a dataset store is at a URL, complete or not."""
+    try:
+        return "X" in groups.open_group(url, "dataset")
+    except StoreError:
+        return False
+
+
 def _as_dask(array: zarr.Array) -> da.Array:
     """Return a dask array in the chunks of a store; a rewritten store gets another name."""
     group = groups.parent_of(array)

@@ -22,7 +22,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import control, hyperparameters, refusal, rounds, subset, targets, timing
+from daskgp.fit import control, hyperparameters, named, refusal, rounds, subset, targets, timing
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import Inputs
@@ -247,6 +247,8 @@ class GaussianProcess(FittedGP):
         y_variance: Any = None,
         sample_weight: Any = None,
         callback: Callback | None = None,
+        features: Any = None,
+        mask: str | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
     ) -> Self:
@@ -257,9 +259,11 @@ class GaussianProcess(FittedGP):
         X : array-like (n, d)
             NumPy array (masked entries are missing), dask or Zarr array, data frame, or an xarray
             object from whose coordinates the features are built.  Tasks read dask arrays of a Zarr
-            store from that store; other dask arrays are written to ``store`` once.
-        y : array-like (n,) or (n, p)
-            Targets; several share the kernel and the noise variance.
+            store from that store; other dask arrays are written to ``store`` once.  With names as
+            ``y`` any source of `convert`: a path, pattern, labelled grid or data frame, which is
+            converted to a temporary dataset store.
+        y : array-like (n,) or (n, p), str or list of str
+            Targets; several share the kernel and the noise variance.  Or their names in ``X``.
         checkpoint : str, optional
             URL where every evaluation of training is kept; a fit with the same data and settings
             resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
@@ -268,6 +272,7 @@ class GaussianProcess(FittedGP):
             Known error variance e of each target, in units of y squared, besides the learned
             noise variance s: row i has noise variance s / w + e.  Default that of the store which
             ``y`` lies in, if it has an array of this name; False leaves it out.  For one target.
+            Where ``y`` is a name, the name of a column, and so is ``sample_weight``.
         sample_weight : float or array-like (n,) or (n, 1), optional
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
             hyper-parameters, a row of weight 2 counts as the same row twice if it has no
@@ -275,6 +280,9 @@ class GaussianProcess(FittedGP):
         callback : callable, optional
             Called in this process with each entry of ``history_``, a dict, as it is made; training
             ends with the best point so far once it returns True.  Entries of stages count from 1.
+        features, mask : sequence of str and str, optional
+            As for `convert`, where ``y`` is a name: columns of X, and a variable of a grid that
+            says which cells to leave out.
         wait : float
             Seconds to wait for another fit with the same checkpoint to end.
         clear_lock : bool
@@ -296,6 +304,12 @@ class GaussianProcess(FittedGP):
             out of memory.
         """
         place("checkpoint", checkpoint, "a checkpoint")
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        if columns is not None:
+            check_settings(self)
+            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+                settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
+                return self.fit(X, y, checkpoint, callback=callback, **settings)
         if checkpoint is None:
             _refuse_alone(wait=wait, clear_lock=clear_lock)
             with (

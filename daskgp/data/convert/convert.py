@@ -60,6 +60,7 @@ def convert(
     y_std: str | None = None,
     y_variance: str | None = None,
     weight: str | None = None,
+    mask: str | None = None,
     geographic: Sequence[str] | str | bool | None = None,
     storage_options: Options | None = None,
     destination_options: Options | None = None,
@@ -106,6 +107,9 @@ def convert(
         store keeps the variance as the array ``y_variance``, which `fit` takes.
     weight : str, optional
         Column with the weight of each row, kept as the array ``weight``.
+    mask : str, optional
+        Variable of a grid. Points where it is NaN, or False or 0 if it holds booleans or integers,
+        are left out.
     geographic : pair of str or int, or False, optional
         Features that are longitude and latitude, in degrees, which the store then says: fits take
         distances on the sphere.  Default those of a grid whose CF attributes are ``standard_name``
@@ -124,7 +128,7 @@ def convert(
     Returns
     -------
     Conversion
-        ``rows`` written, grid points ``skipped`` because no target is known there, ``features``
+        ``rows`` written, grid points ``skipped`` that are masked or have no target, ``features``
         and ``targets``. Rows of a table are all kept; `fit` drops those that hold NaN.
 
     Raises
@@ -138,7 +142,7 @@ def convert(
     destination = str(destination)
     targets, named = _distinct("target", target), _distinct("features", features)
     noise = _noise(targets, y_std, y_variance, weight)
-    asked = _Asked(source, targets, named, noise, geographic)
+    asked = _Asked(source, targets, named, noise, geographic, mask)
     with remote.given(_places(asked, destination, storage_options, destination_options)):
         if append:
             _refuse_idle("append", block_rows=block_rows, like=like, geographic=geographic)
@@ -166,6 +170,14 @@ class _Asked(NamedTuple):
     """Columns of the arrays about the noise of rows."""
     geographic: Any
     """Columns of longitude and latitude, False for none, None for those known."""
+    mask: str | None = None
+    """Variable of a grid that says which points to leave out."""
+
+    @property
+    def beside(self) -> Names:
+        """Columns that are neither features nor targets."""
+        masks = () if self.mask is None else (self.mask,)
+        return (*(column.name for column in self.noise.values()), *masks)
 
 
 class _Column(NamedTuple):
@@ -238,12 +250,15 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
     are taken.
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
-    with sources.open_table(asked.source, asked.targets, features) as table:
-        noise = tuple(column.name for column in asked.noise.values())
-        check_known("column", noise, table.columns, what)
-        chosen = _features(table, features, what, noise)
-        kinds = table.kinds((*chosen, *table.targets, *noise))
-        times = next((name for name in noise if kinds[name] == TIMES), None)
+    with sources.open_table(asked.source, asked.targets, features, asked.beside) as table:
+        if asked.mask is not None and not table.gridded:
+            raise InputError(
+                f"mask={asked.mask!r} is for grids and {what} is a table: leave its rows out of it"
+            )
+        check_known("column", asked.beside, table.columns, what)
+        chosen = _features(table, features, what, asked.beside)
+        kinds = table.kinds((*chosen, *table.targets, *asked.beside))
+        times = next((name for name in asked.beside if kinds[name] == TIMES), None)
         if times is not None:
             raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
         units = {n: layout.DAYS if kinds[n] == TIMES else table.unit(n) for n in kinds}
@@ -251,7 +266,8 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
             units = layout.match_units(units, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
         made = Layout(chosen, table.targets, units, True, place)
-        yield _Plan(table, made, kinds, what, tuple(asked.noise.values()))
+        zeros = None if asked.mask is None else asked.mask in table.zeros
+        yield _Plan(table, made, kinds, what, tuple(asked.noise.values()), zeros)
 
 
 def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:
@@ -279,6 +295,8 @@ class _Plan(NamedTuple):
     kinds: dict[str, str]
     source: str
     noise: tuple[_Column, ...]
+    zeros: bool | None
+    """True if the last column masks points where it is 0, too; None without a mask."""
 
     def copy(self, step: int, writer: data.DatasetWriter) -> Conversion:
         """Write all rows; InputError if there are none."""
@@ -290,19 +308,31 @@ class _Plan(NamedTuple):
         for block in table.read(self.kinds, step, self.source):
             block -= shift
             block *= factor
-            if table.gridded and table.targets:
-                unknown = np.isnan(block[:, d : d + p]).all(axis=1)
-                skipped += int(np.count_nonzero(unknown))
-                block = block[~unknown] if unknown.any() else block
+            wanted = self._wanted(block, d, p)
+            skipped += int(np.count_nonzero(~wanted))
+            block = block if wanted.all() else block[wanted]
             X, y, more = np.split(block, [d, d + p], axis=1)
             columns.check(X)
             beside = (own.values(more[:, j]) for j, own in enumerate(self.noise))
             writer.append(X, y if table.targets else None, *beside)
             rows += len(X)
         if rows == 0:
-            why = f"all {skipped} points of the target are NaN" if skipped else "it is empty"
+            masked = "masked or " if self.zeros is not None else ""
+            why = (
+                f"all {skipped} points of the target are {masked}NaN" if skipped else "it is empty"
+            )
             raise InputError(f"{self.source} has no rows to convert: {why}; choose another source")
         return Conversion(rows, skipped, names, self.layout.targets, place)
+
+    def _wanted(self, block: np.ndarray, d: int, p: int) -> np.ndarray:
+        """Return flags (r,) of the rows of a block (r, d + p + ...) that are not left out."""
+        wanted = np.ones(len(block), bool)
+        if self.table.gridded and p:
+            wanted = ~np.isnan(block[:, d : d + p]).all(axis=1)
+        if self.zeros is not None:
+            mask = block[:, -1]
+            wanted &= ~np.isnan(mask) & (mask != 0 if self.zeros else True)
+        return wanted
 
 
 def _places(
@@ -339,14 +369,14 @@ def _distinct(what: str, choice: str | Sequence[str] | None) -> Names:
     return names
 
 
-def _features(table: Table, named: Names, source: str, noise: Names) -> Names:
+def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
     if not named:
-        others = {*table.targets, *noise}
+        others = {*table.targets, *beside}
         names = tuple(name for name in table.defaults if name not in others)
         if not names:
-            beside = f" beside the target {', '.join(table.targets)}" if table.targets else ""
+            target = f" beside the target {', '.join(table.targets)}" if table.targets else ""
             raise InputError(
-                f"{source} offers no features{beside}: name some of "
+                f"{source} offers no features{target}: name some of "
                 f"{table.listing or ', '.join(table.columns) or 'its columns'}"
             )
         return names
@@ -355,9 +385,9 @@ def _features(table: Table, named: Names, source: str, noise: Names) -> Names:
     both = [name for name in names if name in table.targets]
     if both:
         raise InputError(f"{both[0]!r} is the target and among the features: leave one out")
-    twice = next((name for name in noise if name in (*names, *table.targets)), None)
+    twice = next((name for name in beside if name in (*names, *table.targets)), None)
     if twice is not None:
         raise InputError(
-            f"{twice!r} is about the noise and among features or targets: leave one out"
+            f"{twice!r} is about the noise or a mask and among features or targets: leave one out"
         )
     return names

@@ -21,7 +21,7 @@ from daskgp.data.convert.table import (
     reading,
     refusing,
 )
-from daskgp.data.gridded import open_grid, zarr_grid
+from daskgp.data.gridded import masks_zeros, open_grid, zarr_grid
 from daskgp.data.reading import refuse_column
 from daskgp.data.stores import groups
 from daskgp.errors import InputError
@@ -141,7 +141,10 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
                 block = _points(grid, names, tile)
             yield block
 
-    how: dict[str, Any] = {"attributes": {name: grid[name].attrs for name in columns}}
+    how: dict[str, Any] = {
+        "attributes": {name: grid[name].attrs for name in columns},
+        "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
+    }
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 
 

@@ -72,19 +72,21 @@ def shown(source: Source) -> str:
 
 
 @contextmanager
-def open_table(source: Source, targets: Names, features: Names | None = None) -> Iterator[Table]:
+def open_table(
+    source: Source, targets: Names, features: Names = (), beside: Names = ()
+) -> Iterator[Table]:
     """Yield the table in a source; InputError if it is unreadable or none.
 
-    ``features`` are those asked for, None for the default ones.
+    ``features`` are those asked for, none for the default ones, and ``beside`` other columns.
     """
     with ExitStack() as stack:
         with reading(shown(source)):
-            table = stack.enter_context(_opened(source, targets, features))
+            table = stack.enter_context(_opened(source, targets, features, beside))
         yield table
 
 
 def _opened(
-    source: Source, targets: Names, features: Names | None
+    source: Source, targets: Names, features: Names, beside: Names
 ) -> AbstractContextManager[Table]:
     given = addresses(source)
     if not given:
@@ -106,7 +108,7 @@ def _opened(
     if not more:
         return reader(file, targets)
     if reader is READERS[".nc"]:
-        wanted = (*targets, *(features or ()))
+        wanted = (*targets, *features, *beside)
         return gridpoints.combined_grids(tuple(readers), targets, wanted, shown(source))
     return _joined(tuple(readers), reader, targets, whole=not features)
 

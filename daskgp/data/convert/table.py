@@ -41,7 +41,7 @@ class Table:
     are named (less the targets). ``gridded`` says that points without a target are to be left
     out; ``matrices`` are the columns of arrays that may be named as a whole, and ``listing``
     describes the contents where they are more than the columns. ``attributes`` are those of the
-    columns of a grid, such as their units.
+    columns of a grid, such as their units, and ``zeros`` the columns that mask where they are 0.
     """
 
     columns: Names
@@ -53,6 +53,7 @@ class Table:
     matrices: Mapping[str, Names] = field(default_factory=dict)
     listing: str = ""
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    zeros: Names = ()
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""

@@ -14,6 +14,8 @@ from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 
 FORMAT, VERSION = "daskgp-model", 1
 ROWS = "rows"
+TRAINING = "training"
+"""Group where a model store that is being made keeps training rows converted for its fit."""
 CHECKPOINT = "checkpoint"
 """Group where a model store that is being made keeps the evaluations of its training."""
 DIMS = {
@@ -151,6 +153,11 @@ def write(
 def rows_url(url: str) -> str:
     """Return the URL where a model store keeps training rows that prediction reads back."""
     return f"{str(url).rstrip('/')}/{ROWS}"
+
+
+def training_url(url: str) -> str:
+    """Return the URL where an unfinished model store keeps training rows converted for its fit."""
+    return f"{str(url).rstrip('/')}/{TRAINING}"
 
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:

@@ -1,0 +1,86 @@
+"""Training rows that are columns of a source by name: converted to a dataset store for one fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from daskgp import data
+from daskgp.checks import shown
+from daskgp.data import gridded
+from daskgp.data.convert import sources
+from daskgp.data.convert.convert import Conversion, convert
+from daskgp.data.stores import remote
+from daskgp.errors import InputError, SettingError
+
+
+class Named(NamedTuple):
+    """Source of training rows, and names of its columns as `convert` takes them."""
+
+    source: Any
+    target: Any
+    features: Any = None
+    mask: str | None = None
+    y_std: str | None = None
+    y_variance: str | None = None
+    weight: str | None = None
+
+    @contextmanager
+    def converted(self, url: str) -> Iterator[tuple[Any, Any, Conversion]]:
+        """Yield X and y of a dataset store at a URL, which is removed again, and what it holds."""
+        _refuse_datasets(self.source)
+        data.remove(url)  # which a killed fit has left
+        try:
+            names = self._asdict()
+            found = convert(names.pop("source"), url, **names)
+            yield (*data.open_dataset(url), found)
+        finally:
+            data.remove(url)
+
+
+def columns_of(
+    X: Any, y: Any, features: Any, mask: str | None, y_variance: Any, sample_weight: Any
+) -> Named | None:
+    """Return what ``fit`` is asked to take of a source, None where it is given arrays.
+
+    Raises
+    ------
+    SettingError
+        If arrays and names of columns are mixed.
+    """
+    several = isinstance(y, list | tuple) and bool(y) and all(isinstance(name, str) for name in y)
+    labelled = sources.addresses(X) or hasattr(X, "coords") or hasattr(X, "columns")
+    if not isinstance(y, str) and not (several and labelled):
+        for name, value in (("features", features), ("mask", mask)):
+            if value is not None:
+                raise SettingError(
+                    f"{name}={shown(value)} has no effect with an array y: give the name of the "
+                    "target in X as y, or leave it out"
+                )
+        return None
+    noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+    for name, value in noise.items():
+        if value is not None and value is not False and not isinstance(value, str):
+            raise SettingError(f"y={shown(y)} is a name, {name} is not: give its column in X, too")
+    error, weight = (value or None for value in noise.values())
+    return Named(X, y, features, mask, y_variance=error, weight=weight)
+
+
+def refuse_unnamed(source: str) -> None:
+    """Raise InputError for a source that is no dataset store and needs a target to be fitted."""
+    table = str(source).lower().endswith(data.CONVERTIBLE) and data.exists(source)
+    if remote.is_pattern(source) or table or gridded.is_grid(source):
+        raise InputError(
+            f"{source} is not a dataset store: name the column to fit with --target NAME, or "
+            "convert it first"
+        )
+
+
+def _refuse_datasets(source: Any) -> None:
+    for address in sources.addresses(source):
+        if not remote.is_pattern(address) and data.is_dataset(address):
+            raise InputError(
+                f"{address} is a dataset store, which says its own columns: fit it without names "
+                "of a target, features or others (X, y = daskgp.open_dataset(...) in Python)"
+            )

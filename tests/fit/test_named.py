@@ -1,0 +1,203 @@
+"""Fits of grids and tables by the names of their columns: as of the store that they convert to."""
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from commands import invoke
+
+import daskgp
+from daskgp.data.stores import models
+from daskgp.errors import InputError, RunError, SettingError
+from daskgp.fit import hyperparameters
+
+DIMS = ("time", "lat", "lon")
+SETTINGS = {"n_inducing": 8, "max_iter": 2, "kernel": "matern32()", "progress": False}
+FIT = ("--model", "sgpr", *(f"--set={k}={v}" for k, v in SETTINGS.items() if k != "progress"))
+
+
+def grid(n=6):
+    rng = np.random.default_rng(n)
+    coords = {
+        "time": np.array(["2020-01-01", "2020-01-02", "2020-01-04"], "M8[ns]"),
+        "lat": ("lat", np.linspace(-60, 60, n), {"units": "degrees_north"}),
+        "lon": ("lon", np.linspace(0, 350, n + 1), {"units": "degrees_east"}),
+    }
+    shape = tuple(len(np.asarray(c[1] if isinstance(c, tuple) else c)) for c in coords.values())
+    sst = np.sin(np.arange(np.prod(shape))).reshape(shape) + rng.normal(size=shape)
+    sst[0, 1, 2] = np.nan
+    data = {
+        "sst": (DIMS, sst, {"units": "K"}),
+        "error": (DIMS, rng.uniform(0.1, 1, shape)),
+        "sea": (DIMS[1:], rng.random(shape[1:]) > 0.2),
+    }
+    return xr.Dataset(data, coords)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The grid whole and in parts."""
+    grid().to_netcdf(tmp_path / "g.nc")
+    grid().to_zarr(tmp_path / "g.zarr", consolidated=False)
+    for i in range(3):
+        grid().isel(time=[i]).to_netcdf(tmp_path / f"part-{i}.nc")
+    return tmp_path
+
+
+def converted(folder, **more):
+    """X, y of the store that the grid converts to."""
+    options = {"y_std": "error", "mask": "sea", **more}
+    daskgp.convert(grid(), folder / "d.zarr", "sst", **options)
+    return daskgp.open_dataset(folder / "d.zarr")
+
+
+def same(one, other):
+    assert one.objective_ == other.objective_
+    assert one.n_rows_ == other.n_rows_
+    assert list(one.feature_names_in_) == list(other.feature_names_in_)
+    assert one.solved_.geographic == other.solved_.geographic
+    assert one.solved_.target_units == other.solved_.target_units
+
+
+@pytest.mark.parametrize("name", ["g.nc", "g.zarr", "part-*.nc"])
+def test_a_fit_of_a_grid_is_that_of_the_store_it_converts_to(name, files):
+    names = ("--target", "sst", "--y-std", "error", "--mask", "sea", "--workers", 1)
+    result = invoke("fit", files / name, files / "m.zarr", *FIT, *names)
+    assert result.exit_code == 0, result.stderr
+    store = files / "m.zarr" / "training"
+    assert f"is converted to {store}, which is removed after the fit" in result.stderr
+    assert not store.exists()
+    wanted = daskgp.SGPR(**SETTINGS).fit(*converted(files))
+    same(daskgp.load(files / "m.zarr"), wanted)
+    assert wanted.solved_.geographic == (2, 1)
+    data = grid()
+    left_out = int((~data.sea | data.sst.isnull()).sum())
+    assert f'"skipped": {left_out}' in result.stdout
+    assert wanted.n_rows_ == data.sst.size - left_out
+
+
+@pytest.mark.parametrize("kind", ["object", "lazy", "path", "paths"])
+def test_estimators_take_grids_by_name_too(kind, files):
+    source = {
+        "object": grid(),
+        "lazy": grid().chunk(time=1),
+        "path": files / "g.nc",
+        "paths": [files / f"part-{i}.nc" for i in range(3)],
+    }[kind]
+    data = grid()
+    data["error"] **= 2
+    if kind == "path":
+        data.to_netcdf(files / "squared.nc")
+        source = files / "squared.nc"
+    elif kind == "paths":
+        for i in range(3):
+            data.isel(time=[i]).to_netcdf(files / f"part-{i}.nc")
+    else:
+        source = source.assign(error=source.error**2)
+    names = {"y_variance": "error", "mask": "sea", "features": ["lat", "lon"]}
+    model = daskgp.SGPR(**SETTINGS, store=str(files / "scratch")).fit(source, "sst", **names)
+    same(model, daskgp.SGPR(**SETTINGS).fit(*converted(files, features=["lat", "lon"])))
+    assert not any((files / "scratch").glob("*"))
+
+
+@pytest.mark.parametrize("estimator", [daskgp.LMA, daskgp.ExpertsGP])
+def test_a_method_that_keeps_rows_predicts_when_the_converted_ones_are_gone(estimator, files):
+    small = {"n_support": 8} if estimator is daskgp.LMA else {"expert": "exact", "n_experts": 2}
+    model = estimator(**small, optimizer=None, kernel="matern32(ard=true)", progress=False)
+    model.fit(files / "g.nc", "sst", mask="sea")
+    mean, std = model.predict(grid(), return_std=True)
+    assert mean.dims == DIMS
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
+def test_a_data_frame_is_fitted_by_the_name_of_its_target():
+    frame = grid().sst.isel(time=0).to_dataframe().reset_index().drop(columns="time")
+    model = daskgp.SGPR(**SETTINGS).fit(frame, "sst")
+    assert list(model.feature_names_in_) == ["lat", "lon"]
+    assert model.n_rows_ == len(frame) - 1
+
+
+def test_several_targets_are_named_in_a_list():
+    data = grid().assign(other=grid().sst * 2.0)
+    model = daskgp.SGPR(**SETTINGS).fit(data, ["sst", "other"])
+    assert model.solved_.target_names == ("sst", "other")
+
+
+def test_a_fit_that_broke_off_converts_again_and_goes_on(files, monkeypatch):
+    fit = ("fit", files / "g.nc", files / "m.zarr", *FIT, "--target", "sst", "--workers", 1)
+    solve, seen = hyperparameters.train_theta, []
+
+    def broken(*arguments):
+        solve(*arguments)
+        seen.append(sorted(p.name for p in (files / "m.zarr").iterdir() if p.is_dir()))
+        raise RunError("the cluster is gone")
+
+    monkeypatch.setattr(hyperparameters, "train_theta", broken)
+    assert invoke(*fit).exit_code == 1
+    assert seen == [["checkpoint", "training"]]
+    assert not (files / "m.zarr" / "training").exists()
+    monkeypatch.undo()
+    # as a kill leaves it
+    zarr.create_group(str(files / "m.zarr" / "training"), attributes={"complete": False})
+    result = invoke(*fit, "--resume")
+    assert result.exit_code == 0, result.stderr
+    again = invoke(*fit[:2], files / "whole.zarr", *fit[3:])
+    assert again.exit_code == 0
+    checksums = [models.read(str(files / name)).checksum for name in ("m.zarr", "whole.zarr")]
+    assert checksums[0] == checksums[1]
+    assert not (files / "m.zarr" / "training").exists()
+
+
+def test_points_of_a_mask_are_left_out_of_places_too(files):
+    sea = grid().sea
+    for kind, mask in {
+        "flag": sea,
+        "integer": sea.astype("i1"),
+        "nan": xr.where(sea, 0.0, np.nan),
+    }.items():
+        data = xr.Dataset({"mask": mask})
+        found = daskgp.convert(data, files / f"{kind}.zarr", mask="mask")
+        assert (found.rows, found.skipped) == (int(sea.sum()), int((~sea).sum()))
+        X = daskgp.data.open_inputs(files / f"{kind}.zarr").compute()
+        places = sea.where(sea).stack(place=("lat", "lon")).dropna("place")
+        np.testing.assert_array_equal(X, np.array([*places.place.values]))
+
+
+REFUSED = {
+    "no target": (("g.nc",), "is not a dataset store: name the column to fit with --target NAME"),
+    "no target of a pattern": (("part-*.nc",), "name the column to fit with --target NAME"),
+    "no target of a grid": (("g.zarr", "--mask", "sea"), "--mask names a column of a grid or a"),
+    "unknown": (("g.nc", "--target", "t"), "target 't' is not in"),
+    "unknown mask": (("g.nc", "--target", "sst", "--mask", "m"), "column 'm' is not in"),
+    "store": (("d.zarr", "--target", "sst"), "is a dataset store, which says its own columns"),
+    "errors": (
+        ("g.nc", "--target", "sst", "--y-std", "error", "--ignore-errors"),
+        "--ignore-errors leaves out --y-std: give one of them",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_fitted_is_said_and_leaves_nothing(case, files):
+    converted(files)
+    (name, *options), says = REFUSED[case]
+    result = invoke("fit", files / name, files / "m.zarr", *FIT, *options)
+    assert result.exit_code == 2
+    assert says in result.stderr.splitlines()[-1]
+    assert not (files / "m.zarr").exists()
+
+
+def test_names_and_arrays_are_not_mixed(files):
+    X, y = converted(files)
+    fit = daskgp.SGPR(**SETTINGS).fit
+    with pytest.raises(SettingError, match=r"features=\['a'\] has no effect with an array y"):
+        fit(X, y, features=["a"])
+    with pytest.raises(SettingError, match="y='sst' is a name, y_variance is not"):
+        fit(files / "g.nc", "sst", y_variance=np.ones(3))
+    with pytest.raises(InputError, match="source is a ndarray: give the path"):
+        fit(np.ones((3, 2)), "sst")
+    with pytest.raises(InputError, match="is a dataset store, which says its own columns"):
+        fit(files / "d.zarr", "sst")
+    with pytest.raises(InputError, match=r"is for grids and .* is a table"):
+        daskgp.convert(grid().to_dataframe(), files / "o.zarr", "sst", mask="sea")
