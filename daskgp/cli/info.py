@@ -91,6 +91,7 @@ def _dataset(url: str, group: Any) -> None:
     table = _table(f"dataset {url}")
     table.add_row("rows", f"{len(X):,}")
     table.add_row("features", f"{X.shape[1]}: {_listed(names.get('feature_names'))}")
+    _add_units(table, names.get("feature_names") or (), data.units_of(X, [""] * X.shape[1]))
     if names.get(GEOGRAPHIC):
         table.add_row("longitude, latitude", _listed(names[GEOGRAPHIC]))
     if "y" in groups.names_in(url):
@@ -250,6 +251,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
 def _add_features(table: Table, solved: Solved) -> None:
     """Add the names of the features, and of those that are constant."""
     table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
+    _add_units(table, solved.feature_names, solved.feature_units)
     if solved.geographic is not None:
         lon, lat = (solved.feature_names[j] for j in solved.geographic)
         table.add_row("on the sphere", f"longitude {lon}, latitude {lat}; distances in km")
@@ -257,6 +259,14 @@ def _add_features(table: Table, solved: Solved) -> None:
     constant = [name for name, used in uses if not used]
     if constant:
         table.add_row("constant, left out", _listed(constant))
+
+
+def _add_units(table: Table, names: Sequence[str], units: Sequence[str]) -> None:
+    """Add the units of features that are known."""
+    pairs = zip(names, units, strict=False)
+    said = [f"{name} in {unit}" for name, unit in pairs if unit]
+    if said:
+        table.add_row("units", _listed(said))
 
 
 def _add_functions(table: Table, state: Any) -> None:

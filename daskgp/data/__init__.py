@@ -13,6 +13,7 @@ from daskgp.data.rows import (
     open_dataset,
     open_inputs,
     rows_of,
+    units_of,
     warn_of_noise_behind,
 )
 from daskgp.data.stores.chunk_marks import UNKNOWN as UNKNOWN_MARK
@@ -45,6 +46,7 @@ __all__ = [
     "remove",
     "reopened",
     "rows_of",
+    "units_of",
     "vacant",
     "warn_of_noise_behind",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from daskgp.data import gridded, grids
+from daskgp.data import feature_units, gridded, grids
 from daskgp.errors import InputError, SettingError
 
 Pairs = Mapping[str, Sequence[float]]
@@ -22,6 +22,7 @@ def make(
     extent: Pairs,
     ranges: Pairs,
     like: Any = None,
+    units: tuple[str, ...] = (),
 ) -> xr.Dataset:
     """Return a grid whose axes are features.
 
@@ -38,6 +39,9 @@ def make(
     like : str, DataArray or Dataset, optional
         Grid whose coordinates are the axes of features without a step or an extent.
 
+    units : tuple of str
+        Units of the features, which new axes say in their attributes; none if they are not known.
+
     Raises
     ------
     SettingError, InputError
@@ -49,12 +53,13 @@ def make(
             raise SettingError(
                 f"{what} names {unknown[0]!r}, the features are {', '.join(features)}"
             )
+    attributes = [feature_units.attributes_of(unit) for unit in units or ("",) * len(features)]
     found = {} if like is None else _coordinates(features, like)
     axes = {
         name: found[name]
         if name in found and name not in resolution and name not in extent
-        else (name, _axis(name, resolution.get(name), extent.get(name, ranges.get(name))))
-        for name in features
+        else (name, _axis(name, resolution.get(name), extent.get(name, ranges.get(name))), said)
+        for name, said in zip(features, attributes, strict=True)
     }
     return xr.Dataset(coords=axes)
 

@@ -291,7 +291,12 @@ class Gridded:
 
 
 @contextmanager
-def opened(source: Any, features: tuple[str, ...], mask: str | None = None) -> Iterator[Gridded]:
+def opened(
+    source: Any,
+    features: tuple[str, ...],
+    mask: str | None = None,
+    units: tuple[str, ...] = (),
+) -> Iterator[Gridded]:
     """Yield the grid of a file or an xarray object, with the features of a model by name.
 
     Parameters
@@ -303,28 +308,33 @@ def opened(source: Any, features: tuple[str, ...], mask: str | None = None) -> I
     mask : str, optional
         Variable over some dimensions of the grid.  Cells where it is NaN, or False or 0 if it holds
         booleans or integers, are left out.
+    units : tuple of str
+        Units of the features of the model, in which times are given.
 
     Raises
     ------
     InputError, StoreError
-        If a feature or the mask is missing or no number, or the grid has no cells.
+        If a feature or the mask is missing or no number, a unit contradicts that of the model, or
+        the grid has no cells.
     """
     with ExitStack() as stack:
         url = IN_MEMORY if grids.is_xarray(source) else str(source)
         with readable(url):
             X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url))
-            found = _gridded(X, url, features, mask)
+            found = _gridded(X, url, features, mask, units)
         yield found
 
 
-def _gridded(X: Any, url: str, features: tuple[str, ...], mask: str | None) -> Gridded:
+def _gridded(
+    X: Any, url: str, features: tuple[str, ...], mask: str | None, units: tuple[str, ...]
+) -> Gridded:
     if X.attrs.get("complete") is False:
         raise StoreError(
             f"grid {url} is incomplete: wait until it is written, or set its attribute complete "
             "to true where its writer was stopped"
         )
     X, stored = _with_places(X, features), url != IN_MEMORY
-    grid = grids.grid_of(X, features, stored)
+    grid = grids.grid_of(X, features, stored, units)
     if not grid.dims or not grid.size:
         raise InputError(f"{url} has no cells: there is nothing to predict")
     if mask is None:

@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from daskgp.data import moments, reading
+from daskgp.data import feature_units, moments, reading
 from daskgp.errors import InputError
 
 Names = tuple[str, ...]
@@ -128,7 +128,23 @@ def _as_float(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "M":
         days = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
         return np.asarray(days, np.float64)
+    if feature_units.calendar_of(values) is not None:
+        return feature_units.days_of(values)
     return np.asarray(values, np.float64)
+
+
+def units_of(X: xr.DataArray | xr.Dataset, names: Names) -> Names:
+    """Return the units of the named features as attributes say; those of times are days."""
+    if is_table(X):
+        return ("",) * len(names)
+    return tuple(unit_of(X[name]) for name in names)
+
+
+def unit_of(values: xr.DataArray) -> str:
+    """Return the unit of a coordinate or variable, empty if it does not say."""
+    if values.dtype.kind not in "MO":
+        return feature_units.said_by(values.attrs)
+    return feature_units.of_times(values.isel({dim: slice(0, 1) for dim in values.dims}).values)
 
 
 def default_features(X: xr.DataArray | xr.Dataset) -> Names:
@@ -195,11 +211,21 @@ class Stored:
     It is not read as a whole, as ``variable.data`` would be.
     """
 
-    def __init__(self, variable: xr.Variable) -> None:
-        self.variable, self.shape, self.dtype = variable, variable.shape, variable.dtype
+    def __init__(self, variable: xr.Variable, how: feature_units.Conversion | None = None) -> None:
+        self.variable, self.shape, self.how = variable, variable.shape, how
+        plain = how is None and variable.dtype.kind != "O"
+        self.dtype = variable.dtype if plain else np.dtype(np.float64)
 
     def __getitem__(self, key: Any) -> np.ndarray:
-        return np.asarray(self.variable[key].values)
+        values = np.asarray(self.variable[key].values)
+        return _counted(values, self.how)
+
+
+def _counted(values: np.ndarray, how: feature_units.Conversion | None) -> np.ndarray:
+    """Return values of a feature in the unit of a model; dates are counted in any case."""
+    if how is not None:
+        return (_as_float(values) - how[0]) * how[1]
+    return _as_float(values) if values.dtype.kind == "O" else values
 
 
 LONGITUDE, LATITUDE = ("longitude", "east"), ("latitude", "north")
@@ -233,16 +259,19 @@ def _is(attributes: Mapping[str, Any], name: str, direction: str) -> bool:
     return attributes.get("standard_name") == name or attributes.get("units") in units
 
 
-def grid_of(X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False) -> Grid:
+def grid_of(
+    X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False, units: Names = ()
+) -> Grid:
     """Return the grid of a labelled object with the named features.
 
     Dimensions that no feature has are left out.  Of a ``stored`` object, which is a file, variables
-    along two or more dimensions become `Stored`.
+    along two or more dimensions become `Stored`.  Times become those in the ``units`` of a model.
 
     Raises
     ------
     InputError
-        If a feature is neither a coordinate nor a variable of X; the message lists both.
+        If a feature is neither a coordinate nor a variable of X, the message lists both; or if its
+        unit contradicts that of the model.
     """
     if is_table(X):
         return _table(X, names)
@@ -255,9 +284,10 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False) ->
                 f"{', '.join(sorted(map(str, known)))}: rename or add it"
             )
         _check_kind(X, name)
+    how = feature_units.conversions(names, units_of(X, names), units, "the grid")
+    for name, own in zip(names, how or (None,) * len(names), strict=True):
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
-        kept = Stored(variable) if stored and variable.ndim > 1 else variable.data
-        parts.append((kept, variable.dims))
+        parts.append((_part(variable, own, stored), variable.dims))
     dims = tuple(d for d in dims if any(d in own for _, own in parts))
     sizes = tuple(X.sizes[d] for d in dims)
     lazy = bool(X.chunksizes)
@@ -266,11 +296,26 @@ def grid_of(X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False) ->
     return Grid(dims, chunks, lazy, tuple(parts), coords)
 
 
+def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: bool) -> Any:
+    """Return the values of a feature: a NumPy or Dask array, or what tasks read from a file."""
+    if stored and variable.ndim > 1:
+        return Stored(variable, how)
+    values = variable.data
+    if not isinstance(values, da.Array):
+        return _counted(np.asarray(values), how)
+    if how is None and values.dtype.kind != "O":
+        return values
+    lazily: Any = da.map_blocks  # dask's stubs do not know its arguments
+    return lazily(_counted, values, how, dtype=np.float64, meta=np.empty((0,) * values.ndim))
+
+
 def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
     """Raise InputError if a feature holds neither numbers nor readable times."""
     dtype = X[name].dtype
     if dtype.kind != "M":
         first = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
+        if dtype.kind == "O" and feature_units.calendar_of(first.values) is not None:
+            return
         reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: first.values)
 
 

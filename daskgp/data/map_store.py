@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from daskgp.data import moments, prediction_store
+from daskgp.data import feature_units, moments, prediction_store
 from daskgp.data.gridded import Gridded, Index
 from daskgp.data.prediction_store import REMEDY, Shape
 from daskgp.data.stores import groups
@@ -385,6 +385,8 @@ def _json(value: Any) -> Any:
 def _encoded(name: str, variable: xr.Variable, made: Mapping[str, Any]) -> xr.Variable:
     """Return a coordinate as it is stored; times in units that hold them exactly."""
     values = variable.values
+    if feature_units.calendar_of(values) is not None:
+        return _encoded_dates(name, variable, made)
     if values.dtype.kind not in "mM":
         return xr.Variable(variable.dims, values, variable.attrs)
     units = [str(made["units"])] if "units" in made else [_since(values, unit) for unit in SINCE]
@@ -398,8 +400,26 @@ def _encoded(name: str, variable: xr.Variable, made: Mapping[str, Any]) -> xr.Va
             encoded = xr.conventions.encode_cf_variable(plain, name=name)
         if encoded.attrs.get("units") == unit:
             return encoded
-    raise StoreError(
-        f"coordinate {name!r} has times that are not whole {units[-1].split()[0]}, as those that "
+    raise _other_times(name, units[-1])
+
+
+def _encoded_dates(name: str, variable: xr.Variable, made: Mapping[str, Any]) -> xr.Variable:
+    """Return dates of cftime as they are stored, in their calendar."""
+    calendar = feature_units.calendar_of(variable.values)
+    cftime = feature_units.cftime_for(f"dates of {name!r}")
+    dates = [f"{unit} since 1970-01-01" for unit in ("seconds", "microseconds")]
+    units = [str(made["units"])] if "units" in made else dates
+    for unit in units:
+        numbers = np.asarray(cftime.date2num(variable.values, unit, calendar=calendar))
+        if numbers.dtype.kind == "i":
+            said = {**variable.attrs, "units": unit, "calendar": calendar}
+            return xr.Variable(variable.dims, numbers.astype(np.int64), said)
+    raise _other_times(name, units[-1])
+
+
+def _other_times(name: str, unit: str) -> StoreError:
+    return StoreError(
+        f"coordinate {name!r} has times that are not whole {unit.split()[0]}, as those that "
         f"were predicted before are: {REMEDY}"
     )
 

@@ -28,6 +28,7 @@ from tenacity import (
     wait_random,
 )
 
+from daskgp.data import feature_units
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.runtime.process import Held
 
@@ -111,6 +112,43 @@ class Repeated:
         return np.array(np.broadcast_to(self.value, self.shape)[key])
 
 
+def timed(X: Any) -> Any:
+    """Return a data frame with columns of times as days since 1970; all else as it is."""
+    if hasattr(X, "column_names") and any(_are_times(kind) for kind in X.schema.types):
+        X = X.to_pandas()
+    names = _times_in(X)
+    if not names or not all(isinstance(name, str) for name in X.columns):
+        return X
+    return X.assign(**{name: _days(X[name]) for name in names})
+
+
+def units_of_frame(X: Any) -> tuple[str, ...]:
+    """Return the units of the columns of a data frame that are times; empty for all others."""
+    if hasattr(X, "column_names"):
+        return tuple(feature_units.DAYS * _are_times(kind) for kind in X.schema.types)
+    times = _times_in(X)
+    return tuple(feature_units.DAYS * (name in times) for name in getattr(X, "columns", ()))
+
+
+def _are_times(kind: Any) -> bool:
+    return str(kind).startswith("timestamp")
+
+
+def _times_in(X: Any) -> list[Any]:
+    """Return the names of columns of times of a data frame of pandas or Dask."""
+    if not hasattr(X, "assign") or not hasattr(X, "dtypes"):
+        return []
+    return [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "") == "M"]
+
+
+def _days(column: Any) -> Any:
+    if hasattr(column, "map_partitions"):
+        return column.map_partitions(_days, meta=(column.name, "f8"))
+    times = column.to_numpy("M8[ns]")  # in UTC
+    days = (times - np.datetime64(0, "s")) / np.timedelta64(1, "D")
+    return type(column)(days, index=column.index, name=column.name)
+
+
 def lazily(x: Any) -> Any:
     """Return a dask array of a data frame or series of Dask, whose lengths are computed."""
     if not hasattr(x, "to_dask_array"):
@@ -127,12 +165,6 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
     if kind in "fiubc":
         return
     first = _first(values()) if kind not in "mM" else datetime.date.min
-    calendar = getattr(first, "calendar", None)
-    if isinstance(calendar, str):
-        raise InputError(
-            f"{what} holds dates of the calendar {calendar!r} (cftime), which are not read as "
-            "times: convert_calendar('standard', use_cftime=False), or give days as numbers"
-        )
     if isinstance(first, datetime.date):
         raise InputError(f"{what} holds dates or times, numbers are needed: {DAYS}")
     if isinstance(first, str):

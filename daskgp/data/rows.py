@@ -61,10 +61,10 @@ class Rows:
     ``X`` and ``y`` are NumPy or Zarr arrays; ``chunks`` are the row counts that are read
     whole, in order, or None where any cut will do.  With an ``identity``, that of a store which
     no longer changes, decoded chunks are cached for the slices that follow.  ``passing`` rows are
-    in a store that is removed with the fit that wrote it.  ``target_units`` are empty where they
-    are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have noise variances of
-    their own: y_variance + s / weight, with s that of a row of weight 1 whose error is not known.
-    ``geographic`` are the columns with longitude and latitude, if any.
+    in a store that is removed with the fit that wrote it.  ``target_units`` and ``feature_units``
+    are empty where they are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have
+    noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
+    error is not known.  ``geographic`` are the columns with longitude and latitude, if any.
     """
 
     X: Any
@@ -75,6 +75,7 @@ class Rows:
     identity: str | None = None
     passing: bool = False
     target_units: tuple[str, ...] = ()
+    feature_units: tuple[str, ...] = ()
     y_variance: Any = None
     weight: Any = None
     geographic: tuple[int, int] | None = None
@@ -100,9 +101,9 @@ class Rows:
     def said(self) -> dict[str, list[str]]:
         """Return the attributes of a store that describe its columns."""
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
-        own = _texts(_said_behind(self.X, {"X": FEATURE_UNITS})) or ()
         place = [self.feature_names[j] for j in self.geographic or ()]
-        more = {UNITS: [*self.target_units], FEATURE_UNITS: [*own], GEOGRAPHIC: place}
+        units = {UNITS: [*self.target_units], FEATURE_UNITS: [*self.feature_units]}
+        more = {**units, GEOGRAPHIC: place}
         return names | {name: said for name, said in more.items() if said}
 
     @property
@@ -347,7 +348,8 @@ def rows_of(
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
     units, place = target_units(y), chosen(geographic, rows.feature_names, place_of(X))
     units = units if len(units) == rows.n_targets else ()
-    return replace(rows, target_units=units, geographic=place)
+    own = units_of(X, rows.feature_names)
+    return replace(rows, target_units=units, feature_units=own, geographic=place)
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -402,6 +404,7 @@ def _rows_of(
         X, y, names = grids.training_arrays(X, y)
     else:
         names = column_names(X), column_names(y)
+        X = reading.timed(X)
     arrays = {"X": X, "y": y, **beside}
     arrays = {name: reading.behind(reading.lazily(a)) for name, a in arrays.items()}
     if all(isinstance(a, zarr.Array) for a in arrays.values()):
@@ -469,6 +472,18 @@ def target_units(y: Any) -> tuple[str, ...]:
         units = y.attrs.get("units")
         return (units,) if isinstance(units, str) else ()
     return _texts(_said_behind(y, {"y": UNITS})) or ()
+
+
+def units_of(X: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the units of features, "" for unknown ones; none at all where X does not say any.
+
+    They are those of an xarray object or of a store, and days since 1970 of times of a data frame.
+    """
+    if grids.is_xarray(X):
+        found = grids.units_of(X, tuple(names))
+    else:
+        found = reading.units_of_frame(X) or _texts(_said_behind(X, {"X": FEATURE_UNITS})) or ()
+    return found if len(found) == len(names) else ()
 
 
 def place_of(X: Any) -> tuple[str, ...] | None:

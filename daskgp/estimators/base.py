@@ -505,6 +505,7 @@ class GaussianProcess(FittedGP):
                 outcome.kept,
                 rows.target_units,
                 geographic=rows.geographic,
+                feature_units=rows.feature_units if any(rows.feature_units) else (),
             )
         )
         self.objective_, self.history_ = outcome.objective, outcome.history

@@ -340,7 +340,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         known = getattr(self, "_ranges", None)
         pairs = () if known is None else zip(names, known, strict=True)
         ranges = {name: pair for name, pair in pairs if pair is not None}
-        return axes.make(names, resolution or {}, extent or {}, ranges, like)
+        units = self.solved_.feature_units
+        return axes.make(names, resolution or {}, extent or {}, ranges, like, units)
 
     def needs_cluster(
         self,

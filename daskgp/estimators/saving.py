@@ -78,10 +78,12 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
-    if any(solved.target_units):
-        attributes["target_units"] = list(solved.target_units)
-    if solved.geographic is not None:
-        attributes["geographic"] = list(solved.geographic)
+    optional: dict[str, tuple[Any, ...]] = {
+        "target_units": solved.target_units,
+        "feature_units": solved.feature_units,
+        "geographic": solved.geographic or (),
+    }
+    attributes |= {name: list(said) for name, said in optional.items() if any(said)}
     if solved.kept is not None:
         attributes["blocks"] = solved.kept.token
     # a reader checks what JSON makes of the attributes

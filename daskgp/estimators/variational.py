@@ -42,7 +42,7 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
-from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Ascent, Run, ascend
@@ -451,7 +451,11 @@ class VariationalGP(GaussianProcess):
         executor = Executor(None, False, here=True)
         rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
         if hasattr(self, "solved_"):  # what the first rows said
-            rows = dataclasses.replace(rows, geographic=self.solved_.geographic)
+            known = self.solved_.feature_units
+            refuse_other_units(self.solved_, rows.feature_units)
+            rows = dataclasses.replace(
+                rows, geographic=self.solved_.geographic, feature_units=known
+            )
         self._check(rows, None)
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")

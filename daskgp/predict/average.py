@@ -12,8 +12,8 @@ from dask.highlevelgraph import HighLevelGraph
 from daskgp import data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError
-from daskgp.predict.lazy import solved_node
-from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.lazy import grid_for, rows_for, solved_node
+from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.process import single_blas_thread
 
@@ -41,15 +41,10 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
     solved.refuse_joint(include_noise)
     if grids.is_xarray(X):
         return _of_grid(solved, X, weights, include_noise)
-    names = data.column_names(X)
-    if data.is_zarr(X):
-        X = reading.from_zarr(X)
-    eager = not isinstance(X, da.Array)
-    X = reading.unmasked(X) if eager else X
-    check_columns(solved, X, names)
+    X = rows_for(solved, X)
     _refuse_sizes(X.shape[0])
     w = _given_weights(weights, X.shape[0])
-    if not eager:
+    if isinstance(X, da.Array):
         return lazy_average(solved, X, w, include_noise)
     order = solved.grouped(X)  # a local method wants rows near one another in a tile
     if order is not None:
@@ -98,9 +93,7 @@ def _array(name: str, last: Any, tasks: dict[Any, Any], needs: list[Any], p: int
 
 
 def _of_grid(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
-    if grids.is_table(X):
-        check_columns(solved, X, data.column_names(X))
-    grid = grids.grid_of(X, solved.feature_names)
+    grid = grid_for(solved, X)
     _refuse_sizes(grid.size)
     rows, w = grids.rows_and_weights(grid, weights)
     averages = lazy_average(solved, rows, w, include_noise, grid.lazy)

@@ -10,7 +10,7 @@ import numpy as np
 from dask import delayed
 
 from daskgp import data
-from daskgp.data import grids, moments, reading
+from daskgp.data import feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError
 from daskgp.models.values import TILE_ROWS
@@ -30,18 +30,40 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     """
     if spread != "none":
         solved.refuse_spread(include_noise)
-    names = data.column_names(X)
     if grids.is_xarray(X):
-        if grids.is_table(X):
-            check_columns(solved, X, names)
         return _on_grid(solved, X, spread, include_noise)
-    X = from_zarr(X) if data.is_zarr(X) else reading.lazily(X)
-    eager = not isinstance(X, da.Array)
-    X = reading.unmasked(X) if eager else X
+    X = rows_for(solved, X)
+    if isinstance(X, da.Array):
+        return lazy(solved, X, spread, include_noise)
+    return _in_memory(solved, X, spread, include_noise)
+
+
+def rows_for(solved: Solved, X: Any) -> Any:
+    """Return rows as a NumPy array, lazy ones as a dask array, in the units of the training data.
+
+    Raise InputError unless they have its columns.
+    """
+    names, how = data.column_names(X), conversions(solved, X, "X")
+    X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
+    X = X if isinstance(X, da.Array) else reading.unmasked(X)
     check_columns(solved, X, names)
-    if eager:
-        return _in_memory(solved, X, spread, include_noise)
-    return lazy(solved, X, spread, include_noise)
+    if not how:
+        return X
+    if not isinstance(X, da.Array):
+        return feature_units.converted(X, how)
+    convert: Any = feature_units.converted  # dask's stubs want an array here
+    X = plainly(X)
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    return X.map_blocks(convert, how, dtype=np.float64, meta=np.empty((0, 0)))
+
+
+def conversions(solved: Solved, X: Any, what: str) -> tuple[feature_units.Conversion | None, ...]:
+    """Return what turns columns of X into those of the training data; none if nothing does.
+
+    Raise InputError if their units contradict.
+    """
+    names = solved.feature_names
+    return feature_units.conversions(names, data.units_of(X, names), solved.feature_units, what)
 
 
 def quantiles(
@@ -101,9 +123,7 @@ def in_memory(solved: Solved, X: Any) -> np.ndarray:
             "a joint covariance, a sample or the computational part needs rows in memory: give a "
             "NumPy array, or ask for return_std"
         )
-    names, X = data.column_names(X), reading.unmasked(X)
-    check_columns(solved, X, names)
-    return X
+    return np.asarray(rows_for(solved, X))
 
 
 def lazy(
@@ -130,9 +150,16 @@ def lazy(
     return _split(both, solved, spread)
 
 
+def grid_for(solved: Solved, X: Any) -> grids.Grid:
+    """Return the grid or table of an xarray object, in the units of the training data."""
+    if grids.is_table(X):
+        check_columns(solved, X, data.column_names(X))
+    return grids.grid_of(X, solved.feature_names, units=solved.feature_units)
+
+
 def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
     """Return mean and spread as DataArrays on an xarray object's grid, lazy where it is chunked."""
-    grid = grids.grid_of(X, solved.feature_names)
+    grid = grid_for(solved, X)
     width = solved.n_targets * (1 if spread == "none" else 2)
     node = solved_node(solved, grid.lazy)
     both = grid.map(_predict_block, width, node, spread, include_noise)

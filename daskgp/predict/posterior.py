@@ -10,7 +10,7 @@ import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned
-from daskgp.data import checksum, moments
+from daskgp.data import checksum, feature_units, moments
 from daskgp.data.reading import check_table, unmasked
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
@@ -55,6 +55,7 @@ class Solved:
     target_units: tuple[str, ...] = ()
     origin: Origin | None = None
     geographic: tuple[int, int] | None = None
+    feature_units: tuple[str, ...] = ()
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -83,6 +84,8 @@ class Solved:
             settings["rows"] = self.kept.token
         if self.geographic is not None:
             settings["geographic"] = list(self.geographic)
+        if self.feature_units:
+            settings["units"] = list(self.feature_units)
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
@@ -313,6 +316,18 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
         raise InputError(
             f"X has feature {seen!r} where the model was fitted with {wanted!r}: "
             f"give the columns {', '.join(fitted)} in this order"
+        )
+
+
+def refuse_other_units(solved: Solved, units: tuple[str, ...]) -> None:
+    """Raise InputError for rows with features in other units than those of the training data."""
+    names = solved.feature_names
+    how = feature_units.conversions(names, units, solved.feature_units, "X")
+    other = next((j for j, one in enumerate(how) if one is not None), None)
+    if other is not None:
+        raise InputError(
+            f"feature {names[other]!r} of X is in {units[other]!r}, the model was fitted with it "
+            f"in {solved.feature_units[other]!r}: convert it (daskgp convert --like)"
         )
 
 

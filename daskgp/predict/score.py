@@ -16,7 +16,7 @@ from daskgp.data import grids, reading, visibility
 from daskgp.errors import InputError
 from daskgp.likelihoods import Bernoulli
 from daskgp.predict import known_errors, lazy
-from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import check_visible
 from daskgp.runtime.executor import Executor
 
@@ -46,7 +46,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
         If the columns are not those of the training data, or nothing is left to score.
     """
     solved.refuse_spread(include_noise=True)
-    check_columns(solved, X, data.column_names(X))
+    rows = lazy.rows_for(solved, X)
     if not X.shape[0]:
         raise InputError("no rows: there is nothing to score")
     columns = 1 if y.ndim == 1 else y.shape[1]
@@ -56,14 +56,14 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
             f"{', '.join(solved.target_names)}"
         )
     _check_visible(solved, X, y, executor)
-    mean, variance = lazy.lazy(solved, X, "variance", include_noise=True)
+    mean, variance = lazy.lazy(solved, rows, "variance", include_noise=True)
     variance = known_errors.of_store(solved, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
     if solved.likelihood is None:
         results = metrics.summary(known, mean, variance)
     else:
-        results = _of_likelihood(solved, X, known, mean)
+        results = _of_likelihood(solved, rows, known, mean)
     other = 0 if solved.likelihood is None else (~solved.likelihood.supports(y)).sum()
     wanted = {**results, "observed": (~da.isnan(y)).sum(), "other": other}
     optimized = dask.optimize(wanted)[0]

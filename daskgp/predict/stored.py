@@ -124,6 +124,7 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         _names(attributes.get("target_units", [])),
         origin_of(url, content.checksum),
         columns.chosen(None, names, attributes.get("geographic")),
+        _names(attributes.get("feature_units", [])),
     )
 
 

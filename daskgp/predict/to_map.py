@@ -39,7 +39,8 @@ def work_of(job: Job) -> Iterator[MapWork]:
     wanted = job.outputs
     if wanted.quantiles or wanted.exceedance is not None:
         outputs.refuse_not_gaussian(job.solved, "quantiles and probabilities")
-    with gridded.opened(job.source, job.solved.feature_names, job.mask) as grid:
+    solved = job.solved
+    with gridded.opened(job.source, solved.feature_names, job.mask, solved.feature_units) as grid:
         steps = map_store.steps_of(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)

@@ -15,12 +15,13 @@ import numpy as np
 from dask import delayed
 
 from daskgp import data
-from daskgp.data import gridded, prediction_store, reading, visibility
+from daskgp.data import feature_units, gridded, prediction_store, reading, visibility
+from daskgp.data.feature_units import Conversion
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.predict import to_map, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
-from daskgp.predict.lazy import solved_node
+from daskgp.predict.lazy import conversions, solved_node
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor
@@ -173,7 +174,8 @@ def work_of(job: Job) -> Iterator[Work]:
             )
         source = str(job.source)
         X = _rows(job.solved, source)
-        yield RowWork(job.solved, X, prediction_store.inputs_of(source, X))
+        how = conversions(job.solved, X, source)
+        yield RowWork(job.solved, X, prediction_store.inputs_of(source, X), how)
 
 
 @contextmanager
@@ -207,6 +209,7 @@ class RowWork(NamedTuple):
     solved: Solved
     X: da.Array
     inputs: prediction_store.Inputs
+    how: tuple[Conversion | None, ...] = ()
 
     @property
     def chunk_rows(self) -> int:
@@ -234,7 +237,8 @@ class RowWork(NamedTuple):
         self, target: prediction_store.Target, executor: Executor, claim: locks.Claim
     ) -> Written:
         """Predict what is not done, and return how much that was."""
-        rows = _write_missing(self.solved, self.X, self.inputs, target, executor, claim)
+        source = _Source(data.behind(self.X), self.how)
+        rows = _write_missing(self.solved, self.X, source, self.inputs, target, executor, claim)
         return Written(rows, self.inputs.rows - rows)
 
 
@@ -298,6 +302,7 @@ def _checksum(X: np.ndarray) -> int:
 def _write_missing(
     solved: Solved,
     X: da.Array,
+    source: _Source,
     inputs: prediction_store.Inputs,
     target: prediction_store.Target,
     executor: Executor,
@@ -306,7 +311,7 @@ def _write_missing(
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     tag = uuid.uuid4().hex[:8]
     # a task reads its own rows, so that raw rows are never the output of a task
-    predict = delayed(partial(_predict_part, data.behind(X)), pure=False, traverse=False)
+    predict = delayed(partial(_predict_part, source), pure=False, traverse=False)
     put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
     nodes, node, width = [], solved_node(solved), X.shape[1] * X.dtype.itemsize
     for group in _together(todo, starts, 0 if solved.kept is None else TOGETHER // width):
@@ -352,6 +357,13 @@ class _Chunk(NamedTuple):
     mark: int
 
 
+class _Source(NamedTuple):
+    """Array of the rows to predict, and how its columns are turned into the model's units."""
+
+    array: Any
+    how: tuple[Conversion | None, ...]
+
+
 class _Part(NamedTuple):
     """Moments of some rows of the chunks predicted together, and the checksum of each chunk."""
 
@@ -362,13 +374,14 @@ class _Part(NamedTuple):
 
 
 def _predict_part(
-    source: Any, node: Node, chunks: tuple[slice, ...], part: int, parts: int
+    source: _Source, node: Node, chunks: tuple[slice, ...], part: int, parts: int
 ) -> _Part:
     """Predict part ``part`` of ``parts`` of some chunks; for a local method a part is near rows."""
     solved = opened(node)
     first = chunks[0].start
-    X = reading.read(source, slice(first, chunks[-1].stop))
+    X = reading.read(source.array, slice(first, chunks[-1].stop))
     checksums = tuple(_checksum(X[rows.start - first : rows.stop - first]) for rows in chunks)
+    X = feature_units.converted(X, source.how)
     with single_blas_thread():
         order = np.arange(len(X)) if parts == 1 else _order(solved, X, checksums)
         members = np.array_split(order, parts)[part]

@@ -25,7 +25,7 @@ from daskgp.kernels import Kernel
 from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
-from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import ShowProgress
@@ -353,6 +353,7 @@ def _solved(model: Any) -> Solved:
 def _expected(model: Any, rows: data.Rows) -> Expected:
     solved = _solved(model)
     check_columns(solved, rows.X, rows.feature_names)
+    refuse_other_units(solved, rows.feature_units)
     if solved.likelihood is not None:
         raise InputError(
             f"with likelihood {solved.likelihood.name!r} y is not f and noise, so that its "

@@ -22,6 +22,7 @@ from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
 from daskgp.data.convert.table import TIMES, Names, Table, check_known
+from daskgp.data.feature_units import DAYS
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
@@ -261,7 +262,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         times = next((name for name in asked.beside if kinds[name] == TIMES), None)
         if times is not None:
             raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
-        units = {n: layout.DAYS if kinds[n] == TIMES else table.unit(n) for n in kinds}
+        units = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
         if kept is not None:
             units = layout.match_units(units, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)

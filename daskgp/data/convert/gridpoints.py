@@ -10,9 +10,10 @@ import dask
 import numpy as np
 import xarray as xr
 
-from daskgp.data import grids
+from daskgp.data import feature_units, grids
 from daskgp.data.convert.table import (
     REMEDY,
+    TIMES,
     Names,
     Other,
     Table,
@@ -142,17 +143,24 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
             yield block
 
     how: dict[str, Any] = {
-        "attributes": {name: grid[name].attrs for name in columns},
+        "attributes": {name: _attributes(grid[name]) for name in columns},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
     }
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 
 
+def _attributes(values: xr.DataArray) -> dict[str, Any]:
+    """Return the attributes of a variable, with the unit of the numbers that its times become."""
+    return {**values.attrs, **feature_units.attributes_of(grids.unit_of(values))}
+
+
 def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:
-    """Return the kind of a variable of a grid; InputError if it holds dates of another calendar."""
+    """Return the kind of a variable of a grid; InputError says what objects it holds."""
     dtype = grid[name].dtype
-    if dtype.kind == "O":  # the message names the calendar of dates
+    if dtype.kind == "O":
         first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
+        if feature_units.calendar_of(first.values) is not None:
+            return TIMES
         what = f"column {name!r} of {source}"
         refuse_column(what, dtype, lambda: first.values, REMEDY)
     return kind_of(dtype)

@@ -3,24 +3,19 @@
 Times are numbers of days since 1970-01-01 (UTC), or what the store says: "hours since 2000-01-01".
 """
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import zarr
 
+from daskgp.data import feature_units
 from daskgp.data.convert.table import NUMBERS, TIMES, Names
+from daskgp.data.feature_units import DAYS
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING
 from daskgp.errors import InputError, StoreError
-
-DAYS = "days since 1970-01-01"
-"""Units of times, those of a source and, where no other are asked for, of a store."""
-
-PER_DAY = {"day": 1.0, "hour": 24.0, "minute": 1440.0, "second": 86_400.0}
-COUNT = r"(day|hour|minute|second)s? since (\d{4}-\d\d-\d\d([T ][\d:.]+)?)( ?(UTC|Z))?"
 
 
 class Layout(NamedTuple):
@@ -108,20 +103,23 @@ def match_units(
         own, said = units.get(name, ""), matched[name]
         if not kept.said and gridded and not said and kind == TIMES:
             said = matched[name] = DAYS  # those of earlier versions, which had no other times
-        if kind == TIMES and not re.fullmatch(COUNT, said):
+        counted = feature_units.count_of(said) is not None
+        if kind == TIMES and not counted:
             raise InputError(
                 f"column {name!r} holds times, but plain numbers in the dataset {url}: if they "
                 f'count days, write "{DAYS}" into its attribute {FEATURE_UNITS}'
             )
-        if kind == NUMBERS and re.fullmatch(COUNT, said):
+        if kind == NUMBERS and counted:
             raise InputError(
                 f"column {name!r} holds numbers, but times in the dataset {url} ({said}): give "
                 "times"
             )
-        if kind == NUMBERS and own and said and own != said:
+        try:
+            feature_units.conversion(own, said)
+        except ValueError as error:
             raise InputError(
-                f"column {name!r} is in {own}, but in {said} in the dataset {url}: convert it"
-            )
+                f"column {name!r} is in {own}, but in {said} in the dataset {url}: {error}"
+            ) from error
     return matched
 
 
@@ -129,8 +127,7 @@ def clocks(kinds: Mapping[str, str], units: Mapping[str, str]) -> np.ndarray:
     """Return shift and factor (2, columns) that turn days since 1970 into units of a store."""
     made = np.array([[0.0], [1.0]]).repeat(len(kinds), axis=1)
     for j, name in enumerate(kinds):
-        count = re.fullmatch(COUNT, units.get(name, "")) if kinds[name] == TIMES else None
+        count = feature_units.count_of(units.get(name, "")) if kinds[name] == TIMES else None
         if count is not None:
-            since = np.datetime64(count[2]) - np.datetime64(0, "s")
-            made[:, j] = since / np.timedelta64(1, "D"), PER_DAY[count[1]]
+            made[:, j] = count.origin, count.per_day
     return made

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from daskgp.data import feature_units
 from daskgp.data.gridded import readable
 from daskgp.errors import InputError
 
@@ -57,7 +58,7 @@ class Table:
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""
-        return str(self.attributes.get(name, {}).get("units", ""))
+        return feature_units.said_by(self.attributes.get(name, {}))
 
     def read(self, kinds: Mapping[str, str], rows: int, source: str) -> Iterator[np.ndarray]:
         """Yield blocks of columns; explain errors of reading, not those of the consumer."""

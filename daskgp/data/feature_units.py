@@ -1,0 +1,198 @@
+"""Units of features: times counted from an origin in a calendar, and other units as texts.
+
+A feature of times is a number of days, hours, minutes or seconds: ``"hours since 2000-01-01"``, in
+another calendar than NumPy's ``"days since 1970-01-01 (noleap)"``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from daskgp.errors import InputError
+
+DAYS = "days since 1970-01-01"
+"""Units of times that are not numbers, wherever they are read."""
+
+PER_DAY = {"d": 1.0, "h": 24.0, "m": 1440.0, "s": 86_400.0}
+COUNT = (
+    r"(days?|d|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|s) since "
+    r"(\d{1,4})-(\d\d?)-(\d\d?)(?:[T ](\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.\d*)?)?)?)?"
+    r"(?: ?(?:UTC|Z))?(?: \((\w+)\))?"
+)
+USUAL = ("standard", "gregorian", "proleptic_gregorian")
+"""Calendars in which a day since 1970 is that of NumPy."""
+FIRST_GREGORIAN = (1582, 10, 15)
+"""Days before it have other dates in calendars that call themselves the same."""
+
+SPELLINGS = {
+    "m": r"met(er|re)s?",
+    "km": r"kilomet(er|re)s?",
+    "K": r"kelvins?|deg(ree)?s?_?K(elvin)?",
+    "degC": r"celsius|degrees?_?C(elsius)?|°C",
+    "hPa": r"mbar|millibars?|hectopascals?",
+    "Pa": r"pascals?",
+    "degrees_east": r"degrees?_?(east|E)",
+    "degrees_north": r"degrees?_?(north|N)",
+    "degrees": r"degree|deg|°",
+    "": r"1|none|dimensionless",
+}
+"""Other spellings of units, by those that are compared."""
+
+Conversion: TypeAlias = tuple[float, float]
+"""Shift and factor: (value - shift) * factor is in the other unit."""
+
+
+class Count(NamedTuple):
+    """A count of times: how many a day, days from 1970-01-01 to its origin, and its calendar."""
+
+    per_day: float
+    origin: float
+    calendar: str
+
+
+def count_of(unit: str) -> Count | None:
+    """Return the count of times that a unit is, None for other units."""
+    found = re.fullmatch(COUNT, unit)
+    if found is None:
+        return None
+    date = [int(part or 0) for part in found.groups()[1:7]]
+    calendar = found[8] or ""
+    if not calendar:
+        if tuple(date[:3]) < FIRST_GREGORIAN:
+            return None
+        year, *rest = date
+        text = "{:04d}-{:02d}-{:02d}T{:02d}:{:02d}:{:02d}".format(year, *rest)
+        try:
+            origin = float((np.datetime64(text) - np.datetime64(0, "s")) / np.timedelta64(1, "D"))
+        except ValueError:  # no such day
+            return None
+    else:
+        made = cftime_for(f"times in {unit!r}").datetime(*date, calendar=calendar)
+        origin = float(days_of(np.array([made]))[0])
+    return Count(PER_DAY[found[1][0]], origin, calendar)
+
+
+def said_by(attributes: Mapping[str, Any]) -> str:
+    """Return the unit that CF attributes say, with the calendar of times; empty if they do not."""
+    unit, calendar = attributes.get("units", ""), str(attributes.get("calendar", "")).lower()
+    if not isinstance(unit, str):
+        return ""
+    return unit if " since " not in unit else _in_calendar(unit, calendar)
+
+
+def attributes_of(unit: str) -> dict[str, str]:
+    """Return the CF attributes of a unit, none for an unknown one."""
+    plain, _, calendar = unit.partition(" (")
+    if " since " not in plain or not calendar:
+        return {"units": unit} if unit else {}
+    return {"units": plain, "calendar": calendar.removesuffix(")")}
+
+
+def of_times(values: Any) -> str:
+    """Return the unit of the days that times become, ``values`` being some of them."""
+    calendar = calendar_of(values)
+    return DAYS if calendar is None else _in_calendar(DAYS, calendar)
+
+
+def _in_calendar(unit: str, calendar: str) -> str:
+    other = {"365_day": "noleap", "366_day": "all_leap"}.get(calendar, calendar)
+    return unit if not other or other in USUAL else f"{unit} ({other})"
+
+
+def calendar_of(values: Any) -> str | None:
+    """Return the calendar of an array of dates of cftime, None for all else."""
+    if getattr(getattr(values, "dtype", None), "kind", "") != "O":
+        return None
+    dates = (value for value in np.asarray(values).ravel() if value is not None and value == value)
+    calendar = getattr(next(dates, None), "calendar", None)
+    return calendar if isinstance(calendar, str) else None
+
+
+def days_of(dates: np.ndarray) -> np.ndarray:
+    """Return dates of cftime as days since 1970-01-01 in their calendar."""
+    calendar = calendar_of(dates) or "standard"
+    found = cftime_for("dates").date2num(dates, DAYS, calendar=calendar)
+    return np.ma.filled(np.ma.asarray(found, np.float64), np.nan)
+
+
+def cftime_for(what: str) -> Any:
+    """Return the package cftime; InputError if it is missing."""
+    try:
+        import cftime
+    except ImportError as error:
+        raise InputError(
+            f"{what} of other calendars than the usual one need the package cftime: install it "
+            "with pip install cftime"
+        ) from error
+    return cftime
+
+
+def conversion(own: str, wanted: str) -> Conversion | None:
+    """Return what turns counts of times into others, None if nothing is to be done.
+
+    Raises
+    ------
+    ValueError
+        If the units do not go together; the message is what to do.
+    """
+    if own == wanted or not own or not wanted:
+        return None
+    mine, other = count_of(own), count_of(wanted)
+    if mine is None or other is None:
+        if mine is None and other is None and _alike(own, wanted):
+            return None
+        raise ValueError("convert it, or correct what says so")
+    if mine.calendar != other.calendar:
+        raise ValueError("bring its times to that calendar, xarray's convert_calendar does")
+    if mine == other:
+        return None
+    return (other.origin - mine.origin) * mine.per_day, other.per_day / mine.per_day
+
+
+def _alike(own: str, wanted: str) -> bool:
+    one, two = (
+        next((plain for plain, more in SPELLINGS.items() if re.fullmatch(more, unit)), unit)
+        for unit in (own.strip(), wanted.strip())
+    )
+    return one == two or not one or not two or {one, two} in ANGLES
+
+
+ANGLES = ({"degrees", "degrees_east"}, {"degrees", "degrees_north"})
+"""Units of which one is said with less."""
+
+
+def conversions(
+    names: Sequence[str], own: Sequence[str], wanted: Sequence[str], what: str
+) -> tuple[Conversion | None, ...]:
+    """Return what turns columns in some units into those of a model, none if nothing does.
+
+    Raises
+    ------
+    InputError
+        If a unit contradicts that of the model.
+    """
+    found = []
+    for name, mine, other in zip(names, own, wanted, strict=False):
+        try:
+            found.append(conversion(mine, other))
+        except ValueError as error:
+            raise InputError(
+                f"feature {name!r} of {what} is in {mine!r}, the model was fitted with it in "
+                f"{other!r}: {error}"
+            ) from error
+    return tuple(found) if any(found) else ()
+
+
+def converted(X: np.ndarray, how: Sequence[Conversion | None]) -> np.ndarray:
+    """Return rows X (n, d) with each column converted; X itself if nothing is to be done."""
+    if not any(how):
+        return X
+    X = np.array(X, np.float64)
+    for j, one in enumerate(how):
+        if one is not None:
+            X[:, j] = (X[:, j] - one[0]) * one[1]
+    return X
