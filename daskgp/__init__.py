@@ -3,7 +3,7 @@
 Estimators
     SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP, SparseSpectrumGP, ExactGP
 Data and models
-    open_dataset, convert, prepare, variogram, load, metrics, plot
+    open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
     plan, connect, kernels, priors
 Errors
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daskgp.data import open_dataset
     from daskgp.data.blocks.prepare import prepare
     from daskgp.data.convert.convert import convert
+    from daskgp.data.stores.remote import storage_options
     from daskgp.errors import DaskgpError, InputError
     from daskgp.estimators import (
         CGGP,
@@ -64,6 +65,7 @@ __all__ = [
     "plot",
     "prepare",
     "priors",
+    "storage_options",
     "variogram",
 ]
 
@@ -89,6 +91,7 @@ _HOMES = {
     "open_dataset": "daskgp.data",
     "plan": "daskgp.estimators",
     "prepare": "daskgp.data.blocks.prepare",
+    "storage_options": "daskgp.data.stores.remote",
     "variogram": "daskgp.predict.variogram",
 }
 

@@ -1,5 +1,6 @@
 """An S3 server on loopback, as slow as a distant one, that counts what it is asked."""
 
+import re
 import threading
 import time
 from collections import Counter
@@ -22,10 +23,13 @@ class _Silent(WSGIRequestHandler):
 
 
 class Server:
-    """Answers of moto behind a delay; ``asked`` counts (method, path) since it was cleared."""
+    """Answers of moto behind a delay; ``asked`` counts (method, path) since it was cleared.
+
+    ``seen`` has the access key and the bucket of every request.
+    """
 
     def __init__(self, latency=LATENCY):
-        self.latency, self.asked = latency, Counter()
+        self.latency, self.asked, self.seen = latency, Counter(), Counter()
         self._lock = threading.Lock()
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server(
@@ -35,7 +39,10 @@ class Server:
 
     def _answer(self, environ, start_response):
         with self._lock:
-            self.asked[environ["REQUEST_METHOD"], environ["PATH_INFO"]] += 1
+            path = environ["PATH_INFO"]
+            self.asked[environ["REQUEST_METHOD"], path] += 1
+            signed = re.search(r"Credential=([^/]*)/", environ.get("HTTP_AUTHORIZATION", ""))
+            self.seen[signed and signed[1], path.split("/")[1]] += 1
         time.sleep(self.latency)
         return self._app(environ, start_response)
 

@@ -27,7 +27,7 @@ from daskgp.cli.options import (
     numeric,
     refuse_no_model,
     steps_of,
-    storage_options,
+    store_options,
 )
 from daskgp.cli.run import Main, Workers, result, training_rows, verbose_option
 from daskgp.errors import SettingError
@@ -64,7 +64,7 @@ def main(ctx: click.Context) -> None:
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
 @geographic_option
-@storage_options
+@store_options("like", destination="destination")
 @lock_options
 @verbose_option
 def convert(
@@ -80,8 +80,6 @@ def convert(
     append: bool,
     like: str | None,
     geographic: str | None,
-    source_options: tuple[str, ...],
-    destination_options: tuple[str, ...],
     wait: float,
     clear_lock: bool,
 ) -> None:
@@ -89,7 +87,6 @@ def convert(
 
     SOURCE is a file, a pattern ('parts/*.parquet'), a folder, or several of them.
     """
-    from daskgp.cli.settings import plain_settings
     from daskgp.data.convert.convert import convert as run
 
     began = time.perf_counter()
@@ -107,10 +104,6 @@ def convert(
         weight=weight,
         mask=mask,
         geographic=_place(geographic),
-        storage_options=plain_settings(source_options, "--storage-options", "anon=true"),
-        destination_options=plain_settings(
-            destination_options, "--destination-options", "anon=false"
-        ),
         wait=wait,
         clear_lock=clear_lock,
     )
@@ -157,6 +150,7 @@ def _place(text: str | None) -> list[str] | bool | None:
     help="Most rows of a block.  [default: 256]",
 )
 @geographic_option
+@store_options("source", destination="destination")
 @cluster_options
 @verbose_option
 def prepare(
@@ -191,6 +185,7 @@ def prepare(
 @column_options
 @click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
+@store_options("data", model="model_store")
 @lock_options
 @cluster_options
 @verbose_option
@@ -283,6 +278,7 @@ def fit(
     help="Where the JSON record of the run goes, whatever its end.  [default: OUTPUT.run.json]",
 )
 @device_option
+@store_options("inputs", "like", model="model_store", destination="output")
 @lock_options
 @cluster_options
 @verbose_option
@@ -360,6 +356,7 @@ def predict(
 @click.argument("model_store", metavar="MODEL")
 @click.argument("test")
 @device_option
+@store_options("test", model="model_store")
 @cluster_options
 @verbose_option
 def score(
@@ -386,6 +383,7 @@ def score(
 
 @main.command()
 @click.argument("store")
+@store_options("store")
 @verbose_option
 def info(store: str) -> None:
     """Show what a dataset, model or prediction STORE holds."""
@@ -401,6 +399,7 @@ def info(store: str) -> None:
 @click.option(
     "--measure", is_flag=True, help="Run on a few blocks to tell how long an iteration takes."
 )
+@store_options("data")
 @cluster_options
 @verbose_option
 def plan(

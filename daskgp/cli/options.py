@@ -81,42 +81,78 @@ def lock_options(command: F) -> F:
 
 
 def column_options(command: F) -> F:
-    """Add ``--target``, ``--features`` and what else names columns of a source to a command."""
-    for decorate in (
+    """Add ``--features`` and what else names columns of a source to a command."""
+    return _added(
+        command,
+        click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]"),
+        click.option("--y-std", metavar="NAME", help="Column of the target's standard errors."),
+        click.option(
+            "--y-variance", metavar="NAME", help="Column of the target's error variances."
+        ),
+        click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
         click.option(
             "--mask",
             metavar="NAME",
             help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
         ),
-        click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
-        click.option(
-            "--y-variance", metavar="NAME", help="Column of the target's error variances."
-        ),
-        click.option("--y-std", metavar="NAME", help="Column of the target's standard errors."),
-        click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]"),
-    ):
-        command = decorate(command)
-    return command
+    )
 
 
-def storage_options(command: F) -> F:
-    """Add ``--storage-options`` and ``--destination-options`` to a command."""
-    return _added(
-        command,
-        click.option(
+ROLES = {"model": "MODEL", "destination": "the output"}
+"""Stores of a command whose options may differ from those of the others."""
+
+
+def store_options(*arguments: str, **roles: str) -> Callable[[F], F]:
+    """Add ``--storage-options`` for the addresses in some arguments of a command, which uses them.
+
+    ``roles`` are arguments with options of their own: ``model="model_store"`` adds
+    ``--model-options``.  A function is called with the arguments that are addresses.
+    """
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def run(**given: Any) -> Any:
+            from daskgp.cli.settings import plain_settings
+            from daskgp.data.stores import remote
+
+            texts = {role: given.pop(f"{role}_options") for role in ("storage", *roles)}
+            taken = roles_of(given)
+            settings = []
+            for role, assignments in texts.items():
+                option = f"--{role}-options"
+                options = plain_settings(assignments, option, "anon=true")
+                settings.append((option, options, taken[role]))
+            with remote.given(remote.chosen(*settings)):
+                return command(**given)
+
+        def roles_of(given: dict[str, Any]) -> dict[str, list[str]]:
+            """Return addresses by roles; the last one of INPUT and OUTPUT is the output."""
+            found = {role: given.get(name) or given.get("inputs") for role, name in roles.items()}
+            every = list(given.get("sources", ()))
+            every += [given.get(name) for name in (*arguments, *roles.values())]
+            alone = {role: [one] for role, one in found.items() if one is not None}
+            return {"storage": [one for one in every if one is not None], **alone}
+
+        options = [
+            click.option(
+                f"--{role}-options",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help=f"The same for {ROLES[role]}, where it needs others. Repeatable.",
+            )
+            for role in roles
+        ]
+        storage = click.option(
             "--storage-options",
-            "source_options",
             multiple=True,
             metavar="KEY=VALUE",
             help="Option of the remote file systems, such as anon=true. Repeatable.",
-        ),
-        click.option(
-            "--destination-options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="The same for DESTINATION, where it needs others. Repeatable.",
-        ),
-    )
+        )
+        wrapped: Any = _added(run, storage, *options)
+        made: F = wrapped
+        return made
+
+    return decorate
 
 
 def grid_options(command: F) -> F:

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.data import reading
-from daskgp.data.stores import models
+from daskgp.data.stores import models, remote
 from daskgp.errors import InputError, RunError
 from daskgp.runtime.executor import Executor
 
@@ -48,13 +48,17 @@ def check(executor: Executor, array: Any, what: str, remedy: str) -> None:
 
 def check_model(executor: Executor, url: str, checksum: str, remedy: str) -> None:
     """Raise InputError unless every worker sees this model store, with its checksum, at a URL."""
-    for worker, (seen, reason) in executor.everywhere(_try_to_find, url).items():
+    own = remote.carried(url)
+    for worker, (seen, reason) in executor.everywhere(_try_to_find, url, own).items():
         if seen != checksum:
             raise InputError(f"worker {worker} does not see the model {url} ({reason}): {remedy}")
 
 
-def _try_to_find(url: str) -> tuple[str | None, str]:
-    """Return the checksum of a model store, if any, and the reason if it is not the client's."""
+def _try_to_find(url: str, own: remote.Carried) -> tuple[str | None, str]:
+    """Return the checksum of a model store, if any, and the reason if it is not the client's.
+
+    The options of its file system are its ``own``.
+    """
     checksum = models.checksum_at(url)
     return checksum, "no complete model store is there" if checksum is None else "another model"
 

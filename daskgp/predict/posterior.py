@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned
 from daskgp.data import checksum, feature_units, moments
 from daskgp.data.reading import check_table, unmasked
+from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe, identity
@@ -36,6 +37,7 @@ class Origin:
 
     url: str
     checksum: str
+    carried: Carried | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False)

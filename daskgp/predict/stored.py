@@ -90,7 +90,10 @@ def check_visible(executor: Executor, solved: Solved, remedy: str) -> None:
 def origin_of(url: str, checksum: str) -> Origin | None:
     """Return the origin of a model; None for a URL that no other process sees."""
     place = remote.location(url)
-    return None if remote.is_of_process(place) else Origin(place, checksum)
+    if remote.is_of_process(place):
+        return None
+    own = remote.carried(place)
+    return Origin(place, checksum, remote.learned(own.address, own.options))
 
 
 def restored(content: models.Stored, device: Device, url: str) -> Solved:

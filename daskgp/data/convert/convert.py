@@ -8,8 +8,7 @@ asked for).
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -340,19 +339,10 @@ def _places(
     asked: _Asked, destination: str, options: Options | None, own: Options | None
 ) -> dict[str, Options]:
     """Return the options of file systems by the beginnings of the addresses that they are for."""
-    addresses = {re.split(r"[*?\[]", one)[0]: options for one in sources.addresses(asked.source)}
-    addresses[destination] = options if own is None else own
-    settings: tuple[tuple[str, Any, Iterable[str]], ...] = (
-        ("storage_options", options, addresses),
-        ("destination_options", own, (destination,)),
+    addresses = (*sources.addresses(asked.source), destination)
+    return remote.chosen(
+        ("storage_options", options, addresses), ("destination_options", own, (destination,))
     )
-    for name, given, places in settings:
-        if given is not None and not isinstance(given, Mapping):
-            example = "a mapping is needed, such as {'anon': True}"
-            raise SettingError(f"{name}={shown(given)}: {example}")
-        if given and not any(map(remote.is_remote, places)):
-            raise SettingError(f"{name} has no effect: no address is one of a remote file system")
-    return {place: given for place, given in addresses.items() if given and remote.is_remote(place)}
 
 
 def _refuse_idle(what: str, **settings: Any) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
-from daskgp.data.stores import groups, objects
+from daskgp.data.stores import groups, objects, remote
 from daskgp.data.stores.lock_owner import Holder
 from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
 
@@ -48,6 +48,7 @@ class Claim:
 
     url: str
     run: str
+    carried: remote.Carried | None = dataclasses.field(default=None, compare=False)
 
     def held(self) -> bool:
         """Return whether the lock exists and is this run's."""
@@ -96,7 +97,8 @@ def hold(
     """
     if not 0 <= wait < math.inf:
         raise SettingError(f"wait={wait}: a number of seconds, 0 or more, is needed")
-    claim = Claim(lock_url(store), uuid.uuid4().hex)
+    url = lock_url(store)
+    claim = Claim(url, uuid.uuid4().hex, remote.carried(url))
     holder, stop = Holder.here(claim.run), threading.Event()
     heart = threading.Thread(target=_beat, args=(claim, holder, stop), daemon=True)
     _take(claim, holder, wait, _Over(clear, resume))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import fsspec
 import zarr
@@ -19,7 +21,8 @@ from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 from zarr.storage import FsspecStore
 
-from daskgp.errors import DaskgpError, StoreError
+from daskgp.checks import shown
+from daskgp.errors import DaskgpError, SettingError, StoreError
 
 LONGEST = 400
 """Most characters of a message of another library that are passed on."""
@@ -63,18 +66,110 @@ def options(url: str) -> dict[str, Any] | None:
     """Return options of a file system: those given, fsspec's configuration; None for most."""
     protocol = _protocol(url)
     known = {**S3_OPTIONS, **fsspec.config.conf.get(protocol, {})} if protocol in S3 else {}
-    places = [place for place in _given if str(url).startswith(place)]
-    return known | dict(_given[max(places, key=len)] if places else {}) or None
+    return known | dict(_special(url)) or None
+
+
+def _special(url: str) -> Mapping[str, Any]:
+    """Return the options that are given for the longest beginning of an address, if any."""
+    for known in (_given, _learned):
+        places = [place for place in known if str(url).startswith(place)]
+        if places:
+            return known[max(places, key=len)]
+    return {}
 
 
 _given: dict[str, Mapping[str, Any]] = {}
+_learned: dict[str, Mapping[str, Any]] = {}
+"""Options that came with a value from another process, or of a model that was loaded with them."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Options of an address that travel with a value, to be used wherever it arrives."""
+
+    address: str
+    options: Mapping[str, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return learned, (self.address, self.options)
+
+
+def learned(address: str, options: Mapping[str, Any]) -> Carried:
+    """Use options for an address in this process from now on; return them to be carried on."""
+    if options:
+        _learned[address] = options
+    return Carried(address, options)
+
+
+def carried(url: str) -> Carried:
+    """Return the options that are in use for an address, to travel to tasks."""
+    return Carried(str(url), _special(url))
+
+
+@contextmanager
+def storage_options(places: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Use options of remote file systems for a ``with`` block.
+
+    Whatever is opened, fitted, saved, loaded or predicted in the block uses them, here and in the
+    tasks on a cluster.  A model that was loaded in the block goes on with those of its store.
+
+    Parameters
+    ----------
+    places : mapping of str to mapping
+        Options as of fsspec by the beginnings of addresses, of which the longest counts.
+
+    Raises
+    ------
+    SettingError
+        If it is no such mapping, or an address is not one of a remote file system.
+
+    Examples
+    --------
+    >>> inputs = {"anon": True}
+    >>> models = {"endpoint_url": "https://objects.example", "profile": "models"}
+    >>> with storage_options({"s3://public/": inputs, "s3://models/": models}):
+    ...     pass  # model = load("s3://models/m.zarr"), and so on
+    """
+    if not isinstance(places, Mapping):
+        raise SettingError(
+            f"storage_options({shown(places)}): options by addresses are needed, such as "
+            "{'s3://bucket/': {'anon': True}}"
+        )
+    with given(chosen(*(("storage_options", own, (place,)) for place, own in places.items()))):
+        yield
+
+
+Setting: TypeAlias = tuple[str, Any, Iterable[str]]
+"""Name of a setting, the options that it gives, and the addresses that they are for."""
+
+
+def chosen(*settings: Setting) -> dict[str, Mapping[str, Any]]:
+    """Return options by the beginnings of remote addresses; of settings the last one wins.
+
+    Raises
+    ------
+    SettingError
+        If options are no mapping, or are for none but local addresses.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, options, addresses in settings:
+        if options is None:
+            continue
+        if not isinstance(options, Mapping):
+            example = "a mapping is needed, such as {'anon': True}"
+            raise SettingError(f"{name}={shown(options)}: {example}")
+        places = [re.split(r"[*?\[]", str(one))[0] for one in addresses if is_remote(one)]
+        if options and not places:
+            raise SettingError(f"{name} has no effect: no address is one of a remote file system")
+        found |= dict.fromkeys(places, options)
+    return {place: options for place, options in found.items() if options}
 
 
 @contextmanager
 def given(places: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     """Use options of file systems, by the beginnings of addresses, for a ``with`` block.
 
-    They hold in this process alone, not in tasks on a cluster.
+    They hold in this process; what travels to tasks carries them (`Carried`).
     """
     before = {place: _given[place] for place in places if place in _given}
     _given.update(places)
