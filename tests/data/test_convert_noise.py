@@ -52,6 +52,10 @@ def test_variances_are_kept_as_they_are_and_rows_are_added(table, tmp_path):
     daskgp.convert(source, url, append=True, **given)
     np.testing.assert_array_equal(stored(url)["y_variance"], np.tile(frame["err"], 2))
     np.testing.assert_array_equal(stored(url)["y"], np.tile(frame["y"], 2))
+    daskgp.convert(source, url, append=True)  # with the columns that the store remembers
+    np.testing.assert_array_equal(stored(url)["y_variance"], np.tile(frame["err"], 3))
+    group = zarr.open_group(url)
+    del group.attrs["converted_from"]
     with pytest.raises(InputError, match=r"has an array y_variance: give y_std= or y_variance="):
         daskgp.convert(source, url, target="y", append=True)
     with pytest.raises(InputError, match=r"has no array weight: leave out weight="):

@@ -96,9 +96,10 @@ def convert(
         Rows per chunk of the store, 65,536 by default.
     append : bool
         Add the rows to the dataset store that is at the destination. Its features, targets, units
-        of times and geographic columns are taken. The rows appear all at once: nobody reads the
-        store until then, a failure leaves it as it was, and after a kill the same call begins
-        again where the old rows end.
+        of times and geographic columns are taken, and, where no others are named, the columns
+        that its errors and weights came from and its mask. The rows appear all at once: nobody
+        reads the store until then, a failure leaves it as it was, and after a kill the same call
+        begins again where the old rows end.
     like : str or path, optional
         A dataset store whose features, units of times and geographic columns are taken, such as
         that of the training rows for places to predict at.
@@ -141,8 +142,9 @@ def convert(
     """
     destination = str(destination)
     targets, named = _distinct("target", target), _distinct("features", features)
-    noise = _noise(targets, y_std, y_variance, weight)
-    asked = _Asked(source, targets, named, noise, geographic, mask)
+    beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
+    choices = {name: column for name, column in beside.items() if column is not None}
+    asked = _Asked(source, targets, named, geographic, choices)
     with remote.given(_places(asked, destination, storage_options, destination_options)):
         if append:
             _refuse_idle("append", block_rows=block_rows, like=like, geographic=geographic)
@@ -155,7 +157,7 @@ def convert(
         with _planned(asked, kept, str(like)) as plan:
             names, said = plan.layout[:2], plan.layout.attributes()
             with data.dataset_writer(
-                destination, *names, step, attributes=said, beside=tuple(asked.noise)
+                destination, *names, step, attributes=said, beside=tuple(asked.noise())
             ) as writer:
                 return plan.copy(step, writer)
 
@@ -166,18 +168,41 @@ class _Asked(NamedTuple):
     source: Source
     targets: Names
     features: Names
-    noise: dict[str, _Column]
-    """Columns of the arrays about the noise of rows."""
     geographic: Any
     """Columns of longitude and latitude, False for none, None for those known."""
-    mask: str | None = None
-    """Variable of a grid that says which points to leave out."""
+    choices: Mapping[str, str]
+    """Columns that are neither features nor targets, by the arguments that name them."""
 
     @property
+    def mask(self) -> str | None:
+        """Variable of a grid that says which points to leave out."""
+        return self.choices.get("mask")
+
+    def noise(self) -> dict[str, _Column]:
+        """Return the columns of the arrays about the noise of rows, by the names of the arrays."""
+        return _noise(self.targets, **self.unmasked().choices)
+
     def beside(self) -> Names:
-        """Columns that are neither features nor targets."""
+        """Return the columns that are neither features nor targets."""
         masks = () if self.mask is None else (self.mask,)
-        return (*(column.name for column in self.noise.values()), *masks)
+        return (*(column.name for column in self.noise().values()), *masks)
+
+    def unmasked(self) -> _Asked:
+        """Return what is asked without a mask."""
+        others = {name: column for name, column in self.choices.items() if name != "mask"}
+        return self._replace(choices=others)
+
+    def like(self, kept: Layout) -> _Asked:
+        """Return what is asked of more rows of a store: what its own were, where nothing else is.
+
+        Columns of errors go together.
+        """
+        given = dict(self.choices)
+        errors = {"y_std", "y_variance"}
+        for name, column in kept.choices.items():
+            if name not in given and not (name in errors and errors & {*given}):
+                given[name] = column
+        return self._replace(targets=self.targets or kept.targets, choices=given)
 
 
 class _Column(NamedTuple):
@@ -199,9 +224,11 @@ class _Column(NamedTuple):
 
 
 def _noise(
-    targets: Names, y_std: str | None, y_variance: str | None, weight: str | None
+    targets: Names,
+    y_std: str | None = None,
+    y_variance: str | None = None,
+    weight: str | None = None,
 ) -> dict[str, _Column]:
-    """Return the columns of arrays about the noise of rows, by the names of the arrays."""
     given = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     first = next((f"{name}={column!r}" for name, column in given.items() if column), None)
     if first and not targets:
@@ -228,9 +255,9 @@ def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
             f"no rows can be added to the dataset {destination}, which also has {', '.join(more)}: "
             "add them to the store that it was made from, or make it anew of all rows"
         )
-    named = asked._replace(targets=asked.targets or kept.targets)
+    named = asked.like(kept)
     for name in BY_ROW[2:]:
-        if (name in present) != (name in asked.noise):
+        if (name in present) != (name in named.noise()):
             there, remedy = ("an", "give") if name in present else ("no", "leave out")
             options = "y_std= or y_variance=" if name == "y_variance" else "weight="
             raise InputError(
@@ -250,24 +277,28 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
     are taken.
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
-    with sources.open_table(asked.source, asked.targets, features, asked.beside) as table:
+    noise = tuple(asked.noise().values())
+    with sources.open_table(asked.source, asked.targets, features, asked.beside()) as table:
+        if not table.gridded and kept is not None and kept.choices.get("mask") == asked.mask:
+            asked = asked.unmasked()  # that of grids before
+        beside = asked.beside()
         if asked.mask is not None and not table.gridded:
             raise InputError(
                 f"mask={asked.mask!r} is for grids and {what} is a table: leave its rows out of it"
             )
-        check_known("column", asked.beside, table.columns, what)
-        chosen = _features(table, features, what, asked.beside)
-        kinds = table.kinds((*chosen, *table.targets, *asked.beside))
-        times = next((name for name in asked.beside if kinds[name] == TIMES), None)
+        check_known("column", beside, table.columns, what)
+        chosen = _features(table, features, what, beside)
+        kinds = table.kinds((*chosen, *table.targets, *beside))
+        times = next((name for name in beside if kinds[name] == TIMES), None)
         if times is not None:
             raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
         units = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
         if kept is not None:
             units = layout.match_units(units, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
-        made = Layout(chosen, table.targets, units, True, place)
+        made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
-        yield _Plan(table, made, kinds, what, tuple(asked.noise.values()), zeros)
+        yield _Plan(table, made, kinds, what, noise, zeros)
 
 
 def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:

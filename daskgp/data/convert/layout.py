@@ -4,7 +4,8 @@ Times are numbers of days since 1970-01-01 (UTC), or what the store says: "hours
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -17,11 +18,17 @@ from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING
 from daskgp.errors import InputError, StoreError
 
+CHOICES = "converted_from"
+"""Attribute of a dataset store with the columns of its source that other arrays came from."""
+NAMED = ("y_std", "y_variance", "weight", "mask")
+"""Arguments of `convert` that name such columns."""
+
 
 class Layout(NamedTuple):
     """Names of columns and the units of some; ``said`` is False where a store gives no units.
 
-    ``geographic`` are the features that are longitude and latitude, if they are known.
+    ``geographic`` are the features that are longitude and latitude, if they are known; ``choices``
+    the columns of errors, weights and a mask, by the arguments of `convert` that name them.
     """
 
     features: Names
@@ -29,12 +36,17 @@ class Layout(NamedTuple):
     units: dict[str, str]
     said: bool
     geographic: Names = ()
+    choices: Mapping[str, str] = MappingProxyType({})
 
-    def attributes(self) -> dict[str, list[str]]:
+    def attributes(self) -> dict[str, Any]:
         """Return the attributes of a store that tell the units and the geographic columns."""
         features = [self.units.get(name, "") for name in self.features]
         targets = [self.units.get(name, "") for name in self.targets]
-        optional = {UNITS: targets if any(targets) else [], GEOGRAPHIC: [*self.geographic]}
+        optional: dict[str, Any] = {
+            UNITS: targets if any(targets) else [],
+            GEOGRAPHIC: [*self.geographic],
+            CHOICES: dict(self.choices),
+        }
         return {FEATURE_UNITS: features} | {key: said for key, said in optional.items() if said}
 
 
@@ -61,7 +73,10 @@ def layout_of(url: str) -> Layout:
     targets = _names(group, "target_names", "y", width)
     units = _units(group, FEATURE_UNITS, features) | _units(group, UNITS, targets)
     said = FEATURE_UNITS in group.attrs or "uuid" not in group.attrs
-    return Layout(features, targets, units, said, place_of(X) or ())
+    choices = group.attrs.get(CHOICES)
+    known = choices if isinstance(choices, dict) else {}
+    own = {str(name): str(known[name]) for name in NAMED if name in known}
+    return Layout(features, targets, units, said, place_of(X) or (), own)
 
 
 def _names(group: zarr.Group, key: str, prefix: str, width: int) -> Names:

@@ -5,9 +5,9 @@ Many files are read one after the other as one table; grids are combined by thei
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import fsspec
 import numpy as np
@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from zarr.abc.store import Store
 
 from daskgp.data import grids
-from daskgp.data.convert import gridpoints, tables
+from daskgp.data.convert import gridpoints, partitions, tables
 from daskgp.data.convert.table import MISSING, Names, Reader, Table, reading
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
@@ -91,29 +91,51 @@ def _opened(
     given = addresses(source)
     if not given:
         return _of_object(source, targets)
-    readers: dict[str, Reader] = {}
+    files: dict[str, File] = {}
     for address in given:
         found = _files(address)
-        twice = next((file for file in found if file in readers), None)
+        twice = next((file for file in found if file in files), None)
         if twice is not None:
             raise InputError(f"{twice} is given twice: give each file once")
-        readers |= found
-    if len(set(readers.values())) > 1:
-        one, *others = readers
-        other = next(file for file in others if readers[file] is not readers[one])
+        files |= found
+    (one, *more), (reader, _) = files, next(iter(files.values()))
+    other = next((file for file in more if files[file].reader is not reader), None)
+    if other is not None:
         raise InputError(
             f"{one} and {other} have different formats: convert files of one format at a time"
         )
-    (file, *more), reader = readers, next(iter(readers.values()))
     if not more:
-        return reader(file, targets)
+        return files[one].table(one, targets)
     if reader is READERS[".nc"]:
         wanted = (*targets, *features, *beside)
-        return gridpoints.combined_grids(tuple(readers), targets, wanted, shown(source))
-    return _joined(tuple(readers), reader, targets, whole=not features)
+        return gridpoints.combined_grids(tuple(files), targets, wanted, shown(source))
+    return _joined(files, targets, whole=not features)
 
 
-def _files(source: str) -> dict[str, Reader]:
+class File(NamedTuple):
+    """How a file is read, and columns that the names of its folders give."""
+
+    reader: Reader
+    pairs: partitions.Pairs = ()
+
+    @contextmanager
+    def table(self, file: str, targets: Names) -> Iterator[Table]:
+        """Open the table in a file."""
+        with self.reader(file, targets) as table:
+            yield partitions.with_pairs(table, self.pairs, file)
+
+
+TABLES = (".parquet", ".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
+"""Formats of files that have columns in the names of their folders, too."""
+
+
+def _in(path: str, base: str, reader: Reader) -> File:
+    """Return a file below the place that was given, where the names of folders are columns."""
+    table = path.lower().endswith(TABLES)
+    return File(reader, partitions.pairs_in(path.removeprefix(base)) if table else ())
+
+
+def _files(source: str) -> dict[str, File]:
     """Return the files that an address means, sorted, and how they are read.
 
     They are the one at it, those that match a pattern or those in a folder.
@@ -126,23 +148,28 @@ def _files(source: str) -> dict[str, Reader]:
         found = sorted(fs.glob(path))
         if not found:
             raise InputError(f"no file matches {source}: check the pattern")
-        return {_address(fs, file): reader_of(file) for file in found}
+        base = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
+        return {_address(fs, file): _in(file, base, reader_of(file)) for file in found}
     known = reader_by(path)
     if known is None and not fs.isdir(path):
-        return {source: reader_of(source)}
+        return {source: File(reader_of(source))}
     parquet = READERS[".parquet"]
     if known is not None and not (known is parquet and fs.isdir(path)):
-        return {source: known}
+        return {source: File(known)}
     return _in_folder(fs, path.rstrip("/"), source, known)
 
 
-def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[str, Reader]:
+def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[str, File]:
     """Return the files in a folder and the folders in it; a Zarr group counts as one."""
     inside = {file.removeprefix(folder) for file in fs.find(folder)}
     names = sorted({re.sub(r"(\.zarr)/.*", r"\1", name) for name in inside})
     plain = [folder + name for name in names if not re.search(HIDDEN, name)]
-    readers = {_address(fs, file): known or reader_by(file) for file in plain}
-    found = {file: reader for file, reader in readers.items() if reader is not None}
+    readers = {file: known or reader_by(file) for file in plain}
+    found = {
+        _address(fs, file): _in(file, folder, reader)
+        for file, reader in readers.items()
+        if reader is not None
+    }
     if not found:
         raise InputError(
             f"no file in the folder {source} can be read: they must end in one of "
@@ -156,19 +183,20 @@ def _address(fs: Any, path: str) -> str:
 
 
 @contextmanager
-def _joined(files: Sequence[str], reader: Reader, targets: Names, whole: bool) -> Iterator[Table]:
+def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[Table]:
     """Yield the table of the rows of many files, of which one at a time is open.
 
     ``whole`` says that all columns are read, so that no file may have more than the first.
     """
-    with _named(files[0], reader, targets) as first:
+    begin = next(iter(files))
+    with _named(begin, files[begin], targets) as first:
         pass
 
     def kinds(names: Names) -> dict[str, str]:
         known = dict.fromkeys(names, MISSING)
-        for file in files:
-            with _named(file, reader, targets) as table:
-                _compare(first.columns, table.columns, names, whole, (files[0], file))
+        for file, how in files.items():
+            with _named(file, how, targets) as table:
+                _compare(first.columns, table.columns, names, whole, (begin, file))
                 for name, kind in table.kinds(names).items():
                     if MISSING not in (kind, known[name]) and kind != known[name]:
                         raise InputError(
@@ -179,8 +207,8 @@ def _joined(files: Sequence[str], reader: Reader, targets: Names, whole: bool) -
         return known
 
     def blocks(kinds: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
-        for file in files:
-            with _named(file, reader, targets) as table:
+        for file, how in files.items():
+            with _named(file, how, targets) as table:
                 yield from table.read(kinds, rows, file)
 
     how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
@@ -188,11 +216,11 @@ def _joined(files: Sequence[str], reader: Reader, targets: Names, whole: bool) -
 
 
 @contextmanager
-def _named(file: str, reader: Reader, targets: Names) -> Iterator[Table]:
+def _named(file: str, how: File, targets: Names) -> Iterator[Table]:
     """Open one of many files, whose own name errors of reading give."""
     with ExitStack() as stack:
         with reading(file):
-            table = stack.enter_context(reader(file, targets))
+            table = stack.enter_context(how.table(file, targets))
         yield table
 
 
