@@ -67,6 +67,7 @@ def test_the_exports_are_those_of_the_interface():
         "convert",
         "prepare",
         "priors",
+        "storage_options",
         "variogram",
         "load",
         "metrics",

@@ -81,7 +81,7 @@ def said_by(attributes: Mapping[str, Any]) -> str:
     unit, calendar = attributes.get("units", ""), str(attributes.get("calendar", "")).lower()
     if not isinstance(unit, str):
         return ""
-    return unit if " since " not in unit else _in_calendar(unit, calendar)
+    return unit if " since " not in unit else in_calendar(unit, calendar)
 
 
 def attributes_of(unit: str) -> dict[str, str]:
@@ -92,13 +92,8 @@ def attributes_of(unit: str) -> dict[str, str]:
     return {"units": plain, "calendar": calendar.removesuffix(")")}
 
 
-def of_times(values: Any) -> str:
-    """Return the unit of the days that times become, ``values`` being some of them."""
-    calendar = calendar_of(values)
-    return DAYS if calendar is None else _in_calendar(DAYS, calendar)
-
-
-def _in_calendar(unit: str, calendar: str) -> str:
+def in_calendar(unit: str, calendar: str) -> str:
+    """Return the unit of a count of times in a calendar, which is left out if it is the usual."""
     other = {"365_day": "noleap", "366_day": "all_leap"}.get(calendar, calendar)
     return unit if not other or other in USUAL else f"{unit} ({other})"
 

@@ -142,9 +142,14 @@ def units_of(X: xr.DataArray | xr.Dataset, names: Names) -> Names:
 
 def unit_of(values: xr.DataArray) -> str:
     """Return the unit of a coordinate or variable, empty if it does not say."""
-    if values.dtype.kind not in "MO":
-        return feature_units.said_by(values.attrs)
-    return feature_units.of_times(values.isel({dim: slice(0, 1) for dim in values.dims}).values)
+    if values.dtype.kind == "M":
+        return feature_units.DAYS
+    if values.dtype.kind == "O":
+        first = values.isel({dim: slice(0, 1) for dim in values.dims}).values
+        calendar = feature_units.calendar_of(first)
+        if calendar is not None:
+            return feature_units.in_calendar(feature_units.DAYS, calendar)
+    return feature_units.said_by(values.attrs)
 
 
 def default_features(X: xr.DataArray | xr.Dataset) -> Names:

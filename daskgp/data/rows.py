@@ -346,9 +346,10 @@ def rows_of(
     """
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
-    units, place = target_units(y), chosen(geographic, rows.feature_names, place_of(X))
+    said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
+    place = chosen(geographic, rows.feature_names, place_of(X, said))
     units = units if len(units) == rows.n_targets else ()
-    own = units_of(X, rows.feature_names)
+    own = units_of(X, rows.feature_names, said)
     return replace(rows, target_units=units, feature_units=own, geographic=place)
 
 
@@ -462,7 +463,7 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return tuple(str(name) for name in X.columns)
     if hasattr(X, "name") and hasattr(X, "iloc"):
         return (str(X.name),)
-    names = _said_behind(X, {"X": "feature_names", "y": "target_names"})
+    names = _said_behind(X, "X").get("feature_names") or _said_behind(X, "y").get("target_names")
     return tuple(str(name) for name in names) if isinstance(names, list) else None
 
 
@@ -471,36 +472,42 @@ def target_units(y: Any) -> tuple[str, ...]:
     if grids.is_xarray(y):
         units = y.attrs.get("units")
         return (units,) if isinstance(units, str) else ()
-    return _texts(_said_behind(y, {"y": UNITS})) or ()
+    return _texts(_said_behind(y, "y").get(UNITS)) or ()
 
 
-def units_of(X: Any, names: Sequence[str]) -> tuple[str, ...]:
+def units_of(
+    X: Any, names: Sequence[str], said: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
     """Return the units of features, "" for unknown ones; none at all where X does not say any.
 
-    They are those of an xarray object or of a store, and days since 1970 of times of a data frame.
+    They are those of an xarray object or of a store, whose attributes may be ``said``, and days
+    since 1970 of times of a data frame.
     """
     if grids.is_xarray(X):
         found = grids.units_of(X, tuple(names))
     else:
-        found = reading.units_of_frame(X) or _texts(_said_behind(X, {"X": FEATURE_UNITS})) or ()
+        stored = _said_behind(X, "X") if said is None else said
+        found = reading.units_of_frame(X) or _texts(stored.get(FEATURE_UNITS)) or ()
     return found if len(found) == len(names) else ()
 
 
-def place_of(X: Any) -> tuple[str, ...] | None:
-    """Return the names of longitude and latitude that the attributes of X say, if they do."""
+def place_of(X: Any, said: Mapping[str, Any] | None = None) -> tuple[str, ...] | None:
+    """Return the names of longitude and latitude that the attributes of X say, if they do.
+
+    Those of its store may be ``said``.
+    """
     if grids.is_xarray(X):
         return grids.place_of(X)
-    return _texts(_said_behind(X, {"X": GEOGRAPHIC}))
+    return _texts((_said_behind(X, "X") if said is None else said).get(GEOGRAPHIC))
 
 
-def _said_behind(array: Any, keys: dict[str, str]) -> Any:
-    """Return what the store of an array says of it, under the key that belongs to its name."""
+def _said_behind(array: Any, name: str) -> Mapping[str, Any]:
+    """Return the attributes of the store in which an array has a name; none for other arrays."""
     array = reading.behind(array)
-    if not isinstance(array, zarr.Array) or not array.path:
-        return None
-    key = keys.get(array.path.rpartition("/")[2])
-    group = groups.parent_of(array) if key else None
-    return None if group is None else group.attrs.get(str(key))
+    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != name:
+        return {}
+    group = groups.parent_of(array)
+    return {} if group is None else group.attrs.asdict()
 
 
 def _texts(stored: Any) -> tuple[str, ...] | None:
