@@ -226,6 +226,6 @@ def test_the_command_appends(store, tmp_path):
     done = succeed("convert", f"{tmp_path}/t*.csv", tmp_path / "p.zarr", "--like", store)
     assert (done["features"], done["targets"]) == (["a", "b"], [])
     told = refused("convert", names[0], tmp_path / "o.zarr", "--storage-options", "anon=true")
-    assert "storage_options has no effect: no address is one of a remote" in told
+    assert "--storage-options has no effect: no address is one of a remote" in told
     told = refused("convert", names[0], tmp_path / "o.zarr", "--storage-options", "anon")
     assert "write key=value, such as --storage-options anon=true" in told
