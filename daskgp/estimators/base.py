@@ -201,8 +201,8 @@ class GaussianProcess(FittedGP):
 
     def _check_order(self, rows: data.Rows, nearby: bool = False) -> None:
         """Raise SettingError for an order that the rows cannot be put in."""
-        columns = rows.columns
-        ordering.check_order(columns.order(self.order), columns.inputs_names, nearby=nearby)
+        ordering.check_order(self.order, rows.columns.names, nearby)
+        rows.columns.order(self.order)
 
     def _rows_of(
         self,

@@ -513,6 +513,7 @@ progress, geographic, fixed, limits, prior
             self._inputs.count,
             lengths,
             seed,
+            columns.sphere,
         )
         return np.argsort(order.keys(drawn.X), kind="stable")
 

@@ -262,6 +262,24 @@ def test_blocks_of_a_prepared_store_are_near_on_the_sphere(tmp_path):
         daskgp.prepare(url, f"{tmp_path}/c.zarr", order="lon", geographic=PLACE)
 
 
+@pytest.mark.parametrize("order", [("lon", "lat", "day"), ("day", "lat", "lon"), "hilbert"])
+def test_blocks_along_a_curve_are_near_in_space_and_time(order, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = globe(4_000)
+    X = np.insert(X, 1, rng.uniform(0, 20, len(X)), axis=1)
+    names = ("lon", "day", "lat")
+    url, blocks = (f"{tmp_path}/{name}.zarr" for name in ("d", "b"))
+    store(url, X, y, names)
+    common = {"lengthscales": [2_000.0, 4.0, 2_000.0], "geographic": PLACE}
+    daskgp.prepare(url, blocks, order, block_rows=40, **common, **QUIET)
+    rows = open_dataset(blocks)[0].compute().reshape(100, 40, 3)
+    for part in (chords(rows[..., 0], rows[..., 2]), rows[..., 1:2]):
+        within, all_rows = part.var(axis=1).sum(axis=-1).mean(), part.var(axis=(0, 1)).sum()
+        assert within < 0.15 * all_rows
+    with pytest.raises(SettingError, match="columns of lon, day, lat, or one of 'auto'"):
+        daskgp.prepare(url, f"{tmp_path}/c.zarr", order=("lon", "lat", "day", "x"), **common)
+
+
 def test_settings_survive_clone_pickle_and_save(tmp_path):
     X, y = globe()
     model = daskgp.LMA(n_support=10, block_rows=30, geographic=PLACE, **FIXED).fit(frame(X), y)

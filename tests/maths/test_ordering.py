@@ -37,7 +37,9 @@ def uniform(n=500, d=2, seed=0):
 # -- the curve -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("k", "bits"), [(1, 4), (2, 1), (2, 2), (2, 5), (3, 1), (3, 2), (3, 4)])
+@pytest.mark.parametrize(
+    ("k", "bits"), [(1, 4), (2, 1), (2, 2), (2, 5), (3, 1), (3, 2), (3, 4), (4, 2)]
+)
 def test_the_curve_visits_every_cell_once_and_steps_to_a_neighbour(k, bits):
     side = 2**bits
     cells = np.array(list(itertools.product(range(side), repeat=k))).T
@@ -52,7 +54,7 @@ def test_a_small_curve_is_the_one_in_the_books():
     np.testing.assert_array_equal(hilbert_keys((cells + 0.5) / 4, 2), np.arange(8))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_full_keys_begin_with_those_of_coarser_curves(k):
     """The cells of a finer curve lie within one cell of a coarser one: so neighbours stay near."""
     places = uniform(300, k).T / 3.0 + 1.0 / 3.0
@@ -133,6 +135,22 @@ def test_the_widest_column_leads_whatever_the_others_are():
     assert order.leading == ("b", "a")
     order = make_order("auto", X, low, np.ones(3), ("a", "b", "c"), 4, [1e12, 1e10, 1.0])
     assert order.leading == ("c", "b", "a")
+
+
+def test_a_curve_takes_a_place_on_a_sphere_whole():
+    """As two features of three, wherever its axes rank."""
+    X = uniform(300, 5)
+    for lengths, leading in (([0.2, 1.0, 1.0, 0.5, 0.1], 4), ([0.1, 1.0, 1.0, 0.2, 0.3], 3)):
+        order = made("hilbert", X, lengthscales=lengths, sphere=(0, 1, 2))
+        assert sorted(order.columns) == [0, 1, 2, leading]
+    order = made("hilbert", X, lengthscales=[1.0, 1.0, 1.0, 0.2, 0.3], sphere=(0, 1, 2))
+    assert order.columns == (3, 4)  # no room for all of it
+    named = made(["a", "b", "c", "e"], X, sphere=(0, 1, 2))
+    assert (named.kind, named.columns) == ("hilbert", (0, 1, 2, 4))
+    twin = Order.from_dict(json.loads(json.dumps(named.to_dict())))
+    np.testing.assert_array_equal(twin.keys(X), named.keys(X))
+    ties = made("d", np.round(X), sphere=(0, 1, 2)).columns
+    assert {0, 1, 2} <= {*ties}
 
 
 def test_columns_that_are_equally_wide_keep_their_order():

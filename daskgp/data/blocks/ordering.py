@@ -22,9 +22,9 @@ RANDOM = "random"
 NEARBY_KINDS = ("hilbert", "pca", "kmeans")
 KINDS = (*NEARBY_KINDS, RANDOM)
 MAX_LEADING, MAX_CENTROIDS = 3, 256
-BITS = {1: 63, 2: 31, 3: 21}
-"""Bits per coordinate of a Hilbert key of 1, 2 or 3 coordinates."""
-TIE_BITS = {1: 32, 2: 16, 3: 10}
+BITS = {1: 63, 2: 31, 3: 21, 4: 15}
+"""Bits per coordinate of a Hilbert key of 1 to 4 coordinates."""
+TIE_BITS = {1: 32, 2: 16, 3: 10, 4: 8}
 """Bits per coordinate of a Hilbert key of 32 bits in all."""
 
 _TILE = 4_096  # rows whose distances to all centroids stay in the cache
@@ -177,6 +177,7 @@ def make_order(
     n_blocks: int,
     lengthscales: Sequence[float] | np.ndarray | None = None,
     seed: int = 0,
+    sphere: Sequence[int] = (),
 ) -> Order:
     """Make an order of rows from a sample of them.
 
@@ -199,6 +200,9 @@ def make_order(
         an infinite one does not matter and is left out.
     seed : int
         Seed of the clusters or of random keys.
+    sphere : sequence of int
+        Columns that are x, y and z of a place on a sphere, which count as two and stay together on
+        a curve.
 
     Raises
     ------
@@ -207,18 +211,18 @@ def make_order(
     """
     sample, names = np.asarray(sample, np.float64), tuple(names)
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    named = _named(order, names)
+    named = _named(order, names, sphere)
     if order == RANDOM:
         none = np.empty(0)
         return Order(RANDOM, names, (), none, none, none, none, np.empty((0, 0)), int(seed))
     spread = sample.std(axis=0)
-    scale = spread if lengthscales is None else _checked(lengthscales, names)
+    scale = spread if lengthscales is None else checked_lengths(lengthscales, names)
     matters = np.isfinite(scale) & (scale > 0.0) & (high > low)
     scale = np.where(matters, scale, np.where(spread > 0.0, spread, 1.0))
     extent = (high - low) / scale
     ranked = [j for j in _widest_first(extent) if matters[j]] or list(range(len(names)))
     kind = _kind(order, len(named), len(ranked))
-    columns = _columns(kind, named, ranked)
+    columns = _columns(kind, named, ranked, sphere)
     step = scale[columns]
     if kind == "hilbert":
         step = step * extent[columns].max()
@@ -235,15 +239,11 @@ def make_order(
     return Order(kind, names, tuple(columns), low, high, step, axis, chain)
 
 
-def check_order(
-    order: str | Sequence[str],
-    names: Sequence[str],
-    lengthscales: Sequence[float] | np.ndarray | None = None,
-    nearby: bool = False,
-) -> None:
+def check_order(order: str | Sequence[str], names: Sequence[str], nearby: bool = False) -> None:
     """Raise SettingError for what `make_order` cannot use, before there is a sample.
 
-    With ``nearby``, refuse a random order too: its neighbours are not near one another.
+    ``names`` are those of the user's columns.  With ``nearby``, refuse a random order too: its
+    neighbours are not near one another.
     """
     _named(order, tuple(names))
     if nearby and order == RANDOM:
@@ -251,18 +251,19 @@ def check_order(
             "order='random' puts no nearby rows together, which the method needs: choose "
             f"{', '.join(map(repr, ('auto', *NEARBY_KINDS)))} or columns"
         )
-    if lengthscales is not None:
-        _checked(lengthscales, tuple(names))
 
 
-def _named(order: str | Sequence[str], names: tuple[str, ...]) -> list[int]:
+def _named(
+    order: str | Sequence[str], names: tuple[str, ...], sphere: Sequence[int] = ()
+) -> list[int]:
     """Return the columns that an order names; none for a kind."""
     if isinstance(order, str) and order in ("auto", *KINDS):
         return []
     several = isinstance(order, Sequence) and not isinstance(order, str)
     wanted = list(order) if several else [order]
     texts = all(isinstance(name, str) for name in wanted)
-    if not texts or not 1 <= len(wanted) <= MAX_LEADING or len(set(wanted)) < len(wanted):
+    most = MAX_LEADING + any(name == names[j] for j in sphere for name in wanted)
+    if not texts or not 1 <= len(wanted) <= most or len(set(wanted)) < len(wanted):
         raise SettingError(
             f"order={shown(order)}: name 1 to {MAX_LEADING} different columns of "
             f"{', '.join(names)}, or one of {', '.join(map(repr, ('auto', *KINDS)))}"
@@ -283,7 +284,9 @@ def _unknown(name: object, names: tuple[str, ...]) -> str:
     )
 
 
-def _checked(lengthscales: Sequence[float] | np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+def checked_lengths(
+    lengthscales: Sequence[float] | np.ndarray, names: tuple[str, ...]
+) -> np.ndarray:
     """Return lengthscales (d,) as numbers; SettingError unless all are greater than 0."""
     try:
         scales = np.asarray(lengthscales, np.float64)
@@ -302,8 +305,9 @@ def _checked(lengthscales: Sequence[float] | np.ndarray, names: tuple[str, ...])
 
 def _kind(order: str | Sequence[str], named: int, mattering: int) -> str:
     if named or order == "auto":
-        number = named or mattering
-        return "column" if number == 1 else "hilbert" if number <= MAX_LEADING else "kmeans"
+        if (named or mattering) == 1:
+            return "column"
+        return "hilbert" if named or mattering <= MAX_LEADING else "kmeans"
     return str(order)
 
 
@@ -314,14 +318,27 @@ def _widest_first(extent: np.ndarray) -> list[int]:
     return [int(j) for j in np.argsort(-width, kind="stable")]
 
 
-def _columns(kind: str, named: list[int], ranked: list[int]) -> list[int]:
+def _columns(
+    kind: str, named: list[int], ranked: list[int], sphere: Sequence[int] = ()
+) -> list[int]:
     """Return the columns that are used; those of a curve begin with the widest."""
     if kind == "column":
         first = named or ranked[:1]
-        return first + [j for j in ranked if j != first[0]][:MAX_LEADING]
+        return first + _leading([j for j in ranked if j != first[0]], sphere)
     if kind == "hilbert":
-        return named or ranked[:MAX_LEADING]
+        return named or _leading(ranked, sphere)
     return sorted(ranked)
+
+
+def _leading(ranked: list[int], sphere: Sequence[int]) -> list[int]:
+    """Return the first columns, those of a sphere all or none, and as two."""
+    place, chosen, left = [j for j in ranked if j in sphere], [], MAX_LEADING
+    for j in ranked:
+        group = place if j in sphere else [j]
+        if j not in chosen and min(len(group), 2) <= left:
+            chosen += group
+            left -= min(len(group), 2)
+    return chosen
 
 
 def _principal(scaled: np.ndarray) -> np.ndarray:

@@ -191,8 +191,10 @@ def arrange(
     executor = executor or Executor.current()
     limit = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
     names = rows.columns.inputs_names
+    ordering.check_order(order, rows.columns.names)
     order = rows.columns.order(order)
-    ordering.check_order(order, names, lengthscales)
+    if lengthscales is not None:
+        ordering.checked_lengths(lengthscales, names)
     groups.refuse_existing(url, "dataset")
     if not len(rows):
         raise InputError("no rows: the training data has length 0")
@@ -207,7 +209,9 @@ def arrange(
     if lengthscales is None and sums.sphere:  # one scale for x, y and z
         lengthscales = scaling.scales(sums, d)
     low, high, blocks = sums.low[:d], sums.high[:d], -(-n // size)
-    line = ordering.make_order(order, sample, low, high, names, blocks, lengthscales, seed)
+    line = ordering.make_order(
+        order, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
+    )
     return _rewrite(rows, spans, url, line, sample, n, size, executor, remedy)
 
 
