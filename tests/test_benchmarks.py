@@ -107,6 +107,31 @@ def test_fields_have_the_covariance_of_their_process(datasets):
     np.testing.assert_allclose(seen, expected.ravel(), atol=0.25)  # 3.5 standard errors
 
 
+def test_a_globe_has_the_covariance_of_its_process(datasets):
+    space = datasets.Truth("matern32", 2_000.0, 1.0, 0.05)
+    lon, lat = np.array([-179.0, 0.0, 60.0, 179.0]), np.array([-80.0, 10.0, 89.0])
+    waves = datasets.harmonics(space, np.radians(lon), np.radians(lat))
+    products = np.concatenate([(part[:, :, None] * wave).reshape(-1, 12) for wave, part in waves])
+    places = datasets.EARTH * datasets.unit(lon, lat[:, None]).reshape(-1, 3)
+    np.testing.assert_allclose(products.T @ products, space.kernel(places, places), atol=2e-3)
+
+
+def test_a_globe_has_noise_outside_gaps_alone(datasets):
+    space, time = (datasets.Truth("matern32", length, 1.0, 0.05) for length in (2_000.0, 6.0))
+    globe = datasets.globe(np.random.default_rng(0), space, time, (8, 36, 72), 9_000)
+    measured = np.isfinite(globe.y)
+    assert measured.sum() == 9_000
+    assert (globe.y - globe.f)[measured].var() == pytest.approx(0.05, rel=0.1)
+    gap = np.any([*globe.gaps.values()], axis=0)
+    assert not measured[:, gap].any()
+    lon, lat = (np.broadcast_to(part, gap.shape) for part in (globe.lon, globe.lat[:, None]))
+    assert gap[np.abs(lat) > 80].all()
+    assert set(np.sign(lon[globe.gaps["date_line"]])) == {-1.0, 1.0}
+    X, f = globe.places("date_line", 50)
+    assert X.shape == (50, 3)
+    assert np.isin(f, globe.f).all()
+
+
 @pytest.mark.parametrize("case", ["exponential", "survey", "lines", "cluster", "bursts"])
 def test_fields_are_drawn_alike_for_a_seed(case, datasets, tmp_path):
     drawn, again = (datasets.stored(tmp_path / name, case, 0, True) for name in "ab")
@@ -337,6 +362,15 @@ def test_likelihoods_beat_linear_models(tmp_path, bare):
     (ours, linear), printed = run(tmp_path, "likelihoods", *options)
     assert linear["density"] < ours["density"] < ours["truth"]
     assert "| poisson | decoupled | " in printed
+
+
+@pytest.mark.slow
+def test_globes_are_joined_at_the_date_line(tmp_path):
+    options = ("--methods", "geographic,degrees", "--threads", 1)
+    (sphere, plane), printed = run(tmp_path, "globe", *options)
+    assert max(sphere["at_180"], sphere["at_poles"]) < 1e-10 < plane["at_180"]
+    assert sphere["rmse_date_line"] < plane["rmse_date_line"]
+    assert f"| geographic | {sphere['n']:,} | {sphere['rmse_poles']:.3f} | " in printed
 
 
 @pytest.mark.slow

@@ -71,6 +71,8 @@ COLUMNS = {
     "pairs_per_s": ("pairs/s", ".3g"),
     "ok": ("as asked for", "d"),
     "differs": ("differs by", ".0e"),
+    "at_180": ("difference at ±180", ".0e"),
+    "at_poles": ("at poles", ".0e"),
 }
 """Heading and format of numbers in tables; others have their name, and three decimals."""
 
