@@ -262,6 +262,20 @@ def test_blocks_of_a_prepared_store_are_near_on_the_sphere(tmp_path):
         daskgp.prepare(url, f"{tmp_path}/c.zarr", order="lon", geographic=PLACE)
 
 
+def test_gaps_at_a_pole_and_on_the_date_line_are_as_those_of_the_exact_gp():
+    X, y = globe(1_500)
+    middles = chords(np.array([0.0, 180.0]), np.array([90.0, -20.0]))
+    away = np.linalg.norm(chords(*X.T)[:, None] - middles, axis=2)
+    gap = (away < 2_500).any(axis=1)
+    common = {**FIXED, "noise_variance": 0.02, "geographic": (0, 1)}
+    exact = daskgp.ExactGP(**common).fit(X[~gap], y[~gap])
+    local = daskgp.LMA(n_support=64, block_rows=64, predict_rows=128, **common)
+    local.fit(X[~gap], y[~gap])
+    (mean, std), (own, own_std) = (m.predict(X[gap], return_std=True) for m in (exact, local))
+    np.testing.assert_allclose(own_std / std, 1.0, atol=0.1)
+    assert np.abs(own - mean).max() < 0.5 * std.max()
+
+
 @pytest.mark.parametrize("order", [("lon", "lat", "day"), ("day", "lat", "lon"), "hilbert"])
 def test_blocks_along_a_curve_are_near_in_space_and_time(order, tmp_path):
     rng = np.random.default_rng(0)
