@@ -1,10 +1,11 @@
-"""The main job on an embedded cluster: a million rows in Zarr, fit, lazy prediction, score.
+"""The main job on an embedded cluster: a satellite's grid with gaps and errors becomes a map.
 
-    python workflows/demo.py [--rows N] [--folder demo_output]
+    python workflows/demo.py [--resolution 0.25] [--folder demo_output]
 
-Makes a seeded field with structure at two scales, seen at scattered places with a gap; fits a
-sparse GP to it; predicts places never seen, chunk by chunk, into Zarr; prints the score as a table
-and as one line of JSON; and draws truth, mean and standard deviation.
+Makes a seeded field over the globe, seen through clouds and between swaths, with an error for each
+of its cells; converts the grid; fits LMA on the sphere; predicts every cell, chunk by chunk, into a
+labelled map that xarray opens; prints the score as a table and as one line of JSON; and draws
+measurements, truth, mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -15,103 +16,110 @@ import time
 from pathlib import Path
 
 import click
-import dask
-import dask.array as da
 import numpy as np
 import xarray as xr
-import zarr
 from rich.console import Console
 from rich.table import Table
 
 import daskgp
 from daskgp import kernels, plot
 
-NOISE = 0.3
-"""Standard deviation of the measurements, in degrees."""
+EARTH_KM = 6371.0
+WAVES = 100
+BAND = 20
+"""Latitudes that are made and written at a time."""
 
 
-def field(X: np.ndarray, seed: int = 7) -> np.ndarray:
-    """Return a smooth random field at X (n, 2), in degrees: broad structure and local structure.
+def field(lon: np.ndarray, lat: np.ndarray, scales: dict[float, float], seed: int) -> np.ndarray:
+    """Return a smooth random field over the globe: deviations by lengthscale in km.
 
-    Each scale is a sum of random cosines with the spectrum of a Matérn-5/2 field.
+    Each scale is a sum of random waves in space with the spectrum of a Matérn-3/2 field.
     """
     rng = np.random.default_rng(seed)
-    total = np.full(len(X), 15.0)
-    for lengthscale, deviation in ((300.0, 4.0), (80.0, 1.5)):
-        # a Student-t spectrum with 5 degrees of freedom is that of Matérn-5/2
-        frequencies = rng.standard_normal((2, 200)) / np.sqrt(rng.chisquare(5, 200) / 5)
-        phases = rng.uniform(0, 2 * np.pi, 200)
+    east, north = np.radians(lon), np.radians(lat)
+    places = [np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)]
+    X, total = EARTH_KM * np.stack(places, axis=-1), np.zeros(np.shape(lon))
+    for lengthscale, deviation in scales.items():
+        # a Student-t spectrum with 3 degrees of freedom is that of Matérn-3/2
+        frequencies = rng.standard_normal((3, WAVES)) / np.sqrt(rng.chisquare(3, WAVES) / 3)
+        phases = rng.uniform(0, 2 * np.pi, WAVES)
         waves = np.cos(X @ (frequencies / lengthscale) + phases)
-        total += deviation * waves @ np.full(200, np.sqrt(2 / 200))
+        total += deviation * np.sqrt(2 / WAVES) * waves.sum(axis=-1)
     return total
 
 
-def places(rng: np.random.Generator, number: int, gap: bool) -> np.ndarray:
-    """Places on a region of 1000 km by 600 km; ``gap`` leaves a disc without measurements."""
-    X = rng.uniform((0, 0), (1000, 600), (number, 2))
-    seen = np.hypot(X[:, 0] - 650, X[:, 1] - 350) > 90
-    return X[seen] if gap else X
+def band(lon: np.ndarray, lat: np.ndarray, i: int) -> dict[str, np.ndarray]:
+    """Return what is true, measured and known of the errors on some latitudes."""
+    east, north = np.meshgrid(lon, lat)
+    truth = 15 + field(east, north, {3000.0: 2.0, 600.0: 1.0}, seed=7)
+    cloud = field(east, north, {1500.0: 1.0, 400.0: 0.5}, seed=8)
+    error = 0.2 * np.exp(np.clip(cloud + 1, 0, 2))  # larger beside clouds
+    seen = (cloud < 0.4) & ((east + 25 * np.sin(np.radians(1.3 * north))) % 24 > 5)
+    noise = error * np.random.default_rng((1, i)).standard_normal(truth.shape)
+    return {
+        "temperature": np.where(seen, truth + noise, np.nan),
+        "error": np.where(seen, error, np.nan),
+        "truth": truth,
+    }
 
 
-def write_dataset(path: Path, rows: int, chunk: int, seed: int, gap: bool) -> None:
-    """Write a dataset store of ``rows`` measurements, made and written chunk by chunk."""
-    group = zarr.create_group(str(path))
-    X = group.create_array("X", shape=(rows, 2), chunks=(chunk, 2), dtype="f8")
-    y = group.create_array("y", shape=(rows,), chunks=(chunk,), dtype="f8")
-    group.attrs.update({"feature_names": ["east_km", "north_km"], "target_names": ["temperature"]})
-    for i, start in enumerate(range(0, rows, chunk)):
-        rng = np.random.default_rng((seed, i))
-        size = min(chunk, rows - start)
-        at = places(rng, 2 * size, gap)[:size]
-        X[start : start + size] = at
-        y[start : start + size] = field(at) + NOISE * rng.standard_normal(size)
+def write_grid(path: Path, resolution: float) -> int:
+    """Write the grid, band by band; return the number of cells that were measured."""
+    edge = resolution / 2
+    lat, lon = np.arange(-90 + edge, 90, resolution), np.arange(-180 + edge, 180, resolution)
+    measured = 0
+    for i, start in enumerate(range(0, len(lat), BAND)):
+        some = lat[start : start + BAND]
+        values = band(lon, some, i)
+        grid = xr.Dataset(
+            {name: (("lat", "lon"), part, {"units": "degC"}) for name, part in values.items()},
+            {
+                "lat": ("lat", some, {"standard_name": "latitude", "units": "degrees_north"}),
+                "lon": ("lon", lon, {"standard_name": "longitude", "units": "degrees_east"}),
+            },
+        ).chunk(lat=BAND, lon=len(lon))
+        more = {"append_dim": "lat"} if i else {}
+        grid.to_zarr(path, consolidated=False, **more)
+        measured += int(np.isfinite(values["temperature"]).sum())
+    return measured
 
 
-def print_score(score: dict[str, float], console: Console) -> None:
-    """Print the score as a table."""
-    table = Table(title="100,000 places never seen" if score["n"] == 100_000 else "unseen places")
+def scores(grid: xr.Dataset, mean: xr.DataArray, std: xr.DataArray) -> dict[str, float]:
+    """Return how far measurements and map are from the truth, and what the intervals cover."""
+    seen, missed = grid.temperature.notnull(), mean - grid.truth
+    inside = abs(missed) < 1.96 * std
+    found = {
+        "cells": seen.size,
+        "measured": seen.sum(),
+        "rmse_of_measurements": ((grid.temperature - grid.truth) ** 2).mean() ** 0.5,
+        "rmse_where_measured": (missed**2).where(seen).mean() ** 0.5,
+        "rmse_in_gaps": (missed**2).where(~seen).mean() ** 0.5,
+        "std_in_gaps": (std**2).where(~seen).mean() ** 0.5,
+        "coverage_95_where_measured": inside.where(seen).mean(),
+        "coverage_95_in_gaps": inside.where(~seen).mean(),
+    }
+    return {name: float(value) for name, value in xr.Dataset(found).compute().items()}
+
+
+def print_scores(found: dict[str, float], console: Console) -> None:
+    """Print the scores as a table."""
+    table = Table(title="against the truth, in °C")
     table.add_column("score")
     table.add_column("value", justify="right")
-    for name, value in score.items():
-        table.add_row(name, f"{value:,.0f}" if name == "n" else f"{value:.4g}")
+    for name, value in found.items():
+        table.add_row(name.replace("_", " "), f"{value:,.0f}" if value > 10 else f"{value:.3f}")
     console.print(table)
 
 
-def draw(folder: Path, model: daskgp.SGPR) -> Path:
-    """Truth, mean and standard deviation on a grid, whose features are built block by block."""
-    east, north = np.arange(0, 1001, 4.0), np.arange(0, 601, 4.0)
-    named = [{"long_name": name, "units": "km"} for name in ("east", "north")]
-    grid = xr.Dataset(
-        coords={
-            "east_km": ("east_km", east, named[0]),
-            "north_km": ("north_km", north, named[1]),
-        }
-    )
-    mean, std = model.predict(grid, return_std=True)
-    X = np.stack(np.meshgrid(east, north, indexing="ij"), axis=-1).reshape(-1, 2)
-    path = folder / "figure.png"
-    plot.posterior_map(
-        truth=mean.copy(data=field(X).reshape(mean.shape)),
-        mean=mean,
-        std=std,
-        label="temperature (°C)",
-        title="A field from a million noisy measurements with a gap",
-        path=path,
-    )
-    return path
-
-
 @click.command()
-@click.option("--rows", default=1_000_000, show_default=True, help="Training rows.")
-@click.option("--test-rows", default=100_000, show_default=True, help="Rows to predict.")
-@click.option("--inducing", default=768, show_default=True, help="Inducing inputs.")
+@click.option("--resolution", default=0.25, show_default=True, help="Degrees between cells.")
+@click.option("--support", default=256, show_default=True, help="Support inputs of LMA.")
 @click.option("--workers", default=2, show_default=True, help="Worker processes.")
 @click.option("--memory", default="2GiB", show_default=True, help="Memory limit of a worker.")
 @click.option("--folder", default="demo_output", show_default=True, type=Path)
-def main(rows: int, test_rows: int, inducing: int, workers: int, memory: str, folder: Path) -> None:
+def main(resolution: float, support: int, workers: int, memory: str, folder: Path) -> None:
     """Run the demo."""
-    console = Console(stderr=True)
-    began = time.perf_counter()
+    console, began = Console(stderr=True), time.perf_counter()
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -119,37 +127,38 @@ def main(rows: int, test_rows: int, inducing: int, workers: int, memory: str, fo
     def say(text: str) -> None:
         console.print(f"[{time.perf_counter() - began:6.1f} s] {text}", highlight=False)
 
-    say(f"writing {rows:,} measurements to {folder}/train.zarr")
-    write_dataset(folder / "train.zarr", rows, max(1, rows // 20), seed=1, gap=True)
-    write_dataset(folder / "test.zarr", test_rows, max(1, test_rows // 10), seed=2, gap=False)
+    say(f"writing a grid of {resolution}° to {folder}/grid.zarr")
+    measured = write_grid(folder / "grid.zarr", resolution)
+    say(f"converting the {measured:,} cells that were measured")
+    daskgp.convert(
+        folder / "grid.zarr", folder / "train.zarr", target="temperature", y_std="error"
+    )
     with daskgp.connect(n_workers=workers, memory_limit=memory):
-        X, y = daskgp.open_dataset(folder / "train.zarr")
-        model = daskgp.SGPR(
-            kernel=kernels.Matern52(lengthscale=1.0) + kernels.Matern52(lengthscale=0.3),
-            n_inducing=inducing,
-            train_blocks=4,
-            max_iter=25,
-        )
+        X, y = daskgp.open_dataset(folder / "train.zarr")  # with its errors, and on the globe
+        model = daskgp.LMA(kernels.Matern32(), n_support=support, block_rows=256, train_blocks=16)
         needs = model.plan(X, y)
-        mebibytes = needs.bytes_per_task / 2**20
-        say(f"fitting SGPR: {needs.tasks} tasks a round, {mebibytes:.0f} MiB each")
+        say(f"fitting LMA: {needs.tasks} tasks, {needs.bytes_per_task / 2**20:.0f} MiB each")
         model.fit(X, y)
-        say(f"fitted {model.n_rows_:,} rows; predicting {test_rows:,} places into out.zarr")
-        model.predict_store(folder / "test.zarr", folder / "out.zarr")
-        _, y_test = daskgp.open_dataset(folder / "test.zarr")
-        mean, variance = (
-            da.from_zarr(str(folder / "out.zarr"), name) for name in ("mean", "variance")
+        console.print(str(model.hyperparameters_), highlight=False)
+        say(f"fitted {model.n_rows_:,} rows; predicting every cell into {folder}/map.zarr")
+        model.predict_store(folder / "grid.zarr", folder / "map.zarr")
+        grid, done = (
+            xr.open_zarr(folder / name, consolidated=False) for name in ("grid.zarr", "map.zarr")
         )
-        score = {
-            k: float(v)
-            for k, v in dask.compute(daskgp.metrics.summary(y_test, mean, variance))[0].items()
-        }
-    truth = field(np.asarray(zarr.open_group(folder / "test.zarr")["X"]))
-    score["rmse_of_truth"] = float(daskgp.metrics.rmse(truth, mean.compute()))
-    score["seconds"] = time.perf_counter() - began
-    print_score(score, console)
-    say(f"figure: {draw(folder, model)}")
-    print(json.dumps({name: round(value, 6) for name, value in score.items()}))
+        found = scores(grid, done["mean"], done["std"])
+    found["seconds"] = time.perf_counter() - began
+    print_scores(found, console)
+    plot.posterior_map(
+        observed=grid.temperature,
+        truth=grid.truth,
+        mean=done["mean"],
+        std=done["std"],
+        label="temperature (°C)",
+        title="A field on the globe from measurements with gaps and known errors",
+        path=folder / "figure.png",
+    )
+    say(f"figure: {folder / 'figure.png'}")
+    print(json.dumps({name: round(value, 6) for name, value in found.items()}))
 
 
 if __name__ == "__main__":

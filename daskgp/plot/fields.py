@@ -39,6 +39,7 @@ def posterior_map(
     mean: Any = None,
     std: Any = None,
     *,
+    observed: Any = None,
     names: tuple[str, ...] | None = None,
     label: str = "",
     title: str = "",
@@ -46,10 +47,10 @@ def posterior_map(
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
 ) -> np.ndarray:
-    """Plot predictive mean and standard deviation of a two-dimensional field beside the truth.
+    """Plot predictive mean and standard deviation of a field beside the truth and measurements.
 
-    Truth and mean share a colour scale, which spans all but the outermost hundredth of their values
-    at either end.  Points that fill a regular grid are drawn as images, others as dots.  DataArrays
+    All but the standard deviation share a colour scale, which spans all but the outermost hundredth
+    of the values of truth and mean at either end.  Points that fill a regular grid are drawn as images, others as dots.  DataArrays
     say by themselves where they lie: longitude, and what else CF attributes or its name say runs to
     the right, does so, otherwise the last dimension; the axes have the names and units of the
     coordinates, km for large distances in metres, and a size that is true on the ground.  Longitude
@@ -65,6 +66,8 @@ def posterior_map(
         True values (NaN where unknown; None leaves the panel out), predictive means and standard
         deviations.  What is lazy is computed, all at once.  Of the sides of a labelled grid at most
         2,000 evenly spaced points are drawn.
+    observed : array, shape (n,), or DataArray, optional
+        Measurements at the same places, NaN where there are none; their panel comes first.
     names : pair of str, optional
         Labels of the axes, with units: ``("longitude (°)", "latitude (°)")``; by default those
         of the data, such as the columns of a table X, or x and y.
@@ -81,7 +84,7 @@ def posterior_map(
 
     Returns
     -------
-    ndarray of matplotlib.axes.Axes, shape (3,), or (2,) without truth
+    ndarray of matplotlib.axes.Axes, one per panel; four panels of a new figure are in two rows
 
     Raises
     ------
@@ -90,7 +93,7 @@ def posterior_map(
     """
     if isinstance(X, Mapping):
         X, (mean, std) = None, places.results_of(X)
-    panels = {"truth": truth, "mean": mean, "standard deviation": std}
+    panels = {"observed": observed, "truth": truth, "mean": mean, "standard deviation": std}
     if mean is None or std is None:
         raise InputError(
             "a map of a posterior needs mean= and std=, and X (n, 2) unless they are DataArrays"
@@ -98,15 +101,17 @@ def posterior_map(
     panels = {name: values for name, values in panels.items() if values is not None}
     where, panels, what = places.placed(X, panels, names)
     drawn_on = _map_axes(axes, where, len(panels), path)
+    columns = len(panels) if axes is not None else _columns(len(panels))
     field = np.concatenate([values for name, values in panels.items() if name in ("truth", "mean")])
     shared = _range(field, 1, 99)
     for i, (ax, (name, values)) in enumerate(zip(drawn_on, panels.items(), strict=True)):
         last = ax is drawn_on[-1]
         limits = _range(values, 0, 99) if last else shared
         image = _draw(ax, where, values, limits, STD_COLOURS if last else FIELD_COLOURS)
-        _dress(ax, where, name, leftmost=i == 0)
-        if name != "truth":
-            beside, beyond = (ax, values) if last else (list(drawn_on[:-1]), field)
+        _dress(ax, where, name, leftmost=i % columns == 0, lowest=i >= len(panels) - columns)
+        if name in ("mean", "standard deviation"):
+            sharing = list(drawn_on[: min(columns, len(panels) - 1)])  # a row of them
+            beside, beyond = (ax, values) if last else (sharing, field)
             bar = ax.figure.colorbar(image, ax=beside, extend=_extend(beyond, limits), **BAR)
             bar.set_label(label or what)
     if marked is not None:
@@ -165,12 +170,13 @@ def maps(
     shown = every if below is None or not (every >= below).any() else every[every >= below]
     limits = _range(shown, 0, 99)
     drawn_on = _map_axes(axes, where, len(fields), path)
+    columns = len(fields) if axes is not None else _columns(len(fields))
     for i, (ax, (name, values)) in enumerate(zip(drawn_on, fields.items(), strict=True)):
         image = _draw(ax, where, values, limits, FIELD_COLOURS)
         if below is not None:
             image.set_cmap(image.get_cmap().with_extremes(under=ALARM))
             name += f": {np.mean(values < below):.1%} below {below:g}"
-        _dress(ax, where, name, leftmost=i == 0)
+        _dress(ax, where, name, leftmost=i % columns == 0, lowest=i >= len(fields) - columns)
         frame = ax.axis()
         for line in lines:
             line = places.two_columns("lines", line)
@@ -264,8 +270,15 @@ def _map_axes(given: Any, where: Places, number: int, path: Path | None) -> np.n
     """Return the axes of a number of maps; those of a new figure have about the field's shape."""
     (width, height), aspect = where.extent, where.aspect or 1.0
     shape = np.clip(aspect * height / width, 0.5, 1.4) if width > 0 and height > 0 else 1.0
-    size = 13.0 / 3 * number + (0.5 if number < 3 else 0.0), 3.6 * float(shape) + 1.0
-    return panels_on(given, number, size, path, sharex=True, sharey=True)
+    columns = _columns(number)
+    wide = 13.0 / 3 * columns + (0.5 if columns < 3 else 0.0)
+    high = (3.6 * float(shape) + 0.5) * -(-number // columns) + 0.5
+    return panels_on(given, number, (wide, high), path, columns, sharex=True, sharey=True)
+
+
+def _columns(number: int) -> int:
+    """Return the maps in a row of a new figure."""
+    return 2 if number == 4 else number
 
 
 def _draw(
@@ -286,13 +299,15 @@ def _draw(
     return ax.pcolormesh(where.x, where.y, where.image(values), shading="nearest", **options)
 
 
-def _dress(ax: Axes, where: Places, title: str, leftmost: bool) -> None:
+def _dress(
+    ax: Axes, where: Places, title: str, leftmost: bool = True, lowest: bool = True
+) -> None:
     """Give a map its title, the labels and numbers of its axes, its aspect and its coastlines."""
     from matplotlib.collections import LineCollection
     from matplotlib.ticker import ScalarFormatter
 
     ax.set_title(title)
-    ax.set_xlabel(where.label(0))
+    ax.set_xlabel(where.label(0) if lowest else "")
     ax.set_ylabel(where.label(1) if leftmost else "")
     for i, axis in enumerate((ax.xaxis, ax.yaxis)):
         if where.in_km(i):

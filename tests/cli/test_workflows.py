@@ -25,22 +25,23 @@ def run(folder, script, *arguments, timeout=300):
     return done.stdout
 
 
-def test_demo_predicts_calibrated_and_draws(tmp_path):
-    sizes = ("--rows", 4_000, "--test-rows", 2_000, "--inducing", 40, "--workers", 1)
-    score = json.loads(run(tmp_path, "demo.py", *sizes).splitlines()[-1])
-    assert score["n"] == 2_000
-    assert 0.9 < score["coverage_95"] < 0.99
-    assert score["rmse_of_truth"] < score["rmse"]
+def test_demo_makes_a_calibrated_map_and_draws_it(tmp_path):
+    sizes = ("--resolution", 4, "--support", 40, "--workers", 1)
+    found = json.loads(run(tmp_path, "demo.py", *sizes).splitlines()[-1])
+    assert found["cells"] == 45 * 90 > found["measured"] > 0
+    assert found["rmse_where_measured"] < 0.8 * found["rmse_of_measurements"]
+    assert found["rmse_in_gaps"] == pytest.approx(found["std_in_gaps"], rel=0.2)
+    assert 0.9 < found["coverage_95_in_gaps"] < 0.99
     assert (tmp_path / "demo_output" / "figure.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_900)
-def test_demo_on_a_million_rows(tmp_path):
-    score = json.loads(run(tmp_path, "demo.py", timeout=1_800).splitlines()[-1])
-    assert score["n"] == 100_000
-    assert score["rmse_of_truth"] < 0.15  # the noise is 0.3
-    assert abs(score["coverage_95"] - 0.95) < 0.01
+def test_demo_of_a_million_cells(tmp_path):
+    found = json.loads(run(tmp_path, "demo.py", timeout=1_800).splitlines()[-1])
+    assert found["cells"] == 1_036_800
+    assert found["rmse_where_measured"] < 0.5 * found["rmse_of_measurements"]
+    assert abs(found["coverage_95_in_gaps"] - 0.95) < 0.03
 
 
 @pytest.mark.slow

@@ -37,6 +37,18 @@ def test_a_map_is_written_with_three_panels(tmp_path, points):
     assert sorted(ax.get_ylabel() for ax in fig.axes if ax not in panels) == ["K", "K"]
 
 
+def test_four_panels_are_in_two_rows():
+    X, truth, mean, std = field()
+    observed = np.where(X[:, 0] > np.median(X[:, 0]), truth, np.nan)
+    axes = fields.posterior_map(X, truth, mean, std, observed=observed, names=("a", "b"))
+    assert [ax.get_title() for ax in axes] == ["observed", "truth", "mean", "standard deviation"]
+    assert [ax.get_subplotspec().rowspan.start for ax in axes] == [0, 0, 1, 1]
+    assert [ax.get_xlabel() for ax in axes] == ["", "", "a", "a"]
+    assert [ax.get_ylabel() for ax in axes] == ["b", "", "b", ""]
+    limits = [ax.collections[0].get_clim() for ax in axes]
+    assert limits[0] == limits[1] == limits[2] != limits[3]
+
+
 def test_truth_and_mean_share_a_scale_that_outliers_do_not_stretch():
     X, truth, mean, std = field()
     mean[0] = 1e6
