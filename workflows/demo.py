@@ -1,6 +1,6 @@
 """The main job on an embedded cluster: a satellite's grid with gaps and errors becomes a map.
 
-    python workflows/demo.py [--resolution 0.25] [--folder demo_output]
+    python workflows/demo.py [--resolution 0.5] [--folder demo_output]
 
 Makes a seeded field over the globe, seen through clouds and between swaths, with an error for each
 of its cells; converts the grid; fits LMA on the sphere; predicts every cell, chunk by chunk, into a
@@ -25,7 +25,7 @@ import daskgp
 from daskgp import kernels, plot
 
 EARTH_KM = 6371.0
-WAVES = 100
+WAVES = 200
 BAND = 20
 """Latitudes that are made and written at a time."""
 
@@ -33,15 +33,15 @@ BAND = 20
 def field(lon: np.ndarray, lat: np.ndarray, scales: dict[float, float], seed: int) -> np.ndarray:
     """Return a smooth random field over the globe: deviations by lengthscale in km.
 
-    Each scale is a sum of random waves in space with the spectrum of a Matérn-3/2 field.
+    Each scale is a sum of random waves in space with the spectrum of a Matérn-5/2 field.
     """
     rng = np.random.default_rng(seed)
     east, north = np.radians(lon), np.radians(lat)
     places = [np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)]
     X, total = EARTH_KM * np.stack(places, axis=-1), np.zeros(np.shape(lon))
     for lengthscale, deviation in scales.items():
-        # a Student-t spectrum with 3 degrees of freedom is that of Matérn-3/2
-        frequencies = rng.standard_normal((3, WAVES)) / np.sqrt(rng.chisquare(3, WAVES) / 3)
+        # a Student-t spectrum with 5 degrees of freedom is that of Matérn-5/2
+        frequencies = rng.standard_normal((3, WAVES)) / np.sqrt(rng.chisquare(5, WAVES) / 5)
         phases = rng.uniform(0, 2 * np.pi, WAVES)
         waves = np.cos(X @ (frequencies / lengthscale) + phases)
         total += deviation * np.sqrt(2 / WAVES) * waves.sum(axis=-1)
@@ -54,7 +54,7 @@ def band(lon: np.ndarray, lat: np.ndarray, i: int) -> dict[str, np.ndarray]:
     truth = 15 + field(east, north, {3000.0: 2.0, 600.0: 1.0}, seed=7)
     cloud = field(east, north, {1500.0: 1.0, 400.0: 0.5}, seed=8)
     error = 0.2 * np.exp(np.clip(cloud + 1, 0, 2))  # larger beside clouds
-    seen = (cloud < 0.4) & ((east + 25 * np.sin(np.radians(1.3 * north))) % 24 > 5)
+    seen = (cloud < 0.8) & ((east + 25 * np.sin(np.radians(1.3 * north))) % 24 > 5)
     noise = error * np.random.default_rng((1, i)).standard_normal(truth.shape)
     return {
         "temperature": np.where(seen, truth + noise, np.nan),
@@ -112,8 +112,8 @@ def print_scores(found: dict[str, float], console: Console) -> None:
 
 
 @click.command()
-@click.option("--resolution", default=0.25, show_default=True, help="Degrees between cells.")
-@click.option("--support", default=256, show_default=True, help="Support inputs of LMA.")
+@click.option("--resolution", default=0.5, show_default=True, help="Degrees between cells.")
+@click.option("--support", default=512, show_default=True, help="Support inputs of LMA.")
 @click.option("--workers", default=2, show_default=True, help="Worker processes.")
 @click.option("--memory", default="2GiB", show_default=True, help="Memory limit of a worker.")
 @click.option("--folder", default="demo_output", show_default=True, type=Path)
@@ -135,7 +135,7 @@ def main(resolution: float, support: int, workers: int, memory: str, folder: Pat
     )
     with daskgp.connect(n_workers=workers, memory_limit=memory):
         X, y = daskgp.open_dataset(folder / "train.zarr")  # with its errors, and on the globe
-        model = daskgp.LMA(kernels.Matern32(), n_support=support, block_rows=256, train_blocks=16)
+        model = daskgp.LMA(kernels.Matern52(), n_support=support, block_rows=512, train_blocks=8)
         needs = model.plan(X, y)
         say(f"fitting LMA: {needs.tasks} tasks, {needs.bytes_per_task / 2**20:.0f} MiB each")
         model.fit(X, y)
