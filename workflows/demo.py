@@ -130,9 +130,7 @@ def main(resolution: float, support: int, workers: int, memory: str, folder: Pat
     say(f"writing a grid of {resolution}° to {folder}/grid.zarr")
     measured = write_grid(folder / "grid.zarr", resolution)
     say(f"converting the {measured:,} cells that were measured")
-    daskgp.convert(
-        folder / "grid.zarr", folder / "train.zarr", target="temperature", y_std="error"
-    )
+    daskgp.convert(folder / "grid.zarr", folder / "train.zarr", target="temperature", y_std="error")
     with daskgp.connect(n_workers=workers, memory_limit=memory):
         X, y = daskgp.open_dataset(folder / "train.zarr")  # with its errors, and on the globe
         model = daskgp.LMA(kernels.Matern52(), n_support=support, block_rows=512, train_blocks=8)

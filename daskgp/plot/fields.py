@@ -50,11 +50,11 @@ def posterior_map(
     """Plot predictive mean and standard deviation of a field beside the truth and measurements.
 
     All but the standard deviation share a colour scale, which spans all but the outermost hundredth
-    of the values of truth and mean at either end.  Points that fill a regular grid are drawn as images, others as dots.  DataArrays
-    say by themselves where they lie: longitude, and what else CF attributes or its name say runs to
-    the right, does so, otherwise the last dimension; the axes have the names and units of the
-    coordinates, km for large distances in metres, and a size that is true on the ground.  Longitude
-    and latitude get coastlines where cartopy is installed.
+    of the values of truth and mean at either end. Points that fill a regular grid are drawn as
+    images, others as dots. DataArrays say by themselves where they lie: longitude, and what else CF
+    attributes or its name say runs to the right, does so, otherwise the last dimension; the axes
+    have the names and units of the coordinates, km for large distances in metres, and a size that
+    is true on the ground. Longitude and latitude get coastlines where cartopy is installed.
 
     Parameters
     ----------
@@ -299,9 +299,7 @@ def _draw(
     return ax.pcolormesh(where.x, where.y, where.image(values), shading="nearest", **options)
 
 
-def _dress(
-    ax: Axes, where: Places, title: str, leftmost: bool = True, lowest: bool = True
-) -> None:
+def _dress(ax: Axes, where: Places, title: str, leftmost: bool = True, lowest: bool = True) -> None:
     """Give a map its title, the labels and numbers of its axes, its aspect and its coastlines."""
     from matplotlib.collections import LineCollection
     from matplotlib.ticker import ScalarFormatter
