@@ -208,12 +208,12 @@ def steps_of(text: str | None) -> dict[str, float]:
     return {name: _number("--resolution", value) for name, value in pairs}
 
 
-def extents_of(text: str | None) -> dict[str, tuple[float, float]]:
-    """Return ends of axes by name."""
+def extents_of(text: str | None) -> dict[str, tuple[float | str, float | str]]:
+    """Return ends of axes by name, dates as text."""
     found = {}
     for name, value in _pairs("--extent", text, "A=LOW:HIGH"):
         low, _, high = value.partition(":")
-        found[name] = (_number("--extent", low), _number("--extent", high or low))
+        found[name] = (numeric(low), numeric(high or low))
     return found
 
 

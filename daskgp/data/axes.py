@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from daskgp.checks import shown
 from daskgp.data import feature_units, gridded, grids
 from daskgp.errors import InputError, SettingError
 
-Pairs = Mapping[str, Sequence[float]]
+SPHERE = (
+    {"standard_name": "longitude", "units": "degrees_east"},
+    {"standard_name": "latitude", "units": "degrees_north"},
+)
+"""Attributes of longitude and latitude."""
+Pairs = Mapping[str, Sequence[Any]]
 MOST = 10_000_000
 """Most values along one axis, which are held in memory."""
 
@@ -23,6 +29,7 @@ def make(
     ranges: Pairs,
     like: Any = None,
     units: tuple[str, ...] = (),
+    geographic: tuple[str, ...] = (),
 ) -> xr.Dataset:
     """Return a grid whose axes are features.
 
@@ -33,7 +40,8 @@ def make(
     resolution : mapping of str to float
         Steps; an axis has the multiples of its step that cover its extent.
     extent : mapping of str to (low, high)
-        Ends of axes; a feature without a step has one value, where both are the same.
+        Ends of axes, of times also as dates; a feature without a step has one value, where both are
+        the same.
     ranges : mapping of str to (low, high)
         Extents of axes that ``extent`` does not name.
     like : str, DataArray or Dataset, optional
@@ -41,6 +49,8 @@ def make(
 
     units : tuple of str
         Units of the features, which new axes say in their attributes; none if they are not known.
+    geographic : tuple of str
+        Features that are longitude and latitude; axes end where the sphere does.
 
     Raises
     ------
@@ -53,15 +63,34 @@ def make(
             raise SettingError(
                 f"{what} names {unknown[0]!r}, the features are {', '.join(features)}"
             )
-    attributes = [feature_units.attributes_of(unit) for unit in units or ("",) * len(features)]
+    units = units or ("",) * len(features)
+    attributes = {
+        name: feature_units.attributes_of(unit) for name, unit in zip(features, units, strict=True)
+    }
+    attributes |= dict(zip(geographic, SPHERE, strict=bool(geographic)))
     found = {} if like is None else _coordinates(features, like)
+    for name in geographic:
+        if name not in found and not (name in extent or name in ranges):
+            raise InputError(
+                f"nothing says how far {name!r} goes, as places on the sphere have no ranges: give "
+                f"extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
+            )
+    ends = {name: extent.get(name, ranges.get(name)) for name in features}
     axes = {
         name: found[name]
         if name in found and name not in resolution and name not in extent
-        else (name, _axis(name, resolution.get(name), extent.get(name, ranges.get(name))), said)
-        for name, said in zip(features, attributes, strict=True)
+        else (name, _axis(name, resolution.get(name), ends[name], unit), attributes[name])
+        for name, unit in zip(features, units, strict=True)
     }
-    return xr.Dataset(coords=axes)
+    made = xr.Dataset(coords=axes)
+    for name, said in zip(geographic, SPHERE, strict=bool(geographic)):
+        if name in found or made.sizes[name] == 1:
+            continue
+        first = float(made[name][0])
+        end = 90.0 if said is SPHERE[1] else 180.0 if first < -180.0 else 360.0
+        low = -90.0 if said is SPHERE[1] else -180.0
+        made = made.sel({name: (made[name] >= low) & (made[name] <= end)})
+    return made
 
 
 def _coordinates(features: tuple[str, ...], like: Any) -> dict[str, xr.DataArray]:
@@ -73,16 +102,37 @@ def _coordinates(features: tuple[str, ...], like: Any) -> dict[str, xr.DataArray
     return {name: values.reset_coords(drop=True) for name, values in found.items()}
 
 
-def _axis(name: str, step: float | None, ends: Sequence[float] | None) -> np.ndarray:
+def _end(name: str, value: Any, unit: str) -> float:
+    """Return an end of an axis as a number; dates as what the unit counts."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        pass
+    wanted = f"a number{f' ({unit})' if unit else ''}"
+    try:
+        date = np.datetime64(value, "ns")
+    except (TypeError, ValueError):
+        raise SettingError(f"extent of {name!r} has {shown(value)}: give {wanted}") from None
+    days = float((date - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D"))
+    how = feature_units.conversion(feature_units.DAYS, unit) if unit else None
+    if unit != feature_units.DAYS and how is None:
+        raise SettingError(f"extent of {name!r} has the date {shown(value)}: give {wanted}")
+    return float(feature_units.converted(np.array([[days]]), [how])[0, 0])
+
+
+def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str = "") -> np.ndarray:
     """Return the values of an axis."""
     if ends is None:
         raise InputError(
             f"nothing says how far {name!r} goes, the model was stored without the ranges of its "
             f"training data: give extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
         )
-    low, high = map(float, ends)
+    low, high = (_end(name, end, unit) for end in ends)
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
-        raise SettingError(f"extent of {name!r} is {low:g} to {high:g}: give finite low and high")
+        raise SettingError(
+            f"extent of {name!r} is {low:g} to {high:g}: give finite ends, the lower one first "
+            "(across the date line 170:190)"
+        )
     if low == high:
         return np.array([low])
     if step is None:

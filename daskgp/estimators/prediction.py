@@ -310,7 +310,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def make_grid(
         self,
         resolution: Mapping[str, float] | None = None,
-        extent: Mapping[str, Sequence[float]] | None = None,
+        extent: Mapping[str, Sequence[Any]] | None = None,
         like: Any = None,
     ) -> Any:
         """Return a grid to predict on, whose dimensions are the features.
@@ -320,8 +320,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         resolution : mapping of str to float, optional
             Steps by feature; an axis has the multiples of its step that cover its extent.
         extent : mapping of str to (low, high), optional
-            Ends of axes, by default those of the training data.  A feature without a step has a
-            single value, ``{"depth": (10, 10)}``.
+            Ends of axes, by default those of the training data but for longitude and latitude;
+            dates for times.  A feature without a step has a single value, ``{"depth": (10, 10)}``.
         like : str, DataArray or Dataset, optional
             Grid, or its address, whose coordinates are the axes of features that neither
             ``resolution`` nor ``extent`` names.
@@ -341,7 +341,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         pairs = () if known is None else zip(names, known, strict=True)
         ranges = {name: pair for name, pair in pairs if pair is not None}
         units = self.solved_.feature_units
-        return axes.make(names, resolution or {}, extent or {}, ranges, like, units)
+        sphere = tuple(names[j] for j in self.solved_.geographic or ())
+        return axes.make(names, resolution or {}, extent or {}, ranges, like, units, sphere)
 
     def needs_cluster(
         self,

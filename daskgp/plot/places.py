@@ -93,7 +93,7 @@ def squared(unit: str) -> str:
 
 def two_columns(name: str, X: Any) -> np.ndarray:
     """Return points (n, 2); raise InputError for another shape."""
-    X = np.asarray(in_memory(X)[0], np.float64)
+    X = np.asarray(in_memory(reading.timed(X))[0], np.float64)
     if X.ndim != 2 or X.shape[1] != 2 or not len(X):
         raise InputError(f"{name} has shape {X.shape}: a map needs points of shape (n, 2)")
     return X

@@ -4,6 +4,7 @@ import sys
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 
 from daskgp.errors import InputError
@@ -35,6 +36,13 @@ def test_a_map_is_written_with_three_panels(tmp_path, points):
     assert [ax.get_title() for ax in panels] == ["truth", "mean", "standard deviation"]
     assert [ax.get_xlabel() for ax in panels] == ["lon"] * 3
     assert sorted(ax.get_ylabel() for ax in fig.axes if ax not in panels) == ["K", "K"]
+
+
+def test_residuals_take_a_frame_with_times():
+    when = pd.date_range("2024-01-01", periods=12)
+    X = pd.DataFrame({"day": when, "depth": np.arange(12.0) % 5})
+    ax = fields.residuals(X, np.ones(12), np.zeros(12), np.ones(12))
+    assert ax.collections[0].get_offsets()[:, 0].min() == 19_723
 
 
 def test_four_panels_are_in_two_rows():

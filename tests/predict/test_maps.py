@@ -521,6 +521,33 @@ def test_a_grid_that_does_not_exist_yet_has_multiples_of_its_steps(model, saved,
     assert succeed("predict", saved, output, *steps, "--resume")["rows"] == 0
 
 
+def test_ends_of_times_are_dates_too():
+    when = pd.date_range("2020-01-01", periods=30)
+    X = pd.DataFrame({"time": when, "depth": np.arange(30.0) % 7})
+    model = daskgp.ExactGP("matern32()", optimizer=None).fit(X, np.arange(30.0))
+    steps, dates = {"time": 1, "depth": 1}, ("2020-01-08", np.datetime64("2020-01-10"))
+    made = model.make_grid(steps, {"time": dates})
+    xr.testing.assert_identical(made, model.make_grid(steps, {"time": (18269, 18271)}))
+    assert made.sizes["time"] == 3
+    with pytest.raises(SettingError, match=r"give a number \(days since 1970-01-01\)"):
+        model.make_grid(steps, {"time": ("soon", "later")})
+
+
+@pytest.mark.parametrize("step", [7.0, 25.0, 30.0])
+def test_grids_on_the_globe_end_where_it_does(step):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-180, 180, 60), rng.uniform(-90, 90, 60)])
+    model = daskgp.ExactGP("matern32()", geographic=("x0", "x1"), optimizer=None)
+    model.fit(X, np.sin(np.radians(X[:, 1])))
+    with pytest.raises(InputError, match="places on the sphere have no ranges: give extent="):
+        model.make_grid({"x0": step, "x1": step})
+    made = model.make_grid({"x0": step, "x1": step}, {"x0": (-180, 180), "x1": (-90, 90)})
+    assert abs(made.x1).max() <= 90
+    assert abs(made.x0).max() <= 180
+    assert made.x0.attrs["standard_name"], made.x1.attrs["units"] == ("longitude", "degrees_north")
+    assert np.isfinite(model.predict(made)).all()
+
+
 def test_a_grid_like_another_has_its_coordinates(model, saved, tmp_path):
     source, output = stored(tmp_path / "g.zarr"), tmp_path / "m.zarr"
     assert succeed("predict", saved, output, "--like", source)["rows"] == 231
@@ -535,6 +562,8 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
         (("--resolution", "depth=1"), "resolution names 'depth', the features are time, lat, lon"),
         (("--resolution", "lon"), "--resolution is 'lon': give A=STEP, separated by commas"),
         (("--resolution", "lon=x"), "--resolution has 'x', a number is needed"),
+        (("--extent", "time=x,lat=0,lon=0"), "extent of 'time' has 'x': give a number"),
+        (("--extent", "time=1,lat=2020-01-01,lon=0"), "extent of 'lat' has the date '2020-01-01'"),
         (("--extent", "time=2:1,lat=0,lon=0"), "extent of 'time' is 2 to 1"),
         (("--resolution", "lon=-1,lat=1,time=1"), "resolution of 'lon' is -1"),
         ((), "Missing argument 'OUTPUT'"),
