@@ -97,6 +97,17 @@ class Grid:
         coords = {**self.coords, "target": list(targets)}
         return xr.DataArray(data, coords, (*self.dims, "target"), what, said)
 
+    def wrap_samples(
+        self, data: Any, targets: Names, vector: bool, said: dict[str, Any]
+    ) -> xr.DataArray:
+        """Return sample paths on this grid, along a last dimension ``sample``; see ``wrap``."""
+        dims: tuple[Hashable, ...] = (*self.dims, "sample")
+        if vector:
+            name = moments.name_of("samples", targets[0])
+            return xr.DataArray(data, self.coords, dims, name, said)
+        coords = {**self.coords, "target": list(targets)}
+        return xr.DataArray(data, coords, (*self.dims, "target", "sample"), "samples", said)
+
 
 def _grid_block(
     *parts: np.ndarray,

@@ -10,6 +10,7 @@ LONG = {
     "std": "standard deviation",
     "variance": "variance",
     "quantiles": "quantiles",
+    "samples": "samples",
     "exceedance": "probability of exceeding a threshold",
 }
 

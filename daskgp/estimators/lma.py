@@ -34,6 +34,7 @@ from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Theta
 from daskgp.predict.near import Nearby
 from daskgp.predict.posterior import in_users_units
+from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3
 APART = 8
@@ -315,6 +316,26 @@ progress, geographic, fixed, limits, prior
         else:
             units = earlier(layout, _places(stage, theta), reach)
         return dataclasses.replace(stage, units=units)
+
+    def _windows(self, executor: Executor) -> rounds.Rounds:
+        solved = self.solved_
+        assert isinstance(solved.kept, Nearby)
+        rows, layout, around = solved.kept.rows, solved.kept.layout, solved.kept.around
+        marks = getattr(around, "landmarks", None)
+        if marks is None and self._neighbours() == "nearest":
+            marks = sampling.landmarks(rows, layout.spans, LANDMARKS, executor)
+        stage = rounds.Rounds(
+            rows,
+            (),
+            solved.scaling,
+            executor,
+            solved.dtype,
+            solved.device,
+            layout,
+            marks,
+            least_tasks=rounds.WINDOW_TASKS,
+        )
+        return self._settled(stage, solved.theta)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
         return Nearby(stage.rows, _layout(stage), self._around(stage, theta))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -22,8 +23,10 @@ from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
 from daskgp.predict import known_errors, outputs, to_store
 from daskgp.predict import lazy as prediction
+from daskgp.predict import paths as sampling
 from daskgp.predict import score as scoring
 from daskgp.predict.job import Job, Written
+from daskgp.predict.paths import Paths
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -391,6 +394,64 @@ class FittedGP(RegressorMixin, BaseEstimator):
             factor, _ = linalg.cholesky(np.ascontiguousarray(covs[:, :, j]), jitter=1e-10)
             draws[:, j] = means[:, [j]] + factor @ rng.standard_normal((len(means), n_samples))
         return draws[:, 0] if flat else draws
+
+    def sample_paths(
+        self,
+        n_samples: int = 1,
+        random_state: int | None = 0,
+        *,
+        n_frequencies: int | None = None,
+    ) -> Paths:
+        """Draw functions from the posterior of f, to be evaluated at any number of places.
+
+        A path is a draw of the prior by random features of the kernel, corrected by what the
+        training data say (Wilson et al. 2020): at the inducing inputs, or for `LMA`, `PIC`,
+        `CaGP` and `ExactGP` by the mean that the method would predict from targets drawn of the
+        prior, which takes a pass over the training rows.  Paths of these have the covariance of the
+        error of the method's mean.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of functions S.
+        random_state : int, optional
+            Seed; None draws another one each time.  With the same seed the first functions are the
+            same whatever their number, up to rounding.
+        n_frequencies : int, optional
+            Number m of random frequencies of each term of the kernel, default 2,048.  Prior
+            covariances are missed by at most v / sqrt(2 m), as a standard deviation, v the variance
+            of the term: 1.6 % of it.  All functions share them.
+
+        Returns
+        -------
+        paths : callable
+            ``paths(X)`` gives (n, S), or (n, p, S) for several targets: as lazy as X is, and the
+            same bits for any chunks and workers.  On a grid the last dimension is ``sample``.
+
+        Raises
+        ------
+        SettingError
+            If the method, or the kernel, has no sample paths.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> paths = model.sample_paths(3)
+        >>> paths(X).shape, bool((paths(X)[:5] == paths(X[:5])).all())
+        ((50, 3), True)
+        """
+        check_is_fitted(self, "solved_")
+        executor = Executor.current(self.progress, self.solved_.device)
+        windows = partial(self._windows, executor)
+        return sampling.draw(
+            self.solved_, n_samples, random_state, n_frequencies, executor, windows
+        )
+
+    def _windows(self, executor: Executor) -> Any:
+        """Return the rounds that the posterior of a local method was solved on; None for others."""
+        return None
 
     def score(self, X: Any, y: Any) -> float:
         """Return the coefficient of determination R² of the mean at X against y; 1 is perfect."""

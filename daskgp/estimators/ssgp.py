@@ -14,7 +14,8 @@ from daskgp.fit import rounds
 from daskgp.fit.effects import TRAINED, Effects
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import RBF, Kernel
-from daskgp.models.sparse.ssgp import SparseSpectrum, check_spectrum, frequencies, sample_spectrum
+from daskgp.kernels.spectrum import check_spectrum, sample_spectrum
+from daskgp.models.sparse.ssgp import SparseSpectrum, frequencies
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

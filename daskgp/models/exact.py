@@ -18,6 +18,7 @@ from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
 from daskgp.models.method import Pass
+from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -125,6 +126,19 @@ class Exact(Additive):
             variance -= linalg.row_squares(A)
             return Moments(mean, variance=variance)
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
+
+    def why_no_paths(self) -> None:
+        """Return None: there is one posterior."""
+
+    def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
+        """Return sample paths with the weights C^-1 (y - g(X) - e), e of the rows' noise."""
+        xp, L = namespace(state.factor), state.factor
+        noise = linalg.row_squares(L) - theta.kernel.diag(state.X)  # D, whichever it is
+        errors = xp.sqrt(xp.maximum(noise, 0.0))[:, None] * xp.asarray(draw.noise(0, len(L)))
+        seen = xp.asarray(draw.prior(state.X)) + errors
+        less = linalg.solve_lower_t(L, linalg.solve_lower(L, seen))
+        update = Update(state.X, draw.repeated(state.weights) - less, xp.zeros(draw.width))
+        return Inducing(), PathState(draw.prior, update)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[Exact, Theta]:
         """Return the method itself, which is always exact."""

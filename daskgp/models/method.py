@@ -194,6 +194,12 @@ class Declared(Protocol):
         """Return why there is no joint covariance, with a remedy; None if there is one."""
         return None
 
+    def why_no_paths(self) -> str | None:
+        """Return why there are no sample paths, with a remedy; None if ``paths`` draws them."""
+        return (
+            f"{self.name} has no sample paths: choose LMA, SGPR or SVGP, or sample_y for a few rows"
+        )
+
     def steadier(self) -> str:
         """Return a setting that keeps variances from being negative beyond rounding."""
         return "dtype='float64' or a larger noise_variance"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -256,6 +256,15 @@ def move(value: Any, device: str) -> Any:
     if getattr(value, "shape", ()):
         return backend.to_host(value) if device == "cpu" else backend.to_device(value, device)
     return value
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the arrays and numbers of a (nested) tuple."""
+    if not isinstance(value, tuple):
+        yield value
+        return
+    for part in value:
+        yield from leaves(part)
 
 
 def add_gradients(a: ThetaBar, b: ThetaBar) -> ThetaBar:

@@ -159,19 +159,24 @@ def grid_for(solved: Solved, X: Any) -> grids.Grid:
 
 def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
     """Return mean and spread as DataArrays on an xarray object's grid, lazy where it is chunked."""
+    grid, both = on_grid(solved, X, spread, include_noise)
+    first, second = (
+        None if a is None else solved.labelled(a, grid, what, include_noise)
+        for a, what in zip(_split(both, solved, spread), ("mean", spread), strict=True)
+    )
+    return first, second
+
+
+def on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
+    """Return the grid of an xarray object and the predictions on it, lazy where it is chunked."""
     grid = grid_for(solved, X)
     width = solved.n_targets * (1 if spread == "none" else 2)
     node = solved_node(solved, grid.lazy)
     both = grid.map(_predict_block, width, node, spread, include_noise)
-    parts = _split(both, solved, spread)
     if not grid.lazy:
         with single_blas_thread():
-            parts = dask.compute(*parts, scheduler="threads")
-    first, second = (
-        None if a is None else solved.labelled(a, grid, what, include_noise)
-        for a, what in zip(parts, ("mean", spread), strict=True)
-    )
-    return first, second
+            (both,) = dask.compute(both, scheduler="threads")
+    return grid, both
 
 
 def _in_memory(

@@ -20,7 +20,7 @@ from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
-from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, move
+from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
@@ -68,7 +68,8 @@ class Solved:
     @cached_property
     def token(self) -> str:
         """Checksum of all that predictions depend on."""
-        theta, arrays = self.theta, {f"state_{i}": np.asarray(a) for i, a in enumerate(self.state)}
+        theta, parts = self.theta, enumerate(leaves(self.state))
+        arrays = {f"state_{i}": np.asarray(a) for i, a in parts}
         arrays |= {k: np.asarray(v) for k, v in vars(self.scaling).items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
@@ -291,7 +292,7 @@ class _There:
     def of(cls, theta: Theta, state: Any, device: str) -> _There:
         moved = move(theta, device), move(state, device)
         inputs = 0 if theta.inputs is None else theta.inputs.nbytes
-        return cls(*moved, inputs + sum(getattr(array, "nbytes", 0) for array in state))
+        return cls(*moved, inputs + sum(getattr(array, "nbytes", 0) for array in leaves(state)))
 
 
 def _identity(kernel: Kernel) -> Any:

@@ -19,6 +19,7 @@ from daskgp.data import feature_units, gridded, prediction_store, reading, visib
 from daskgp.data.feature_units import Conversion
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
+from daskgp.models.values import leaves
 from daskgp.predict import to_map, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
 from daskgp.predict.lazy import conversions, solved_node
@@ -94,7 +95,7 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
 
 def effort(solved: Solved, rows: int) -> float:
     """Return about how many floating-point operations the prediction of some rows takes."""
-    arrays = [*solved.state, solved.theta.inputs]
+    arrays = [*leaves(solved.state), solved.theta.inputs]
     own = 4.0 * rows * sum(getattr(array, "size", 0) for array in arrays)
     return own + (0.0 if solved.kept is None or not rows else solved.kept.operations(rows))
 

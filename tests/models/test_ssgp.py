@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from daskgp import SparseSpectrumGP, kernels, testing
 from daskgp.errors import InputError, SettingError
-from daskgp.models.sparse.ssgp import SparseSpectrum, sample_spectrum
+from daskgp.kernels.spectrum import sample_spectrum
+from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Shape, Theta
 from tests import oracle
 

@@ -32,6 +32,7 @@ from daskgp.models.actions.sums import (
     RowSums,
     functions,
 )
+from daskgp.models.pathwise import ActionUpdate, OfPoints, PathDraw, Paths, PathState
 from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
 from daskgp.models.values import Block, Footprint, Moments, Scaled, Shape, Theta, Want, add
 from daskgp.typing import Array
@@ -243,6 +244,22 @@ class CaGP(Projecting):
         if want == "variance":
             return Moments(mean, variance=theta.kernel.diag(X) - linalg.row_squares(A))
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
+
+    def why_no_paths(self) -> None:
+        """Return None: the mean is linear in the targets."""
+
+    def paths(
+        self, theta: Theta, state: State, draw: PathDraw, seen: Array, count: int
+    ) -> tuple[Paths, PathState]:
+        """Return sample paths with the weights v - W^-1 S' (g(X) + e).
+
+        ``seen`` (t, S p) is S' (g(X) + e) of all ``count`` actions t.
+        """
+        xp, kept = namespace(state.factor), state.columns
+        weights = xp.zeros((count, draw.width))
+        less = _solved(state.factor, seen[kept])
+        weights[kept] = draw.repeated(state.weights) - less
+        return OfPoints(), PathState(draw.prior, ActionUpdate(weights, state.points))
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[CaGP, Theta]:
         """Return the method, with an action per row."""

@@ -113,6 +113,13 @@ class ExactExperts(Ensemble):
     divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
 
+    def why_no_paths(self) -> str:
+        """Return which methods have sample paths instead."""
+        return (
+            "exact experts have no sample paths: choose LMA, or expert='sparse' with "
+            "aggregation='optimal'"
+        )
+
     def of_units(self, number: int) -> Self:
         """Return the method for that many experts."""
         return replace(self, n_experts=number)

@@ -25,6 +25,7 @@ from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.method import Rounds, one_place
 from daskgp.models.optimal_weights import System
+from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Objective, Shape, Theta, Want
 from daskgp.typing import Array
 
@@ -109,6 +110,24 @@ class SparseExperts(Collapsed, Ensemble):
     def why_no_joint(self) -> str | None:
         """Return which setting rules out a joint covariance; None if none does."""
         return one_place("aggregation", self.aggregation, "optimal")
+
+    def why_no_paths(self) -> str | None:
+        """Return which setting rules out sample paths; None if none does."""
+        if self.aggregation != "optimal":
+            return (
+                f"aggregation={self.aggregation!r} combines variances place by place and has no "
+                "sample paths: fit with aggregation='optimal'"
+            )
+        if self.variance == "linear":
+            return None
+        return "variance='paper' is no covariance to draw sample paths from: fit with 'linear'"
+
+    def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
+        """Return sample paths with the error covariance of the linear predictor."""
+        spread = state.spread.T
+        return by_inducing(
+            draw, inputs_of(theta), state.factor, state.weights, lambda normal: spread @ normal
+        )
 
     @property
     def needs_central(self) -> bool:

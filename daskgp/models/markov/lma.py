@@ -41,7 +41,8 @@ from daskgp.models.markov.windows import (
     window_gradient,
     window_of,
 )
-from daskgp.models.method import Pass
+from daskgp.models.method import Pass, Rounds
+from daskgp.models.pathwise import ConditionedPaths, PathDraw, Paths, PathState
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -328,6 +329,18 @@ class LMA(Additive):
             return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
         covariance = wide(kernel(X)) - A @ A.T - V @ V.T + shared @ shared.T
         return Moments(mean, covariance=covariance, shared=shared, far=far)
+
+    def why_no_paths(self) -> None:
+        """Return None: the mean is linear in the targets."""
+
+    def paths(
+        self, theta: Theta, state: State, draw: PathDraw, rows: Rounds
+    ) -> tuple[Paths, PathState]:
+        """Return sample paths from the windows of rows whose targets are y - g(X) - e."""
+        prepared, total = self.summed(theta, rows)
+        with rows.solving(len(inputs_of(theta))):
+            update = self.posterior(prepared, total)
+        return ConditionedPaths(self), PathState(draw.prior, update)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[LMA, Theta]:
         """Return the method itself, exact if each block is conditioned on all before it.

@@ -24,6 +24,7 @@ from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.optimal_weights import optimal_weights
+from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.sparse_grid import SparseGrid
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want, move
@@ -148,6 +149,19 @@ class OptiCom(Collapsed):
             return A @ state.spread.astype(A.dtype, copy=False)
 
         return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+
+    def why_no_paths(self) -> str | None:
+        """Return which setting rules out sample paths; None if none does."""
+        if self.variance == "linear":
+            return None
+        return "variance='paper' is no covariance to draw sample paths from: fit with 'linear'"
+
+    def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
+        """Return sample paths with the error covariance of the linear predictor."""
+        spread = state.spread
+        return by_inducing(
+            draw, inputs_of(theta), state.factor, state.weights, lambda normal: spread @ normal
+        )
 
     def exact_limit(self, theta: Theta, X: Array) -> None:
         """Return None: grid points are not rows, and the predictor is not a posterior."""

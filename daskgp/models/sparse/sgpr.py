@@ -13,7 +13,8 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
 from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
-from daskgp.models.inducing import Prepared
+from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
@@ -66,6 +67,17 @@ class SGPR(Collapsed):
             return linalg.whiten_rows(inner.astype(A.dtype, copy=False), A, overwrite=True)
 
         return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+
+    def why_no_paths(self) -> None:
+        """Return None: q(u) is one posterior."""
+
+    def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
+        """Return sample paths, whose whitened inducing values have covariance B^-1."""
+
+        def root(normal: Array) -> Array:
+            return linalg.solve_lower_t(state.inner_factor, normal)
+
+        return by_inducing(draw, inputs_of(theta), state.factor, state.weights, root)
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[SGPR, Theta]:
         """Return the settings and hyper-parameters with Z = X, without jitter."""

@@ -18,9 +18,9 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
-from daskgp.kernels import RBF, Kernel, Matern12, Matern32, Matern52
-from daskgp.kernels.checks import flat
+from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
 from daskgp.models.additive import Additive
+from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -35,9 +35,6 @@ from daskgp.models.values import (
     add,
 )
 from daskgp.typing import Array
-
-FREEDOM: dict[type[Kernel], float] = {RBF: np.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
-"""Degrees of freedom 2 nu of the Student t that is a kernel's spectral density; RBF: normal."""
 
 
 class Prepared(NamedTuple):
@@ -78,53 +75,11 @@ class State(NamedTuple):
     weights: Array
 
 
-def check_spectrum(kernel: Kernel) -> None:
-    """Raise SettingError if the spectrum of a kernel cannot be sampled."""
-    if type(kernel) not in FREEDOM:
-        raise SettingError(
-            f"{type(kernel).__name__} has no spectral points here: choose one of "
-            f"{', '.join(known.__name__ for known in FREEDOM)}"
-        )
-
-
-def sample_spectrum(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw spectral points from the spectral density of a kernel of unit lengthscale.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        RBF, Matern12, Matern32 or Matern52; its hyper-parameters do not matter.
-    m : int
-        Number of points.
-    d : int
-        Number of columns of the inputs.
-    rng : numpy Generator
-
-    Returns
-    -------
-    ndarray (m, d)
-        Angular frequencies; 0 in columns that the kernel does not use.
-
-    Raises
-    ------
-    SettingError
-        If the kernel is another one.
-    """
-    check_spectrum(kernel)
-    columns = _columns(kernel, d)
-    points = np.zeros((m, d))
-    points[:, columns] = rng.standard_normal((m, len(columns)))
-    freedom = FREEDOM[type(kernel)]
-    if np.isfinite(freedom):
-        points /= np.sqrt(rng.chisquare(freedom, (m, 1)) / freedom)
-    return points
-
-
 def frequencies(theta: Theta) -> Array:
     """Return angular frequencies W (m, d) in scaled units: spectral points over lengthscales."""
     assert theta.inputs is not None, "a sparse-spectrum GP needs spectral points"
     S = theta.inputs
-    return S * namespace(S).asarray(_inverse_lengthscales(theta.kernel, S.shape[1]))
+    return S * namespace(S).asarray(inverse_lengthscales(theta.kernel, S.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -245,6 +200,27 @@ class SparseSpectrum(Additive):
             return Moments(mean, variance=linalg.row_squares(C).astype(dtype, copy=False))
         return Moments(mean, covariance=(C @ C.T).astype(dtype, copy=False))
 
+    def why_no_paths(self) -> None:
+        """Return None: the weights have one posterior."""
+
+    def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
+        """Return sample paths: draws β / s + L_B^-T z of the weights of the method's features.
+
+        Raise SettingError for a number of frequencies, of which the method has its own.
+        """
+        if draw.n_frequencies is not None:
+            raise SettingError(
+                "n_frequencies belongs to methods without features of their own: the paths of "
+                "SparseSpectrumGP have those of the fit"
+            )
+        xp, prepared = namespace(state.factor), self.prepare(theta)
+        W, normal = prepared.frequencies, xp.asarray(draw.values(len(state.factor)))
+        weights = draw.repeated(state.weights) + linalg.solve_lower_t(state.factor, normal)
+        none = xp.zeros((0, W.shape[1]))
+        prior = Prior(W, xp.full(len(W), prepared.amplitude), none, weights)
+        nothing = Update(none, xp.zeros((0, draw.width)), xp.zeros(draw.width))
+        return Inducing(), PathState(prior, nothing)
+
     def exact_limit(self, theta: Theta, X: Array) -> None:
         """Return None: only infinitely many spectral points give the exact GP."""
 
@@ -298,19 +274,6 @@ def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBa
     """Return the gradient for log-parameters and S from that for W = S / lengthscale."""
     kernel: Any = theta.kernel
     d = W_bar.shape[1]
-    S_bar = W_bar * _inverse_lengthscales(kernel, d)
-    scales = -(S_bar * to_host(theta.inputs)).sum(axis=0)[_columns(kernel, d)]
+    S_bar = W_bar * inverse_lengthscales(kernel, d)
+    scales = -(S_bar * to_host(theta.inputs)).sum(axis=0)[columns_of(kernel, d)]
     return ThetaBar(np.append(variance, kernel.per_lengthscale(scales)), 0.0, S_bar)
-
-
-def _columns(kernel: Any, d: int) -> list[int]:
-    """Return the columns that the kernel uses."""
-    kernel.diag(np.zeros((1, d)))  # checks that they exist
-    return list(range(d)) if kernel.active_dims is None else flat(kernel.active_dims)
-
-
-def _inverse_lengthscales(kernel: Any, d: int) -> np.ndarray:
-    """Return 1 / lengthscale of every column (d,), 0 where the kernel does not use it."""
-    inverse, columns = np.zeros(d), _columns(kernel, d)
-    inverse[columns] = 1.0 / kernel.per_column(len(columns))
-    return inverse

@@ -26,6 +26,7 @@ from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models.method import Declared
+from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.values import TILE_ROWS, Block, Footprint, Moments, Shape, Theta, Want
 from daskgp.models.variational import basis, posterior
 from daskgp.models.variational.inducing_functions import Points, Pull, Through
@@ -355,6 +356,37 @@ class Decoupled(Declared):
             covariance = covariance - rows.whitened @ rows.whitened.T
             return Moments(mean, covariance=covariance + rows.spread @ rows.spread.T)
         return Moments(mean, covariance=covariance - rows.spread @ rows.spread.T)
+
+    def why_no_paths(self) -> str | None:
+        """Return which setting rules out sample paths; None if none does."""
+        if self.basis == "kernel":
+            return None
+        return (
+            "basis='generalized' smooths f and has no sample paths: fit with basis='kernel', or "
+            "sample_y for few rows"
+        )
+
+    def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
+        """Return sample paths: of the hybrid form S = T T', of the direct one (I + L'BL)^-1.
+
+        Here L L' = K(Z, Z), and B = T T' of the direct form.
+        """
+        Z, T, factor, mean = state.covariance_points, state.root, state.factor, state.coefficients
+        if self.form == "hybrid":
+            mean = linalg.solve_lower_t(factor, mean)
+
+            def root(normal: Array) -> Array:
+                return T @ normal
+        else:
+            factor, _ = linalg.cholesky(theta.kernel(Z), self.jitter)
+            half = factor.T @ T
+            inner, _ = linalg.cholesky(namespace(T).eye(len(T)) + half @ half.T, jitter=0.0)
+
+            def root(normal: Array) -> Array:
+                return linalg.solve_lower_t(inner, normal)
+
+        more = state.mean_points, state.weights, state.offset
+        return by_inducing(draw, Z, factor, mean, root, more)
 
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint: a batch's tile by Z with pullback, sums, a step's factors."""

@@ -1,0 +1,207 @@
+"""Spectra of kernels: angular frequencies of random cosines whose covariance is a kernel.
+
+By Bochner's theorem a stationary kernel is v E[cos w'(x - z)], with w from its spectral density.
+The density of a product is the convolution of those of its factors, so the frequencies of a product
+are sums of those of its factors; a sum of kernels has the features of its parts side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskgp.errors import SettingError
+from daskgp.kernels.base import Kernel
+from daskgp.kernels.checks import flat
+from daskgp.kernels.compose import Constant, Product, Sum
+from daskgp.kernels.linear import Linear
+from daskgp.kernels.periodic import Periodic
+from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+
+FREEDOM: dict[type[Kernel], float] = {RBF: np.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
+"""Degrees of freedom 2 nu of the Student t that is a kernel's spectral density; RBF: normal."""
+
+
+def check_spectrum(kernel: Kernel) -> None:
+    """Raise SettingError if spectral points of a kernel cannot be trained."""
+    if type(kernel) not in FREEDOM:
+        raise SettingError(
+            f"{type(kernel).__name__} has no spectral points here: choose one of "
+            f"{', '.join(known.__name__ for known in FREEDOM)}"
+        )
+
+
+def sample_spectrum(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw spectral points from the spectral density of a kernel of unit lengthscale.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        RBF, Matern12, Matern32 or Matern52; its hyper-parameters do not matter.
+    m : int
+        Number of points.
+    d : int
+        Number of columns of the inputs.
+    rng : numpy Generator
+
+    Returns
+    -------
+    ndarray (m, d)
+        Angular frequencies; 0 in columns that the kernel does not use.
+
+    Raises
+    ------
+    SettingError
+        If the kernel is another one.
+    """
+    check_spectrum(kernel)
+    freedom = FREEDOM[type(kernel)]
+    points = _normal(kernel, m, d, rng)
+    if np.isfinite(freedom):
+        points /= np.sqrt(rng.chisquare(freedom, (m, 1)) / freedom)
+    return points
+
+
+def columns_of(kernel: Any, d: int) -> list[int]:
+    """Return the columns, of d, that a kernel uses."""
+    kernel.diag(np.zeros((1, d)))  # checks that they exist
+    return list(range(d)) if kernel.active_dims is None else flat(kernel.active_dims)
+
+
+def inverse_lengthscales(kernel: Any, d: int) -> np.ndarray:
+    """Return 1 / lengthscale of every column (d,), 0 where the kernel does not use it."""
+    inverse, columns = np.zeros(d), columns_of(kernel, d)
+    inverse[columns] = 1.0 / kernel.per_column(len(columns))
+    return inverse
+
+
+def random_features(
+    kernel: Kernel, m: int, d: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw features whose inner product is a kernel on average over the draws.
+
+    They are a [cos Xw', sin Xw'] for frequencies w of amplitude a, and X s' for slopes s of linear
+    kernels.  The inner product of m frequencies misses a stationary kernel of variance v by at most
+    v / sqrt(2 m), as a standard deviation over the draws.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Sum of products of RBF, Matern12, Matern32, Matern52, RationalQuadratic, Periodic and
+        Constant; Linear may be a term of the sum.
+    m : int
+        Number of frequencies of each term of the sum.
+    d : int
+        Number of columns of the inputs.
+    rng : numpy Generator
+
+    Returns
+    -------
+    frequencies : ndarray (q, d)
+    amplitudes : ndarray (q,)
+    slopes : ndarray (r, d)
+
+    Raises
+    ------
+    SettingError
+        If the kernel has no such features.
+
+    Examples
+    --------
+    >>> kernel, rng = RBF(2.0, variance=3.0), np.random.default_rng(0)
+    >>> w, a, _ = random_features(kernel, 100_000, 1, rng)
+    >>> bool(abs((a**2 * np.cos(w[:, 0])).sum() - kernel([[0.0]], [[1.0]])[0, 0]) < 0.02)
+    True
+    """
+    frequencies, amplitudes, slopes = [np.zeros((0, d))], [np.zeros(0)], [np.zeros((0, d))]
+    for term in _terms(kernel):
+        variance = math.prod(float(part.variance) for part in term if type(part) is not Linear)
+        waves = [part for part in term if type(part) not in (Constant, Linear)]
+        linear = [part for part in term if type(part) is Linear]
+        if linear and (waves or len(linear) > 1):
+            raise _refused("a product of Linear with another kernel")
+        if linear:
+            slopes.append(np.sqrt(variance) * _slopes(linear[0], d))
+            continue
+        number = m if waves else 1  # a constant is the cosine of frequency 0
+        drawn = [_frequencies(part, number, d, rng) for part in waves]
+        frequencies.append(np.sum([np.zeros((number, d)), *drawn], axis=0))
+        amplitudes.append(np.full(number, np.sqrt(variance / number)))
+    return np.concatenate(frequencies), np.concatenate(amplitudes), np.concatenate(slopes)
+
+
+def check_features(kernel: Kernel, d: int) -> None:
+    """Raise SettingError if `random_features` cannot be drawn for a kernel of d columns."""
+    random_features(kernel, 1, d, np.random.default_rng(0))
+
+
+def _terms(kernel: Any) -> list[tuple[Any, ...]]:
+    """Return a kernel as a sum of products of kernels that are neither."""
+    if type(kernel) is Sum:
+        return [term for part in kernel.parts for term in _terms(part)]
+    if type(kernel) is Product:
+        factors = itertools.product(*map(_terms, kernel.parts))
+        return [tuple(itertools.chain.from_iterable(term)) for term in factors]
+    if type(kernel) not in (Constant, Linear, *_SPECTRA):
+        raise _refused(type(kernel).__name__)
+    return [(kernel,)]
+
+
+def _refused(what: str) -> SettingError:
+    kinds: list[type[Kernel]] = [*_SPECTRA, Constant]
+    return SettingError(
+        f"{what} has no spectrum to draw sample paths from: choose sums and products of "
+        f"{', '.join(kind.__name__ for kind in kinds)}, sums of these with Linear, or sample_y for "
+        "few rows"
+    )
+
+
+def _slopes(kernel: Linear, d: int) -> np.ndarray:
+    """Return sqrt(v_j) e_j (r, d) for the columns j of a linear kernel."""
+    variances = kernel.diag(np.eye(d))
+    used = np.flatnonzero(variances)
+    return np.asarray(np.sqrt(variances[used])[:, None] * np.eye(d)[used])
+
+
+def _normal(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    columns, points = columns_of(kernel, d), np.zeros((m, d))
+    points[:, columns] = rng.standard_normal((m, len(columns)))
+    return points
+
+
+def _frequencies(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    return _SPECTRA[type(kernel)](kernel, m, d, rng)
+
+
+def _stationary(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    return sample_spectrum(kernel, m, d, rng) * inverse_lengthscales(kernel, d)
+
+
+def _mixture(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw for a mixture of squared exponentials exp(-t r^2 / 2), t from Gamma(alpha) / alpha."""
+    points = _normal(kernel, m, d, rng) * inverse_lengthscales(kernel, d)
+    return np.asarray(points * np.sqrt(rng.gamma(kernel.alpha, size=(m, 1)) / kernel.alpha))
+
+
+def _harmonics(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw for exp((cos u - 1) / l^2), u = 2 pi (x - z) / p, in each column.
+
+    Its Fourier coefficients are the probabilities of the difference of two Poisson numbers of mean
+    1 / 2 l^2.
+    """
+    columns, points = columns_of(kernel, d), np.zeros((m, d))
+    up, down = rng.poisson(0.5 / kernel.lengthscale**2, (2, m, len(columns)))
+    points[:, columns] = (up - down) * (2 * math.pi / kernel.period)
+    return points
+
+
+Draw = Callable[[Any, int, int, np.random.Generator], np.ndarray]
+_SPECTRA: dict[type[Kernel], Draw] = {
+    **dict.fromkeys(FREEDOM, _stationary),
+    RationalQuadratic: _mixture,
+    Periodic: _harmonics,
+}

@@ -1,0 +1,290 @@
+"""Sample paths: draws of f that are functions of any place (Wilson et al. 2020).
+
+Letters: phi(x) random features of the kernel and w ~ N(0, I), so that g = phi' w is a draw of the
+prior.  Matheron's rule turns it into one of the posterior: given inducing values u ~ q(u) at inputs
+Z it is g(x) + k(x, Z) K_ZZ^-1 (u - g(Z)); given targets y = f + e it is g(x) + m(x; y - g(X) - e),
+with m(x; y) the mean that the method predicts from y, and e a draw of the noise.  t = p S columns
+hold S paths of p targets, those of a target side by side.
+
+Rows are worked on in tiles of one shape, whatever their number: a product of another shape may
+round in another way, and a path is to have the same bits in every chunk.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import namespace, wide
+from daskgp.errors import SettingError
+from daskgp.kernels import Kernel
+from daskgp.kernels.spectrum import random_features
+from daskgp.models.method import Declared
+from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
+from daskgp.typing import Array
+
+FREQUENCIES = 2_048
+"""Default number of frequencies of each term of a kernel."""
+TILE = 256
+"""Rows of a tile."""
+PAGE = 256
+"""Training rows whose noise is drawn together."""
+FEATURES, WEIGHTS, VALUES, NOISE = range(4)
+"""Streams of random numbers."""
+
+
+class Prior(NamedTuple):
+    """Draws of the prior: phi(x) = [a cos Wx, a sin Wx, s x] and w (q, t).
+
+    ``frequencies`` W (m, d), ``amplitudes`` a (m,), ``slopes`` s (r, d).
+    """
+
+    frequencies: Array
+    amplitudes: Array
+    slopes: Array
+    weights: Array
+
+    def __call__(self, X: Array) -> Array:
+        """Return the draws (n, t) at scaled rows X (n, d)."""
+        values = [self._tile(tile)[: len(X)] for tile in tiles(X)]
+        return namespace(X).concatenate(values)[: len(X)]
+
+    def _tile(self, X: Array) -> Array:
+        xp, m = namespace(X), len(self.frequencies)
+        features = xp.empty((len(X), 2 * m + len(self.slopes)))
+        phases = X @ self.frequencies.T
+        xp.cos(phases, out=features[:, :m])
+        xp.sin(phases, out=features[:, m : 2 * m])
+        features[:, :m] *= self.amplitudes
+        features[:, m : 2 * m] *= self.amplitudes
+        features[:, 2 * m :] = X @ self.slopes.T
+        return features @ self.weights
+
+
+class PathState(NamedTuple):
+    """Draws of the prior, and what the method needs to turn them into draws of the posterior."""
+
+    prior: Prior
+    update: Any
+
+    @property
+    def points(self) -> np.ndarray:
+        """Number () of points that predictions read back."""
+        return np.asarray(self.update.points)
+
+
+class Update(NamedTuple):
+    """Weights V (m, t) of the kernel at inputs Z (m, d), and a constant (t,)."""
+
+    inputs: Array
+    weights: Array
+    offset: Array
+
+
+class ActionUpdate(NamedTuple):
+    """Weights V (actions, t), and the number () of points that predictions read back."""
+
+    weights: Array
+    points: np.ndarray
+
+
+@dataclass(frozen=True)
+class PathDraw:
+    """Seed and sizes of sample paths, and the random numbers that they are made of.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of the model, in its units.
+    n_features : int
+        Number of columns d of the inputs.
+    n_targets, n_samples : int
+        Numbers p and S.
+    seed : int
+    n_frequencies : int, optional
+        Frequencies of each term of the kernel; default ``FREQUENCIES``.
+    """
+
+    kernel: Kernel
+    n_features: int
+    n_targets: int
+    n_samples: int
+    seed: int
+    n_frequencies: int | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """Draws of the prior, which a process makes once."""
+        return _prior(self)
+
+    def values(self, n: int) -> np.ndarray:
+        """Return normal numbers (n, t) for the inducing values."""
+        return self.normal(n, VALUES)
+
+    def noise(self, start: int, stop: int) -> np.ndarray:
+        """Return normal numbers (stop - start, t) for training rows by their numbers."""
+        first, last = start // PAGE, -(-stop // PAGE)
+        pages = [self.normal(PAGE, NOISE, page) for page in range(first, last)]
+        drawn = np.concatenate([np.empty((0, self.width)), *pages])
+        return drawn[start - first * PAGE : stop - first * PAGE]
+
+    @property
+    def width(self) -> int:
+        """Number of columns t."""
+        return self.n_targets * self.n_samples
+
+    def repeated(self, values: Array) -> Array:
+        """Return columns of targets (..., p) once for each of their paths (..., t)."""
+        return namespace(values).repeat(values, self.n_samples, axis=-1)
+
+    def stream(self, *stream: int) -> np.random.Generator:
+        """Return a generator of the numbers of one stream."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def normal(self, n: int, *stream: int) -> np.ndarray:
+        """Return normal numbers (n, t); those of the first paths are the same however many."""
+        drawn = self.stream(*stream).standard_normal((self.n_samples, n, self.n_targets))
+        return np.ascontiguousarray(drawn.transpose(1, 2, 0)).reshape(n, self.width)
+
+
+@lru_cache(maxsize=2)
+def _prior(draw: PathDraw) -> Prior:
+    number = FREQUENCIES if draw.n_frequencies is None else draw.n_frequencies
+    drawn = random_features(draw.kernel, number, draw.n_features, draw.stream(FEATURES))
+    return Prior(*drawn, draw.normal(2 * len(drawn[0]) + len(drawn[2]), WEIGHTS))
+
+
+def by_inducing(
+    draw: PathDraw,
+    inputs: Array,
+    factor: Array,
+    mean: Array,
+    root: Callable[[Array], Array],
+    more: tuple[Array, Array, Array] | None = None,
+) -> tuple[Paths, PathState]:
+    """Return paths from the posterior of inducing values.
+
+    Parameters
+    ----------
+    draw : PathDraw
+    inputs : (m, d) array
+        Z.
+    factor : (m, m) array
+        L of K_ZZ = L L'.
+    mean : (m, p) array
+        Weights V of the posterior mean k(x, Z) V.
+    root : callable
+        Turns normal numbers (r, t) into draws (m, t) of L^-1 (u - E u).
+    more : tuple of arrays, optional
+        Inputs (b, d) and weights (b, p) of further functions of the mean, and its constant (p,).
+    """
+    xp, prior = namespace(factor), draw.prior
+    whitened = root(xp.asarray(draw.values(len(factor))))
+    whitened = whitened - linalg.solve_lower(factor, xp.asarray(prior(inputs)))
+    weights = draw.repeated(wide(mean)) + linalg.solve_lower_t(factor, whitened)
+    offset = xp.zeros(draw.width)
+    if more is not None:
+        inputs = xp.concatenate([inputs, more[0]])
+        weights = xp.concatenate([weights, draw.repeated(wide(more[1]))])
+        offset = draw.repeated(wide(more[2]))
+    return Inducing(), PathState(prior, Update(inputs, weights, offset))
+
+
+def tiles(X: Array) -> Iterator[Array]:
+    """Yield rows X (n, d) in float64 and in tiles of TILE rows, the last one filled up."""
+    xp = namespace(X)
+    for start in range(0, max(len(X), 1), TILE):
+        tile = X[start : start + TILE].astype(np.float64, copy=False)
+        if len(tile) < TILE:
+            first = tile[:1] if len(tile) else xp.zeros((1, X.shape[1]))
+            tile = xp.concatenate([tile, xp.repeat(first, TILE - len(tile), axis=0)])
+        yield xp.ascontiguousarray(tile)
+
+
+@dataclass(frozen=True)
+class Paths(Declared):
+    """Base of the sample paths of a method: a mean (n, t) without a variance."""
+
+    name: ClassVar[str] = "sample paths"
+    state_type: ClassVar[Any] = PathState
+
+    @abstractmethod
+    def updates(self, theta: Theta, update: Any, tiles: Sequence[Array], near: Any) -> list[Array]:
+        """Return what turns draws of the prior into those of the posterior, tile by tile."""
+
+    def predict(
+        self, theta: Theta, state: PathState, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Return the paths (n, t) at rows X (n, d)."""
+        own = list(tiles(X))
+        updates = self.updates(theta, state.update, own, near)
+        values = [state.prior(tile) + more for tile, more in zip(own, updates, strict=True)]
+        return Moments(namespace(X).concatenate(values)[: len(X)])
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Raise: paths are not planned."""
+        raise SettingError("sample paths are not planned")
+
+
+@dataclass(frozen=True)
+class Inducing(Paths):
+    """Paths whose update is a sum of kernels at inducing or training inputs."""
+
+    def updates(
+        self, theta: Theta, update: Update, tiles: Sequence[Array], near: Any
+    ) -> list[Array]:
+        """Return k(x, Z) V and the constant."""
+        if not len(update.inputs):
+            return [update.offset] * len(tiles)
+        return [
+            theta.kernel(tile, update.inputs) @ update.weights + update.offset for tile in tiles
+        ]
+
+
+@dataclass(frozen=True)
+class ConditionedPaths(Paths):
+    """Paths of a method whose mean is conditioned on training rows, here on targets y - g(X) - e.
+
+    Parameters
+    ----------
+    method : Conditioned
+        Its ``predict``, ``condition`` and ``features`` take the update as state.
+    """
+
+    method: Any
+
+    keeps_rows: ClassVar[bool] = True
+
+    def features(self, theta: Theta, state: PathState, X: Array) -> Array:
+        """Return the method's features of rows X (n, d)."""
+        return self.method.features(theta, state.update, X)
+
+    def condition(self, theta: Theta, state: PathState, blocks: Any, features: Any = None) -> Any:
+        """Return what the method needs of the rows of blocks."""
+        return self.method.condition(theta, state.update, blocks, features)
+
+    def updates(self, theta: Theta, update: Any, tiles: Sequence[Array], near: Any) -> list[Array]:
+        """Return the means that the method predicts."""
+        return [self.method.predict(theta, update, tile, near).mean for tile in tiles]
+
+
+@dataclass(frozen=True)
+class OfPoints(Paths):
+    """Paths whose update is a sum of kernels at points that are read back panel by panel."""
+
+    keeps_rows: ClassVar[bool] = True
+
+    def updates(self, theta: Theta, update: Any, tiles: Sequence[Array], near: Any) -> list[Array]:
+        """Return k(x, Z) S V for the actions S, whose weights V (actions, t) are the update."""
+        totals: list[Any] = [0.0] * len(tiles)
+        for panel in near:
+            weights = panel.weights.spread(update.weights.T).T
+            for i, tile in enumerate(tiles):
+                totals[i] = totals[i] + theta.kernel(tile, panel.X) @ weights
+        return totals

@@ -1,0 +1,245 @@
+"""Sample paths of a fitted method: functions that are evaluated lazily, the same in every chunk."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+
+from daskgp.checks import whole
+from daskgp.data import Rows, grids, moments
+from daskgp.data.partition import Span, parts
+from daskgp.errors import SettingError
+from daskgp.fit.rounds import Rounds
+from daskgp.models.actions.passes import PANEL_ROWS
+from daskgp.models.pathwise import PathDraw
+from daskgp.models.scaling import Scaling, complete_rows
+from daskgp.models.values import variances
+from daskgp.predict import lazy
+from daskgp.predict.near import Nearby
+from daskgp.predict.posterior import Solved
+from daskgp.predict.supports import Supports
+from daskgp.runtime.executor import Executor, mapped, node, tree_sum
+from daskgp.runtime.process import single_blas_thread
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Sample paths of f: call it with places, as often as needed, for the values of its functions.
+
+    ``GaussianProcess.sample_paths`` makes it.  It is small, can be pickled, and gives every place
+    the same values, to the bit, in any chunk, process and order.
+
+    Attributes
+    ----------
+    n_samples : int
+        Number of functions.
+    """
+
+    n_samples: int
+    solved_: Solved
+    fitted_: Solved
+
+    def __call__(self, X: Any) -> Any:
+        """Return the values of the functions at X.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As for ``predict``: NumPy in, NumPy out; dask or Zarr in, dask out with the same row
+            chunks and nothing computed; xarray in, a DataArray on its grid with a last dimension
+            ``sample``, lazy where it is chunked.  Rows with a missing feature give NaN.
+
+        Returns
+        -------
+        values : (n, n_samples), or (n, p, n_samples) for several targets
+        """
+        if grids.is_xarray(X):
+            return self._labelled(X)
+        values, _ = lazy.marginal(self.solved_, X, "none", False)
+        return self._shaped(values)
+
+    def __repr__(self) -> str:
+        return f"<{self.n_samples} sample paths of {self.fitted_.model.name}>"
+
+    def values(self, X: np.ndarray) -> np.ndarray:
+        """Return the values (n, n_samples) or (n, p, n_samples) at rows X (n, d), in this task."""
+        return np.asarray(self._shaped(self.solved_.moments(X, "mean").mean))
+
+    def _shaped(self, values: Any) -> Any:
+        if self.fitted_.vector_target:
+            return values
+        p = self.fitted_.n_targets
+        if not isinstance(values, da.Array):
+            return values.reshape(*values.shape[:-1], p, self.n_samples)
+        reshaped: Any = da.map_blocks  # dask's stubs do not know its arguments
+        return reshaped(
+            _apart,
+            values,
+            p,
+            chunks=(*values.chunks[:-1], (p,), (self.n_samples,)),
+            new_axis=values.ndim,
+            dtype=np.float64,
+            meta=np.empty((0,) * (values.ndim + 1)),
+        )
+
+    def _labelled(self, X: Any) -> Any:
+        fitted = self.fitted_
+        grid, values = lazy.on_grid(self.solved_, X, "none", False)
+        targets, units = fitted.target_names, fitted.target_units
+        said = moments.describe("samples", targets, units, False)
+        return grid.wrap_samples(self._shaped(values), targets, fitted.vector_target, said)
+
+
+def _apart(values: np.ndarray, p: int) -> np.ndarray:
+    return values.reshape(*values.shape[:-1], p, -1)
+
+
+def draw(
+    solved: Solved,
+    n_samples: int,
+    random_state: int | None,
+    n_frequencies: int | None,
+    executor: Executor,
+    windows: Callable[[], Rounds | None],
+) -> Paths:
+    """Return sample paths of a fitted method; ``windows`` returns those a local one was fitted on.
+
+    Raises
+    ------
+    SettingError
+        If a setting cannot be used, or the method or its kernel has no sample paths.
+    """
+    missing = solved.model.why_no_paths()
+    if missing:
+        raise SettingError(missing)
+    if n_frequencies is not None:
+        whole("n_frequencies", n_frequencies, 1)
+    drawn = PathDraw(
+        solved.theta.kernel,
+        len(solved.scaling.x_shift),
+        solved.n_targets,
+        whole("n_samples", n_samples, 1),
+        _seed(random_state),
+        n_frequencies,
+    )
+    model: Any = solved.model
+    scaling, theta, kept = repeated(solved.scaling, drawn), solved.theta, solved.kept
+    with single_blas_thread():  # the bits are those of any other process
+        if isinstance(kept, Nearby):
+            stage = windows()
+            assert stage is not None
+            rows = PathRows.of(stage.rows, drawn, solved.scaling, theta.noise_variance)
+            kept = replace(kept, rows=rows)
+            found = model.paths(
+                theta, solved.state, drawn, replace(stage, rows=rows, scaling=scaling)
+            )
+        elif isinstance(kept, Supports):
+            seen = _at_points(solved, kept, drawn, executor)
+            found = model.paths(theta, solved.state, drawn, seen, kept.count)
+        else:
+            found = model.paths(theta, solved.state, drawn)
+    names = tuple(f"{name}_{i}" for name in solved.target_names for i in range(drawn.n_samples))
+    state = found[1]
+    inside = replace(
+        solved,
+        model=found[0],
+        state=state,
+        scaling=scaling,
+        target_names=names,
+        vector_target=False,
+        dtype="float64",
+        kept=kept,
+        target_units=(),
+        origin=None,
+    )
+    return Paths(drawn.n_samples, inside, solved)
+
+
+def _seed(random_state: int | None) -> int:
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    return whole("random_state", random_state, 0)
+
+
+def repeated(scaling: Scaling, drawn: PathDraw) -> Scaling:
+    """Return the scaling of targets once for each of their paths."""
+    own = {
+        name: drawn.repeated(getattr(scaling, name)) for name in ("intercept", "slope", "y_scale")
+    }
+    return replace(scaling, **own)
+
+
+@dataclass(frozen=True, eq=False)
+class PathRows(Rows):
+    """Training rows whose targets are y - g(X) - e, once for each path."""
+
+    drawn: PathDraw | None = None
+    scaled: Scaling | None = None
+    noise_variance: float = 0.0
+
+    @classmethod
+    def of(cls, rows: Rows, drawn: PathDraw, scaling: Scaling, noise_variance: float) -> Self:
+        """Return the rows of a fit, with the targets of paths."""
+        own = {field.name: getattr(rows, field.name) for field in dataclasses.fields(Rows)}
+        return cls(**own, drawn=drawn, scaled=scaling, noise_variance=noise_variance)
+
+    @property
+    def n_targets(self) -> int:
+        """Number of columns of y that ``read`` returns."""
+        assert self.drawn is not None
+        return self.drawn.width
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Read the rows from start to stop, see ``Rows.read``."""
+        assert self.drawn is not None
+        assert self.scaled is not None
+        X, y = super().read(start, stop)
+        p, unit = self.drawn.n_targets, self.drawn.repeated(self.scaled.y_scale)
+        noise = None
+        if y.shape[1] > p:
+            with np.errstate(divide="ignore", invalid="ignore"):  # rows of weight 0 are left out
+                noise = self.scaled.noise(*y[:, p:].T)
+        spread = np.sqrt(np.broadcast_to(variances(self.noise_variance, noise), len(X)))
+        seen = self.drawn.prior(np.asarray(self.scaled.inputs(np.asarray(X, np.float64))))
+        seen += spread[:, None] * self.drawn.noise(start, start + len(X))
+        targets = self.drawn.repeated(np.asarray(y[:, :p], np.float64)) - seen * unit
+        return X, np.concatenate([targets, y[:, p:]], axis=1)
+
+
+def _at_points(solved: Solved, points: Supports, drawn: PathDraw, executor: Executor) -> np.ndarray:
+    """Return S' (g(X) + e) (actions, t), summed over the points in tasks."""
+    if points.row_noise:
+        raise SettingError(
+            "the noise variances of the rows that actions are made of are not kept, and sample "
+            "paths need them: choose SGPR or LMA, or sample_y for few rows"
+        )
+    shared = node("paths", (points, drawn, solved.scaling, solved.theta.noise_variance))
+    spans = parts(0, len(points.rows), PANEL_ROWS)
+    nodes = mapped(_seen, [(span, shared) for span in spans], "paths")
+    return np.asarray(tree_sum(nodes, _plus, executor, "paths"))
+
+
+def _seen(span: Span, shared: tuple[Supports, PathDraw, Scaling, float]) -> np.ndarray:
+    points, drawn, scaling, noise_variance = shared
+    with single_blas_thread():
+        X, weights = points.rows.read(*span)
+        keep = complete_rows(X, weights)
+        seen = drawn.prior(np.asarray(scaling.inputs(np.asarray(X[keep], np.float64))))
+        seen += np.sqrt(noise_variance) * drawn.noise(*span)[keep]
+        values = np.asarray(weights[keep], np.float64)
+        owner = points.owner
+        if owner is None:
+            return np.asarray(values.T @ seen)
+        total = np.zeros((points.count, drawn.width))
+        np.add.at(total, owner[span.start : span.stop][keep], values * seen)
+        return total
+
+
+def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a += b
+    return a
