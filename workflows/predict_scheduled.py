@@ -21,7 +21,7 @@ import daskgp
 from daskgp.errors import DaskgpError, InputError
 
 STORES = {"model", "input", "output"}
-GRID = {"mask", "variance", "quantiles", "exceedance", "verify"}
+GRID = {"mask", "variance", "quantiles", "exceedance", "n_samples", "random_state", "verify"}
 KEYS: dict[str, dict[str, Any]] = {
     "schedule": {
         **dict.fromkeys(STORES, str),
@@ -32,6 +32,8 @@ KEYS: dict[str, dict[str, Any]] = {
         "variance": bool,
         "quantiles": list,
         "exceedance": int | float,
+        "n_samples": int,
+        "random_state": int,
     },
     "cluster": {"scheduler": str, "workers": int, "memory_limit": str},
 }

@@ -26,6 +26,7 @@ from daskgp.cli.options import (
     new_grid_options,
     numeric,
     refuse_no_model,
+    sample_options,
     steps_of,
     store_options,
 )
@@ -267,6 +268,7 @@ def fit(
 @click.option("--resume", is_flag=True, help="Predict only the chunks that OUTPUT lacks.")
 @new_grid_options
 @grid_options
+@sample_options
 @click.option(
     "--verify",
     is_flag=True,
@@ -294,6 +296,8 @@ def predict(
     variance: bool,
     quantiles: str | None,
     exceedance: float | None,
+    samples: int | None,
+    seed: int | None,
     verify: bool,
     record: str | None,
     device: Device | None,
@@ -321,6 +325,8 @@ def predict(
         raise click.UsageError("Missing argument 'OUTPUT'.", click.get_current_context())
     elif made:
         raise SettingError("--like, --resolution and --extent make the grid: leave INPUT out")
+    if seed is not None and samples is None:
+        raise SettingError("--seed belongs to --samples: give both, or neither")
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
         from daskgp.data import prediction_store
@@ -337,8 +343,8 @@ def predict(
         if made:
             source = model.make_grid(steps_of(resolution), extents_of(extent), like)
         levels = None if quantiles is None else [numeric(text) for text in _names(quantiles)]
-        asked = outputs.wanted(variance, levels, exceedance)
-        job = Job(solved, source, output, resume, model_store, verify, mask, asked)
+        asked = outputs.wanted(variance, levels, exceedance, samples, seed)
+        job = Job(solved, source, output, resume, model_store, verify, mask, asked, model._windows)
         with work_of(job):
             pass  # what is wrong with the input is said before the lock is taken
         if clear_lock:

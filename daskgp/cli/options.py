@@ -179,6 +179,26 @@ def grid_options(command: F) -> F:
     )
 
 
+def sample_options(command: F) -> F:
+    """Add ``--samples`` and ``--seed`` to a command."""
+    for decorate in (
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0),
+            metavar="K",
+            help="Seed of --samples.  [default: 0]",
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Also N sample paths of f, the same functions in every chunk.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
 def new_grid_options(command: F) -> F:
     """Add ``--like``, ``--resolution`` and ``--extent`` to a command."""
     return _added(

@@ -32,11 +32,15 @@ SINCE = ("seconds", "nanoseconds")
 
 
 class Outputs(NamedTuple):
-    """Arrays of a map beside the mean and the standard deviation of a new observation."""
+    """Arrays of a map beside the mean and the standard deviation of a new observation.
+
+    ``samples`` are the number of sample paths of f and their seed.
+    """
 
     variance: bool = False
     quantiles: tuple[float, ...] = ()
     exceedance: float | None = None
+    samples: tuple[int, int] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,6 +49,7 @@ class Outputs(NamedTuple):
             "variance": self.variance,
             "quantiles": bool(self.quantiles),
             "exceedance": self.exceedance is not None,
+            "samples": self.samples is not None,
         }
         return (*("std", *(name for name, wanted in beside.items() if wanted)), "mean")
 
@@ -73,7 +78,11 @@ class MapInputs(NamedTuple):
     @property
     def layout(self) -> dict[str, Any]:
         """Description that the store of a run which goes on must have."""
-        wanted = self.outputs._asdict() | {"quantiles": list(self.outputs.quantiles)}
+        pair = self.outputs.samples
+        wanted = self.outputs._asdict() | {
+            "quantiles": list(self.outputs.quantiles),
+            "samples": None if pair is None else list(pair),
+        }
         return {**self.grid.layout, **wanted}
 
     def target(self, url: str, group: zarr.Group) -> MapTarget:
@@ -91,8 +100,14 @@ class MapInputs(NamedTuple):
         dims = tuple(map(str, grid.grid.dims))
         tail = {} if shape.vector_target else {"target": shape.n_targets}
         for name in names:
-            own = tail | ({"quantile": len(self.outputs.quantiles)} if name == "quantiles" else {})
-            sizes, chunks = (*grid.shape, *own.values()), (*grid.steps, *own.values())
+            own, cut = dict(tail), dict(tail)
+            if name == "quantiles":
+                own["quantile"] = cut["quantile"] = len(self.outputs.quantiles)
+            if name == "samples" and self.outputs.samples is not None:
+                own["sample"] = self.outputs.samples[0]
+                cells = math.prod(grid.steps) * shape.n_targets
+                cut["sample"] = prediction_store.samples_together(own["sample"], cells)
+            sizes, chunks = (*grid.shape, *own.values()), (*grid.steps, *cut.values())
             said = self._said(name, shape)
             prediction_store.create_values(group, name, sizes, chunks, (*dims, *own), said)
         if tail:
@@ -114,7 +129,8 @@ class MapInputs(NamedTuple):
     def _said(self, name: str, shape: Shape) -> dict[str, Any]:
         """Return the attributes of an array, which name those that belong to it."""
         targets, units = shape.target_names, shape.target_units
-        said = moments.describe(name, targets, units, True, self.outputs.exceedance)
+        observed = name != "samples"
+        said = moments.describe(name, targets, units, observed, self.outputs.exceedance)
         if name == "mean":
             said["ancillary_variables"] = " ".join(self.outputs.names[:-1])
         coords = self.grid.grid.coords
@@ -123,7 +139,7 @@ class MapInputs(NamedTuple):
 
     def _refuse_clashes(self, names: Sequence[str]) -> None:
         own = {*map(str, self.grid.grid.coords), *map(str, self.grid.grid.dims)}
-        taken = sorted(own & {*names, "target", "quantile"})
+        taken = sorted(own & {*names, "target", "quantile", "sample"})
         if taken:
             raise InputError(
                 f"{self.url} has a coordinate {taken[0]!r}, which is a name in every map: rename it"

@@ -24,8 +24,10 @@ from daskgp.errors import StoreError
 
 FORMAT, VERSION = "daskgp-predictions", 2
 REMEDY = "remove them or choose another path"
-ASKED = ("mask", "variance", "quantiles", "exceedance")
+ASKED = ("mask", "variance", "quantiles", "exceedance", "samples")
 """Entries of a layout that are not of the input, but asked for."""
+SAMPLE_BYTES = 32 << 20
+"""Most bytes of a chunk with several sample paths."""
 INPUT_ARRAYS = (("input_checksum", "u4"), ("input_mark", "u8"))
 """Names and types of the arrays that tell a chunk of the input from what it was."""
 
@@ -69,6 +71,7 @@ class Inputs(NamedTuple):
     chunk_rows: int
     layout: dict[str, Any]
     marks: np.ndarray
+    samples: tuple[int, int] | None = None
 
     def target(self, url: str, group: zarr.Group) -> Target:
         """Return the store that predictions of these rows go to."""
@@ -79,12 +82,23 @@ class Inputs(NamedTuple):
         return "done" in group
 
     def create(self, group: zarr.Group, shape: Shape) -> None:
-        """Create mean, variance, checksums and marks of the input and, last, the flags."""
+        """Create mean, variance, any samples, checksums and marks and, last, the flags."""
         tail = () if shape.vector_target else (shape.n_targets,)
         for name in ("mean", "variance"):
             said = moments.describe(name, shape.target_names, shape.target_units, observed=True)
             dims, sizes = groups.dims_of_rows(name, 1 + len(tail)), (self.rows, *tail)
             create_values(group, name, sizes, (self.chunk_rows, *tail), dims, said)
+        if self.samples is not None:
+            names, units, number = shape.target_names, shape.target_units, self.samples[0]
+            together = samples_together(number, self.chunk_rows * shape.n_targets)
+            create_values(
+                group,
+                "samples",
+                (*sizes, number),
+                (self.chunk_rows, *tail, together),
+                (*dims, "sample"),
+                moments.describe("samples", names, units, observed=False),
+            )
         counts = (-(-self.rows // self.chunk_rows),)
         for name, dtype in (*INPUT_ARRAYS, ("done", "bool")):
             create_flags(group, name, counts, ("chunk",), dtype)
@@ -98,13 +112,19 @@ class Inputs(NamedTuple):
             )
 
 
-def inputs_of(url: str, X: da.Array) -> Inputs:
-    """Describe the inputs X of the dataset store at a URL."""
+def samples_together(number: int, cells: int) -> int:
+    """Return how many of the sample paths at some cells are in a chunk."""
+    return min(number, max(1, SAMPLE_BYTES // (8 * cells)))
+
+
+def inputs_of(url: str, X: da.Array, samples: tuple[int, int] | None = None) -> Inputs:
+    """Describe the inputs X of the dataset store at a URL, for that many ``samples`` and a seed."""
     step = int(X.chunksize[0])
     names = column_names(X) or [f"column {j}" for j in range(X.shape[1])]
-    layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step}
+    asked = None if samples is None else list(samples)
+    layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step, "samples": asked}
     marks = chunk_marks.chunk_marks(url, behind(X))
-    return Inputs(str(url), int(X.shape[0]), step, layout, marks)
+    return Inputs(str(url), int(X.shape[0]), step, layout, marks, samples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +164,13 @@ class Target:
         self,
         index: int,
         start: int,
-        mean: np.ndarray,
-        variance: np.ndarray,
+        predicted: Mapping[str, np.ndarray],
         checksum: int,
         mark: int,
     ) -> None:
         """Write one chunk with the checksum and the mark of its input, and its flag last."""
         with groups.writing(self.url, "predictions"):
-            for name, values in (("mean", mean), ("variance", variance)):
+            for name, values in predicted.items():
                 array = groups.array_of(self.group, name)
                 shape = (len(values), *array.shape[1:])
                 array[start : start + len(values)] = values.reshape(shape)
@@ -181,7 +200,9 @@ class Target:
                 groups.array_of(self.flags, "done")[before // step] = False
             for name in ("input_checksum", "input_mark", "done"):
                 groups.array_of(self.flags, name).resize((-(-rows // step),))
-            for name in ("variance", "mean"):
+            for name in ("samples", "variance", "mean"):
+                if name not in self.group:
+                    continue
                 array = groups.array_of(self.group, name)
                 array.resize((rows, *array.shape[1:]))
 

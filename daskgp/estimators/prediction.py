@@ -226,6 +226,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
         exceedance: float | None = None,
+        n_samples: int | None = None,
+        random_state: int | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
         verify: bool = False,
@@ -259,6 +261,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         exceedance : float, optional
             Threshold in units of the target; a map then has the probability that a new observation
             exceeds it.
+        n_samples, random_state : int, optional
+            Number and seed of sample paths of f, as `sample_paths` draws them, that the output has
+            as ``samples`` along ``sample``.
         wait : float
             Seconds to wait for another run on this output to end.
         clear_lock : bool
@@ -281,8 +286,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
             If another run is at work on the output, or one that died left its lock.
         """
         check_is_fitted(self, "solved_")
-        wanted = outputs.wanted(variance, quantiles, exceedance)
-        job = Job(self.solved_, source, str(output), resume, None, verify, mask, wanted)
+        wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
+        job = Job(
+            self.solved_, source, str(output), resume, None, verify, mask, wanted, self._windows
+        )
         executor = Executor.current(self.progress, self.solved_.device)
         return to_store.write(job, executor, wait, clear_lock)
 
@@ -295,6 +302,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
         exceedance: float | None = None,
+        n_samples: int | None = None,
+        random_state: int | None = None,
     ) -> bool:
         """Return True if a prediction store holds the predictions of all of its input.
 
@@ -302,11 +311,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source, output, mask, variance, quantiles, exceedance
+        source, output, mask, variance, quantiles, exceedance, n_samples, random_state
             As for `predict_store`, which raises the same errors; the output need not exist.
         """
         check_is_fitted(self, "solved_")
-        wanted = outputs.wanted(variance, quantiles, exceedance)
+        wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
         job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted)
         return to_store.is_done(job)
 
@@ -356,6 +365,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
         exceedance: float | None = None,
+        n_samples: int | None = None,
+        random_state: int | None = None,
         verify: bool = False,
         chosen: bool = False,
     ) -> bool:
@@ -365,13 +376,13 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source, output, mask, variance, quantiles, exceedance, verify
+        source, output, mask, variance, quantiles, exceedance, n_samples, random_state, verify
             As for `is_predicted` and `predict_store`.
         chosen : bool
             Whether a cluster is wanted for any work at all.
         """
         check_is_fitted(self, "solved_")
-        wanted = outputs.wanted(variance, quantiles, exceedance)
+        wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
         job = Job(self.solved_, source, str(output), True, None, verify, mask, wanted)
         return to_store.needs_cluster(job, chosen)
 
@@ -419,8 +430,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             same whatever their number, up to rounding.
         n_frequencies : int, optional
             Number m of random frequencies of each term of the kernel, default 2,048.  Prior
-            covariances are missed by at most v / sqrt(2 m), as a standard deviation, v the variance
-            of the term: 1.6 % of it.  All functions share them.
+            covariances are missed by about v / sqrt(2 m), as a standard deviation, with v the
+            variance of the term: 1.6 % of it.  All functions share them.
 
         Returns
         -------

@@ -85,8 +85,8 @@ def random_features(
     """Draw features whose inner product is a kernel on average over the draws.
 
     They are a [cos Xw', sin Xw'] for frequencies w of amplitude a, and X s' for slopes s of linear
-    kernels.  The inner product of m frequencies misses a stationary kernel of variance v by at most
-    v / sqrt(2 m), as a standard deviation over the draws.
+    kernels.  The inner product of m frequencies misses a stationary kernel of variance v by about
+    v / sqrt(2 m), as a standard deviation over the draws; at most by v / sqrt(m).
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from daskgp.data.map_store import Outputs as Outputs
@@ -30,7 +31,8 @@ class Job(NamedTuple):
 
     ``source`` is the URL of a dataset store or of a grid, or an xarray object.  ``model`` is the
     URL of the model's store, to be noted in the output.  ``verify`` reads all of the input that is
-    done already, not only what was written since.  ``mask`` and ``outputs`` are for grids.
+    done already, not only what was written since.  ``mask`` and all ``outputs`` but samples are for
+    grids; ``windows`` returns what samples of a local method are drawn from.
     """
 
     solved: Solved
@@ -41,6 +43,7 @@ class Job(NamedTuple):
     verify: bool = False
     mask: str | None = None
     outputs: Outputs = Outputs()
+    windows: Callable[[Executor], Any] | None = None
 
 
 class Work(Protocol):

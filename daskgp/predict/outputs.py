@@ -8,16 +8,29 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from daskgp.checks import whole
 from daskgp.data.map_store import Outputs
 from daskgp.errors import SettingError
 from daskgp.models.values import Moments
 from daskgp.predict.posterior import Solved
 
 
-def wanted(variance: bool, quantiles: Sequence[Any] | None, exceedance: float | None) -> Outputs:
+def wanted(
+    variance: bool,
+    quantiles: Sequence[Any] | None,
+    exceedance: float | None,
+    n_samples: int | None = None,
+    random_state: int | None = None,
+) -> Outputs:
     """Return the arrays that a map gets, checked."""
     levels = () if quantiles is None else check_levels(quantiles)
-    return Outputs(variance, levels, None if exceedance is None else check_threshold(exceedance))
+    limit, samples = None if exceedance is None else check_threshold(exceedance), None
+    if n_samples is not None:
+        seed = 0 if random_state is None else whole("random_state", random_state, 0)
+        samples = whole("n_samples", n_samples, 1), seed
+    elif random_state is not None:
+        raise SettingError("random_state belongs to n_samples: give both, or neither")
+    return Outputs(variance, levels, limit, samples)
 
 
 def check_levels(quantiles: Sequence[Any]) -> tuple[float, ...]:

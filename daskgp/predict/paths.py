@@ -5,21 +5,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
+from dask import delayed
 
 from daskgp.checks import whole
 from daskgp.data import Rows, grids, moments
 from daskgp.data.partition import Span, parts
 from daskgp.errors import SettingError
 from daskgp.fit.rounds import Rounds
+from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
-from daskgp.models.pathwise import PathDraw
+from daskgp.models.pathwise import FREQUENCIES, PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import variances
 from daskgp.predict import lazy
+from daskgp.predict.job import Job
 from daskgp.predict.near import Nearby
 from daskgp.predict.posterior import Solved
 from daskgp.predict.supports import Supports
@@ -99,6 +103,27 @@ def _apart(values: np.ndarray, p: int) -> np.ndarray:
     return values.reshape(*values.shape[:-1], p, -1)
 
 
+def of_job(job: Job, executor: Executor) -> Paths | None:
+    """Return the sample paths that a prediction into a store writes; None for one without."""
+    if job.outputs.samples is None:
+        return None
+    assert job.windows is not None
+    number, seed = job.outputs.samples
+    return draw(job.solved, number, seed, None, executor, partial(job.windows, executor))
+
+
+def effort(job: Job, rows: int) -> float:
+    """Return about how many floating-point operations sample paths at some rows take."""
+    number, _ = job.outputs.samples or (0, 0)
+    return 4.0 * rows * number * FREQUENCIES
+
+
+def paths_node(paths: Paths | None) -> Any:
+    """Return sample paths, or None, as one node of a graph."""
+    token = "none" if paths is None else paths.solved_.token
+    return delayed(paths, name="paths-" + token, traverse=False)
+
+
 def draw(
     solved: Solved,
     n_samples: int,
@@ -114,9 +139,7 @@ def draw(
     SettingError
         If a setting cannot be used, or the method or its kernel has no sample paths.
     """
-    missing = solved.model.why_no_paths()
-    if missing:
-        raise SettingError(missing)
+    check(solved)
     if n_frequencies is not None:
         whole("n_frequencies", n_frequencies, 1)
     drawn = PathDraw(
@@ -158,6 +181,14 @@ def draw(
         origin=None,
     )
     return Paths(drawn.n_samples, inside, solved)
+
+
+def check(solved: Solved) -> None:
+    """Raise SettingError if a method, or its kernel, has no sample paths."""
+    missing = solved.model.why_no_paths()
+    if missing:
+        raise SettingError(missing)
+    check_features(solved.theta.kernel, len(solved.scaling.x_shift))
 
 
 def _seed(random_state: int | None) -> int:

@@ -22,6 +22,7 @@ from daskgp.errors import InputError, StoreError
 from daskgp.predict import outputs, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Written
 from daskgp.predict.lazy import solved_node
+from daskgp.predict.paths import Paths, of_job, paths_node
 from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
@@ -44,7 +45,7 @@ def work_of(job: Job) -> Iterator[MapWork]:
         steps = map_store.steps_of(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)
-        yield MapWork(job.solved, grid, MapInputs(grid, wanted))
+        yield MapWork(job.solved, grid, MapInputs(grid, wanted), job)
 
 
 class _Chunk(NamedTuple):
@@ -63,6 +64,7 @@ class MapWork(NamedTuple):
     solved: Solved
     grid: Gridded
     inputs: MapInputs
+    job: Job
 
     @property
     def chunk_rows(self) -> int:
@@ -147,6 +149,7 @@ class MapWork(NamedTuple):
         predict = delayed(partial(_predict_part, self.inputs.outputs), pure=False)
         put = delayed(partial(_write, target.writer(), claim), pure=False, traverse=False)
         most = TASK_CELLS if self.solved.kept is None else PART_ROWS
+        sampled = paths_node(of_job(self.job, executor) if todo else None)
         nodes = []
         for index in todo:
             region = self.grid.region(index)
@@ -156,7 +159,16 @@ class MapWork(NamedTuple):
             count = -(-math.prod(cut.stop - cut.start for cut in region) // most)
             name, given = f"{tag}-{_number(index)}", blocks(index)
             parts = [
-                predict(node, reader, chunk, p, count, *given, dask_key_name=f"predict-{name}-{p}")
+                predict(
+                    node,
+                    sampled,
+                    reader,
+                    chunk,
+                    p,
+                    count,
+                    *given,
+                    dask_key_name=f"predict-{name}-{p}",
+                )
                 for p in range(count)
             ]
             nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{name}"))
@@ -195,6 +207,7 @@ class _Part(NamedTuple):
 def _predict_part(
     wanted: Outputs,
     node: Node,
+    paths: Paths | None,
     reader: Reader,
     chunk: _Chunk,
     part: int,
@@ -215,7 +228,10 @@ def _predict_part(
     with single_blas_thread():
         members = np.array_split(_order(solved, X, checksum, chunk), parts)[part]
         moments = solved.moments(X[members], "variance", include_noise=True)
-        return _Part(cells[members], outputs.arrays(moments, wanted), checksum)
+        values = outputs.arrays(moments, wanted)
+        if paths is not None:
+            values["samples"] = paths.values(X[members])
+        return _Part(cells[members], values, checksum)
 
 
 def _order(solved: Solved, X: np.ndarray, checksum: int, chunk: _Chunk) -> np.ndarray:

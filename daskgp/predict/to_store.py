@@ -20,7 +20,7 @@ from daskgp.data.feature_units import Conversion
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.models.values import leaves
-from daskgp.predict import to_map, training_rows
+from daskgp.predict import paths, to_map, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
 from daskgp.predict.lazy import conversions, solved_node
 from daskgp.predict.posterior import Solved, check_columns
@@ -90,7 +90,9 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
         new = inputs.rows - known
         if chosen:
             return read + new > 0
-        return effort(solved, new) + READ * read * solved.n_features > SMALL
+        return (
+            effort(solved, new) + paths.effort(job, new) + READ * read * solved.n_features > SMALL
+        )
 
 
 def effort(solved: Solved, rows: int) -> float:
@@ -164,11 +166,13 @@ def _write(
 def work_of(job: Job) -> Iterator[Work]:
     """Yield the work of a prediction into a store; InputError unless its input can be predicted."""
     job.solved.refuse_spread(include_noise=True)
+    if job.outputs.samples is not None:
+        paths.check(job.solved)
     if gridded.is_grid(job.source):
         with to_map.work_of(job) as work:
             yield work
     else:
-        if job.mask or job.outputs != Outputs():
+        if job.mask or job.outputs._replace(samples=None) != Outputs():
             raise InputError(
                 f"{job.source} holds rows: a mask, variance, quantiles and exceedance are for "
                 "grids; a store of rows has the mean and the variance, of which they are made"
@@ -176,7 +180,8 @@ def work_of(job: Job) -> Iterator[Work]:
         source = str(job.source)
         X = _rows(job.solved, source)
         how = conversions(job.solved, X, source)
-        yield RowWork(job.solved, X, prediction_store.inputs_of(source, X), how)
+        inputs = prediction_store.inputs_of(source, X, job.outputs.samples)
+        yield RowWork(job.solved, X, inputs, job, how)
 
 
 @contextmanager
@@ -210,6 +215,7 @@ class RowWork(NamedTuple):
     solved: Solved
     X: da.Array
     inputs: prediction_store.Inputs
+    job: Job
     how: tuple[Conversion | None, ...] = ()
 
     @property
@@ -239,7 +245,7 @@ class RowWork(NamedTuple):
     ) -> Written:
         """Predict what is not done, and return how much that was."""
         source = _Source(data.behind(self.X), self.how)
-        rows = _write_missing(self.solved, self.X, source, self.inputs, target, executor, claim)
+        rows = _write_missing(self.job, self.X, source, self.inputs, target, executor, claim)
         return Written(rows, self.inputs.rows - rows)
 
 
@@ -301,7 +307,7 @@ def _checksum(X: np.ndarray) -> int:
 
 
 def _write_missing(
-    solved: Solved,
+    job: Job,
     X: da.Array,
     source: _Source,
     inputs: prediction_store.Inputs,
@@ -310,6 +316,9 @@ def _write_missing(
     claim: locks.Claim,
 ) -> int:
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
+    if not len(todo):
+        return 0
+    solved, sampled = job.solved, paths.paths_node(paths.of_job(job, executor))
     tag = uuid.uuid4().hex[:8]
     # a task reads its own rows, so that raw rows are never the output of a task
     predict = delayed(partial(_predict_part, source), pure=False, traverse=False)
@@ -320,14 +329,12 @@ def _write_missing(
         length = rows[-1].stop - rows[0].start
         count = 1 if solved.kept is None else -(-length // PART_ROWS)
         parts = [
-            predict(node, rows, p, count, dask_key_name=f"predict-{tag}-{group[0]}-{p}")
+            predict(node, sampled, rows, p, count, dask_key_name=f"predict-{tag}-{group[0]}-{p}")
             for p in range(count)
         ]
         for at, i in enumerate(group):
             chunk = _Chunk(i, rows[at], rows[0].start, at, int(inputs.marks[i]))
             nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
-    if not nodes:
-        return 0
     root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
     return int(executor.compute(root, nodes, "predict"))
 
@@ -366,16 +373,20 @@ class _Source(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Moments of some rows of the chunks predicted together, and the checksum of each chunk."""
+    """Predictions of some rows of the chunks predicted together, and each chunk's checksum."""
 
     members: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
+    values: dict[str, np.ndarray]
     checksums: tuple[int, ...]
 
 
 def _predict_part(
-    source: _Source, node: Node, chunks: tuple[slice, ...], part: int, parts: int
+    source: _Source,
+    node: Node,
+    sampled: paths.Paths | None,
+    chunks: tuple[slice, ...],
+    part: int,
+    parts: int,
 ) -> _Part:
     """Predict part ``part`` of ``parts`` of some chunks; for a local method a part is near rows."""
     solved = opened(node)
@@ -387,8 +398,11 @@ def _predict_part(
         order = np.arange(len(X)) if parts == 1 else _order(solved, X, checksums)
         members = np.array_split(order, parts)[part]
         moments = solved.moments(X[members], "variance", include_noise=True)
-    assert moments.variance is not None
-    return _Part(members, moments.mean, moments.variance, checksums)
+        assert moments.variance is not None
+        values = {"mean": np.asarray(moments.mean), "variance": np.asarray(moments.variance)}
+        if sampled is not None:
+            values["samples"] = sampled.values(X[members])
+    return _Part(members, values, checksums)
 
 
 def _order(solved: Solved, X: np.ndarray, checksums: tuple[int, ...]) -> np.ndarray:
@@ -406,12 +420,11 @@ def _write_parts(
     target: prediction_store.Target, claim: locks.Claim, chunk: _Chunk, *parts: _Part
 ) -> int:
     count, start = chunk.rows.stop - chunk.rows.start, chunk.rows.start - chunk.first
-    mean = np.empty((count, parts[0].mean.shape[1]))
-    variance = np.empty_like(mean)
+    values = {name: np.empty((count, *a.shape[1:])) for name, a in parts[0].values.items()}
     for part in parts:
         inside = (part.members >= start) & (part.members < start + count)
-        into = part.members[inside] - start
-        mean[into], variance[into] = part.mean[inside], part.variance[inside]
+        for name, array in values.items():
+            array[part.members[inside] - start] = part.values[name][inside]
     checksum, *others = {part.checksums[chunk.at] for part in parts}
     if others:
         raise StoreError(
@@ -419,7 +432,7 @@ def _write_parts(
             "input changed while they were predicted: predict when nothing writes the input"
         )
     claim.check()
-    target.put(chunk.number, chunk.rows.start, mean, variance, checksum, chunk.mark)
+    target.put(chunk.number, chunk.rows.start, values, checksum, chunk.mark)
     return count
 
 

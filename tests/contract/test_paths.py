@@ -1,0 +1,104 @@
+"""Sample paths of every method that has them: the posterior's moments, the same bits anywhere."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from distributed import Client
+
+import daskgp
+from daskgp.errors import SettingError
+from tests.contract import cases
+
+NONE = {"exact-experts": "expert='sparse'", "cggp": "LMA, SGPR or SVGP"}
+having = pytest.mark.parametrize("name", [name for name in cases.SETTINGS if name not in NONE])
+T = np.random.default_rng(5).uniform(-0.5, 3.5, (12, 2))
+DRAWS, FREQUENCIES = 2_000, 1_024
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Fitted methods by name, each made once."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = cases.fixed(name).fit(*cases.rows())
+        return made[name]
+
+    return of
+
+
+@having
+def test_paths_have_the_mean_and_covariance_of_the_posterior(name, fitted):
+    model = fitted(name)
+    own = {} if name == "ssgp" else {"n_frequencies": FREQUENCIES}
+    values = model.sample_paths(DRAWS, random_state=1, **own)(T)
+    mean, cov = model.predict(T, return_cov=True)
+    std = np.sqrt(np.diag(cov))
+    assert abs((values.mean(axis=1) - mean) * np.sqrt(DRAWS) / std).max() < 4.5
+    # the error of 2,000 draws, and that of the prior's covariance
+    prior = max(model.kernel_.diag(T)) * model.solved_.scaling.y_scale[0] ** 2
+    error = np.outer(std, std) * np.sqrt(2 / DRAWS) + prior / np.sqrt(2 * FREQUENCIES) / 4
+    assert (abs(np.cov(values) - cov) / error).max() < 4.5
+
+
+@having
+def test_paths_have_the_same_bits_in_any_chunks_kinds_and_company(name, fitted):
+    paths = fitted(name).sample_paths(3, random_state=2)
+    wanted = paths(T)
+    assert wanted.shape == (12, 3)
+    for chunks in ((12, 2), (5, 1), (1, 2)):
+        places = da.from_array(T, chunks=chunks)
+        lazy = paths(places)
+        assert lazy.chunks == (places.chunks[0], (3,))
+        np.testing.assert_array_equal(lazy.compute(), wanted)
+    company = np.random.default_rng(1).uniform(-0.5, 3.5, (700, 2))
+    company[300:312] = T
+    np.testing.assert_array_equal(paths(company)[300:312], wanted)
+    np.testing.assert_array_equal(fitted(name).sample_paths(3, random_state=2)(T), wanted)
+    np.testing.assert_allclose(fitted(name).sample_paths(2, random_state=2)(T), wanted[:, :2])
+    assert not np.isclose(fitted(name).sample_paths(3, random_state=3)(T), wanted).any()
+    missing = T.copy()
+    missing[4, 1] = np.nan
+    values = paths(missing)
+    assert np.isnan(values[4]).all()
+    np.testing.assert_array_equal(np.delete(values, 4, axis=0), np.delete(wanted, 4, axis=0))
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma", "cagp"])
+def test_workers_give_the_bits_of_threads(name, scheduler, fitted, tmp_path):
+    from commands import dataset
+
+    X, y = daskgp.open_dataset(dataset(tmp_path / "train.zarr", *cases.rows(), step=40))
+    model = cases.fixed(name, store=str(tmp_path)).fit(X, y)
+    places = da.from_array(T, chunks=(5, 2))
+    wanted = model.sample_paths(3)(T)
+    np.testing.assert_array_equal(fitted(name).sample_paths(3)(T), wanted)
+    with Client(scheduler):
+        paths = model.sample_paths(3)
+        np.testing.assert_array_equal(paths(places).compute(), wanted)
+
+
+@having
+def test_paths_of_a_grid_are_along_sample(name, fitted):
+    paths = fitted(name).sample_paths(2)
+    axes = {"x0": np.linspace(0, 3, 4), "x1": np.linspace(0, 3, 3)}
+    places = np.stack(np.meshgrid(*axes.values(), indexing="ij"), axis=-1).reshape(-1, 2)
+    field = xr.DataArray(da.zeros((4, 3), chunks=(3, 2)), axes)
+    found = paths(field)
+    assert found.dims == ("x0", "x1", "sample")
+    assert found.name == "y_samples"
+    assert found.attrs["long_name"] == "posterior samples of y"
+    assert found.chunks == ((3, 1), (2, 1), (2,))
+    np.testing.assert_array_equal(found.values.reshape(12, 2), paths(places))
+    np.testing.assert_array_equal(paths(field.compute()).values, found.values)
+
+
+@pytest.mark.parametrize(("name", "remedy"), NONE.items())
+def test_a_method_without_paths_says_what_has_them(name, remedy):
+    model = cases.make(name).fit(*cases.rows())
+    with pytest.raises(SettingError, match="no sample paths") as refusal:
+        model.sample_paths(3)
+    assert remedy in str(refusal.value)
+    assert "\n" not in str(refusal.value)

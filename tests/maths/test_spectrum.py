@@ -1,0 +1,67 @@
+"""Random features of kernels: their inner product is the kernel, on average over the draws."""
+
+import numpy as np
+import pytest
+
+from daskgp import kernels
+from daskgp.errors import SettingError
+from daskgp.kernels.spectrum import random_features
+
+K = {
+    "rbf": kernels.RBF((0.5, 1.5), variance=2.0),
+    "matern12": kernels.Matern12(0.7),
+    "matern32": kernels.Matern32((0.7, 2.0)),
+    "matern52": kernels.Matern52(0.7, active_dims=(1,)),
+    "rational quadratic": kernels.RationalQuadratic((0.8, 1.1), alpha=0.7, variance=1.3),
+    "periodic": kernels.Periodic(0.6, period=0.9, active_dims=(0,)),
+    "periodic in two columns": kernels.Periodic(1.2, period=2.0),
+    "sum": kernels.RBF(2.0, variance=0.5) + kernels.Matern12(0.3, active_dims=(0,)) + 0.4,
+    "product": kernels.RBF(2.0, active_dims=(0,)) * kernels.Periodic(0.8, active_dims=(1,)) * 1.7,
+    "product on the same columns": kernels.RBF(1.0) * kernels.Matern32(0.9),
+    "product of sums": (kernels.RBF(1.0) + 0.5) * (kernels.Matern52(0.9, active_dims=(1,)) + 0.2),
+    "linear": kernels.Linear((0.5, 2.0)) + kernels.RBF(1.0, variance=0.3),
+    "scaled linear": kernels.Linear(active_dims=(1,)) * 3.0 + 0.5,
+}
+X = np.random.default_rng(3).uniform(-1, 1, (9, 2))
+
+
+def features(kernel, m, seed=0):
+    W, a, slopes = random_features(kernel, m, 2, np.random.default_rng(seed))
+    phases = X @ W.T
+    return np.concatenate([a * np.cos(phases), a * np.sin(phases), X @ slopes.T], axis=1)
+
+
+@pytest.mark.parametrize("kernel", K.values(), ids=K)
+def test_features_have_the_kernel_as_inner_product(kernel):
+    Phi, m = features(kernel, 40_000), 40_000
+    most = max(kernel.diag(X))
+    np.testing.assert_allclose(Phi @ Phi.T, kernel(X), atol=4 * most / np.sqrt(2 * m))
+
+
+@pytest.mark.parametrize("kernel", [K["matern32"], K["rbf"]])
+def test_the_error_is_what_is_said(kernel):
+    m = 50
+    draws = np.array([features(kernel, m, s) @ features(kernel, m, s).T for s in range(200)])
+    error = np.sqrt(((draws - kernel(X)) ** 2).mean(axis=0))
+    assert error.max() < 1.2 * kernel.variance / np.sqrt(2 * m)
+    assert error.max() > 0.5 * kernel.variance / np.sqrt(2 * m)
+    np.testing.assert_allclose(np.diagonal(draws[0]), kernel.variance)
+
+
+class Own(kernels.RBF):
+    """A class that the package does not know may have any values."""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "named"),
+    [
+        (Own(1.0), "Own has no spectrum"),
+        (kernels.Linear() * kernels.RBF(1.0), "a product of Linear with another kernel"),
+        (kernels.Linear() * kernels.Linear(), "a product of Linear with another kernel"),
+    ],
+)
+def test_a_kernel_without_a_spectrum_is_refused(kernel, named):
+    with pytest.raises(SettingError, match=named) as refusal:
+        features(kernel, 5)
+    assert "RBF, Matern12, Matern32, Matern52, RationalQuadratic, Periodic" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
