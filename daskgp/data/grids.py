@@ -447,12 +447,16 @@ def along(
     function: Callable[..., np.ndarray],
     mean: xr.DataArray,
     std: xr.DataArray,
-    levels: tuple[float, ...],
+    argument: tuple[Any, tuple[float, ...]],
     said: dict[str, Any],
 ) -> xr.DataArray:
-    """Return ``function(mean, std, levels)`` (..., q) of predictions along ``quantile``."""
+    """Return ``function(mean, std, argument)`` (..., q) of predictions along ``quantile``.
+
+    The argument ends with the levels.
+    """
+    levels = argument[-1]
     name = str(mean.name).removesuffix("mean") + "quantiles"
-    found = _applied(function, mean, std, levels, [["quantile"]], {"quantile": len(levels)})
+    found = _applied(function, mean, std, argument, [["quantile"]], {"quantile": len(levels)})
     return found.assign_coords(quantile=list(levels)).rename(name).assign_attrs(said)
 
 
@@ -460,7 +464,7 @@ def cell_by_cell(
     function: Callable[..., np.ndarray],
     mean: xr.DataArray,
     std: xr.DataArray,
-    argument: float,
+    argument: Any,
     name: str,
     said: dict[str, Any],
 ) -> xr.DataArray:

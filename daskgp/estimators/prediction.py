@@ -132,7 +132,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             With ``include_noise``, known error variance of each new observation besides the learned
             noise variance, in units of y squared; on the grid of X where X is an xarray object.
         quantiles : sequence of float, optional
-            Levels between 0 and 1, such as ``(0.05, 0.95)``.
+            Levels between 0 and 1, such as ``(0.05, 0.95)``: quantiles of f, or with
+            ``include_noise`` of a new observation under the model's likelihood.
 
         Returns
         -------
@@ -150,15 +151,19 @@ class FittedGP(RegressorMixin, BaseEstimator):
             mean, cov = prediction.joint(self.solved_, X, include_noise)
             return mean, known_errors.on_diagonal(cov, y_variance)
         levels = None if quantiles is None else outputs.check_levels(quantiles)
-        if levels and include_noise:
-            outputs.refuse_not_gaussian(self.solved_, "quantiles")
+        law = self.solved_.law(include_noise)
+        if levels:
+            law.check("quantiles")
         mean, std = prediction.marginal(self.solved_, X, "std" if spread else "none", include_noise)
         if not spread:
             return mean
         std = known_errors.added(std, y_variance)
         if levels is None:
             return mean, std
-        found = prediction.quantiles(self.solved_, mean, std, levels, include_noise)
+        given = mean, std
+        if not law.is_gaussian:
+            given = prediction.marginal(self.solved_, X, "std", False)
+        found = prediction.quantiles(self.solved_, *given, levels, include_noise)
         return (mean, std, found) if return_std else (mean, found)
 
     def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
@@ -171,7 +176,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         threshold : float
             In units of the target.
         include_noise : bool
-            Whether the probability is that of a new observation y rather than of f.
+            Whether the probability is that of a new observation y, under the model's likelihood,
+            rather than of f.
 
         Returns
         -------

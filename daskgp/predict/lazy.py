@@ -69,18 +69,23 @@ def conversions(solved: Solved, X: Any, what: str) -> tuple[feature_units.Conver
 def quantiles(
     solved: Solved, mean: Any, std: Any, levels: tuple[float, ...], observed: bool
 ) -> Any:
-    """Return quantiles of predictions, as the kind of object they are."""
+    """Return quantiles of predictions, as the kind of object they are.
+
+    ``mean`` and ``std`` are those of the Gaussian that the law of f, or of what is ``observed``,
+    is given by.
+    """
+    law = solved.law(observed), levels
     if grids.is_xarray(mean):
         said = moments.describe("quantiles", solved.target_names, solved.target_units, observed)
-        return grids.along(outputs.quantiles, mean, std, levels, said)
+        return grids.along(outputs.quantiles, mean, std, law, said)
     if not isinstance(mean, da.Array):
-        return outputs.quantiles(mean, std, levels)
+        return outputs.quantiles(mean, std, law)
     found: Any = da.map_blocks  # dask's stubs do not know its arguments
     return found(
         outputs.quantiles,
         mean,
         std,
-        levels,
+        law,
         chunks=(*mean.chunks, (len(levels),)),
         new_axis=mean.ndim,
         dtype=np.float64,
@@ -90,19 +95,18 @@ def quantiles(
 
 def exceedance(solved: Solved, X: Any, threshold: float, include_noise: bool) -> Any:
     """Return the probability of exceeding a threshold at X, as the kind of object X is."""
-    limit = outputs.check_threshold(threshold)
-    if include_noise:
-        outputs.refuse_not_gaussian(solved, "probabilities of exceeding a threshold")
-    mean, std = marginal(solved, X, "std", include_noise)
+    limit, law = outputs.check_threshold(threshold), solved.law(include_noise)
+    law.check("probabilities of exceeding a threshold")
+    mean, std = marginal(solved, X, "std", include_noise and law.is_gaussian)
     if grids.is_xarray(mean):
         targets, units = solved.target_names, solved.target_units
         said = moments.describe("exceedance", targets, units, include_noise, limit)
         name = moments.name_of("exceedance", targets[0]) if solved.vector_target else "exceedance"
-        return grids.cell_by_cell(outputs.exceedance, mean, std, limit, name, said)
+        return grids.cell_by_cell(outputs.exceedance, mean, std, (law, limit), name, said)
     if not isinstance(mean, da.Array):
-        return outputs.exceedance(mean, std, limit)
+        return outputs.exceedance(mean, std, (law, limit))
     found: Any = da.map_blocks
-    return found(outputs.exceedance, mean, std, limit, dtype=np.float64, meta=mean._meta)
+    return found(outputs.exceedance, mean, std, (law, limit), dtype=np.float64, meta=mean._meta)
 
 
 def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

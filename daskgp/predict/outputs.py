@@ -1,4 +1,4 @@
-"""Quantiles and probabilities from the mean and the standard deviation of a Gaussian."""
+"""Arrays that predictions have beside mean and spread: quantiles, probabilities, samples."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from daskgp.checks import whole
 from daskgp.data.map_store import Outputs
 from daskgp.errors import SettingError
 from daskgp.models.values import Moments
-from daskgp.predict.posterior import Solved
+from daskgp.predict.law import Law
 
 
 def wanted(
@@ -58,37 +57,35 @@ def check_threshold(threshold: Any) -> float:
     return float(number)
 
 
-def refuse_not_gaussian(solved: Solved, what: str) -> None:
-    """Raise SettingError where a new observation is not Gaussian."""
-    if solved.likelihood is not None:
-        raise SettingError(
-            f"{what} of new observations of likelihood {solved.likelihood.name!r} are not made: "
-            "leave include_noise out for those of f"
-        )
+def quantiles(mean: Any, std: Any, argument: tuple[Law, tuple[float, ...]]) -> np.ndarray:
+    """Return quantiles (..., q) of a law at levels, given means and standard deviations."""
+    law, levels = argument
+    return law.quantiles(mean, std, levels)
 
 
-def quantiles(mean: np.ndarray, std: np.ndarray, argument: tuple[float, ...]) -> np.ndarray:
-    """Return quantiles (..., q), at the levels of ``argument``, of Gaussians by mean and std."""
-    return np.asarray(mean)[..., None] + np.asarray(std)[..., None] * ndtri(np.array(argument))
+def exceedance(mean: Any, std: Any, argument: tuple[Law, float]) -> np.ndarray:
+    """Return the probabilities (...) that what has a law exceeds a number."""
+    law, limit = argument
+    return law.exceedance(mean, std, limit)
 
 
-def exceedance(mean: np.ndarray, std: np.ndarray, argument: float) -> np.ndarray:
-    """Return the probabilities (...) that Gaussians exceed a number; without spread 0 or 1."""
-    away = np.asarray(mean, np.float64) - argument
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scores = np.where(away == 0.0, np.where(np.asarray(std) > 0, 0.0, -np.inf), away / std)
-    return np.asarray(ndtr(scores))
+def arrays(
+    moments: Moments, wanted: Outputs, law: Law, gaussian: Moments | None = None
+) -> dict[str, np.ndarray]:
+    """Return what a map holds of the moments (n, p) of new observations, by name.
 
-
-def arrays(moments: Moments, wanted: Outputs) -> dict[str, np.ndarray]:
-    """Return what a map holds of the moments (n, p), by name."""
+    ``gaussian`` are those that the law is given by; None where they are the same.
+    """
     assert moments.variance is not None
     mean, std = np.asarray(moments.mean), np.sqrt(moments.variance)
     found = {"mean": mean, "std": std}
     if wanted.variance:
         found["variance"] = np.asarray(moments.variance)
+    if gaussian is not None:
+        assert gaussian.variance is not None
+        mean, std = np.asarray(gaussian.mean), np.sqrt(gaussian.variance)
     if wanted.quantiles:
-        found["quantiles"] = quantiles(mean, std, wanted.quantiles)
+        found["quantiles"] = law.quantiles(mean, std, wanted.quantiles)
     if wanted.exceedance is not None:
-        found["exceedance"] = exceedance(mean, std, wanted.exceedance)
+        found["exceedance"] = law.exceedance(mean, std, wanted.exceedance)
     return found

@@ -21,6 +21,7 @@ from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
+from daskgp.predict.law import Law
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
@@ -151,6 +152,11 @@ class Solved:
         """Likelihood of y given f; None if y is f and Gaussian noise."""
         name = self.model.likelihood_name
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
+
+    def law(self, observed: bool) -> Law:
+        """Return the law of f, or of a new observation, given the Gaussian that is predicted."""
+        likelihood = self.likelihood if observed else None
+        return Law() if likelihood is None else Law(likelihood, self.scaling.y_scale)
 
     def usable(self, X: np.ndarray) -> np.ndarray:
         """Return the mask (n,) of the rows of X (n, d) that can be predicted."""

@@ -39,7 +39,7 @@ def work_of(job: Job) -> Iterator[MapWork]:
     """Yield the work of a prediction on a grid; InputError unless it can be predicted."""
     wanted = job.outputs
     if wanted.quantiles or wanted.exceedance is not None:
-        outputs.refuse_not_gaussian(job.solved, "quantiles and probabilities")
+        job.solved.law(True).check("quantiles and probabilities")
     solved = job.solved
     with gridded.opened(job.source, solved.feature_names, job.mask, solved.feature_units) as grid:
         steps = map_store.steps_of(job.output)
@@ -228,7 +228,10 @@ def _predict_part(
     with single_blas_thread():
         members = np.array_split(_order(solved, X, checksum, chunk), parts)[part]
         moments = solved.moments(X[members], "variance", include_noise=True)
-        values = outputs.arrays(moments, wanted)
+        law, gaussian = solved.law(True), None
+        if not law.is_gaussian and (wanted.quantiles or wanted.exceedance is not None):
+            gaussian = solved.moments(X[members], "variance")
+        values = outputs.arrays(moments, wanted, law, gaussian)
         if paths is not None:
             values["samples"] = paths.values(X[members])
         return _Part(cells[members], values, checksum)

@@ -18,7 +18,7 @@ import daskgp
 from daskgp.data import map_store
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict import outputs
+from daskgp.predict.law import Law
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.process import single_blas_thread
 
@@ -484,20 +484,20 @@ def test_quantiles_and_probabilities_of_arrays(model):
 
 
 def test_a_certain_value_exceeds_or_does_not():
-    found = outputs.exceedance(np.array([1.0, 2.0, 3.0]), np.zeros(3), 2.0)
+    found = Law().exceedance(np.array([1.0, 2.0, 3.0]), np.zeros(3), 2.0)
     np.testing.assert_array_equal(found, [0.0, 0.0, 1.0])
 
 
-def test_only_gaussian_observations_have_quantiles(tmp_path):
+def test_classes_have_no_quantiles_but_those_of_f(tmp_path):
     X, y = table()
-    counts = daskgp.SVGP(n_inducing=8, max_iter=3, likelihood="poisson", progress=False)
-    counts.fit(X, np.round(np.exp(y["sst"])))
-    assert counts.predict(X[:5], quantiles=(0.5,))[1].shape == (5, 1)
+    classes = daskgp.SVGP(n_inducing=8, max_iter=3, likelihood="bernoulli", progress=False)
+    classes.fit(X, (y["sst"] > 0).astype(float))
+    assert classes.predict(X[:5], quantiles=(0.5,))[1].shape == (5, 1)
     for ask in (
-        lambda: counts.predict(X[:5], quantiles=(0.5,), include_noise=True),
-        lambda: counts.predict_store(grid(), tmp_path / "m.zarr", exceedance=1.0),
+        lambda: classes.predict(X[:5], quantiles=(0.5,), include_noise=True),
+        lambda: classes.predict_store(grid(), tmp_path / "m.zarr", exceedance=1.0),
     ):
-        with pytest.raises(SettingError, match="of new observations of likelihood 'poisson'"):
+        with pytest.raises(SettingError, match="of new observations of likelihood 'bernoulli'"):
             ask()
 
 
