@@ -225,6 +225,8 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("rows", f"{estimator.n_rows_:,}")
     _add_features(table, solved)
     table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
+    if solved.transform is not None:
+        table.add_row("transform of targets", solved.transform.describe())
     if solved.theta.inputs is not None:
         table.add_row(estimator._inputs.label, f"{len(solved.theta.inputs):,}")
     if isinstance(estimator, ExpertsGP):
@@ -283,7 +285,8 @@ def _add_noise(table: Table, estimator: GaussianProcess) -> None:
         return
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
     stds = np.sqrt(noise) * solved.scaling.y_scale
-    table.add_row("noise std, units of y", ", ".join(f"{std:.4g}" for std in stds))
+    what = "y" if solved.transform is None else "transformed y"
+    table.add_row(f"noise std, units of {what}", ", ".join(f"{std:.4g}" for std in stds))
 
 
 def _add_objective(table: Table, estimator: GaussianProcess) -> None:

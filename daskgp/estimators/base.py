@@ -137,6 +137,7 @@ class GaussianProcess(FittedGP):
     fixed: Sequence[str] | str | Mapping[str, float] | None = None
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
+    target_transform: Literal["log", "sqrt", "boxcox"] | None = None
 
     model_name: ClassVar[str]
     effects: ClassVar[Effects] = {
@@ -429,7 +430,10 @@ class GaussianProcess(FittedGP):
             visibility.check(executor, array, "the training data", remedy)
         if self._codes is not None:
             targets.check(rows, spans, executor, self._codes)
-        sums = sampling.describe(rows, spans, executor)
+        transform = None
+        if self.target_transform is not None:
+            transform = targets.transformed(rows, spans, executor, self.target_transform)
+        sums = sampling.describe(rows, spans, executor, transform)
         self._check_columns(sums, rows)
         self._check(rows, int(sums.rows))
         self._ranges = ranges_of(sums, rows.columns)
@@ -585,6 +589,12 @@ class GaussianProcess(FittedGP):
             return
         if n == 0:
             raise InputError("no rows: the training data has length 0")
+        if self.target_transform is not None and rows.y_variance is not None:
+            raise SettingError(
+                f"y_variance is that of y and target_transform={self.target_transform!r} takes "
+                "noise of the transformed y: leave one of them out (y_variance=False where the "
+                "store has it), or give sample_weight"
+            )
         self._inputs.check(n)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:

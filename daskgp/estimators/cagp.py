@@ -110,7 +110,7 @@ class CaGP(GaussianProcess):
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
         ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
-progress, geographic, fixed, limits, prior
+progress, geographic, fixed, limits, prior, target_transform
         As in ``SGPR``.
 
     Attributes
@@ -233,6 +233,7 @@ progress, geographic, fixed, limits, prior
     def _computational(self, X: Any) -> np.ndarray:
         """Return the standard deviation of the computational part at rows in memory."""
         kept, solved = self._supports(), self.solved_
+        solved.refuse_transformed("the computational part", "leave return_computational out")
         if len(kept.rows) < self.n_rows_:
             raise SettingError(
                 f"support={self.support} keeps {len(kept.rows)} of {self.n_rows_} training rows: "
@@ -266,6 +267,7 @@ progress, geographic, fixed, limits, prior
         if self.loss == "elbo":
             return super().log_marginal_likelihood()
         check_is_fitted(self, "solved_")
+        self.solved_.refuse_transformed("the evidence of combinations", "take loss='elbo'")
         assert self.objective_ is not None
         units = np.log(self.solved_.scaling.y_scale).sum()
         return self.objective_ - self.n_actions_ * float(units)

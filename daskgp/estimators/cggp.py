@@ -74,6 +74,8 @@ class CGGP(GaussianProcess):
 
     model_name: ClassVar[str] = "cggp"
     effects: ClassVar[Effects] = {}
+
+    target_transform: None = field(default=None, init=False)
     optimizer: OptimizerName | None = field(default=None, init=False)
     learning_rate: float = field(default=0.05, init=False)
     tol: float = field(default=1.0, init=False)

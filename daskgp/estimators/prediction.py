@@ -148,6 +148,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             other = "return_std" if return_std else "quantiles"
             raise SettingError(f"{other} and return_cov exclude each other: ask for one")
         if return_cov:
+            self.solved_.refuse_transformed("a joint covariance", "ask for sample_y or return_std")
             mean, cov = prediction.joint(self.solved_, X, include_noise)
             return mean, known_errors.on_diagonal(cov, y_variance)
         levels = None if quantiles is None else outputs.check_levels(quantiles)
@@ -162,7 +163,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             return mean, std
         given = mean, std
         if not law.is_gaussian:
-            given = prediction.marginal(self.solved_, X, "std", False)
+            given = prediction.marginal(self.solved_, X, "std", include_noise, gaussian=True)
         found = prediction.quantiles(self.solved_, *given, levels, include_noise)
         return (mean, std, found) if return_std else (mean, found)
 
@@ -220,6 +221,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             If the method has no joint covariance.
         """
         check_is_fitted(self, "solved_")
+        self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
         return averaging.average(self.solved_, X, weights, include_noise)
 
     def predict_store(
@@ -410,6 +412,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         for j in range(means.shape[1]):
             factor, _ = linalg.cholesky(np.ascontiguousarray(covs[:, :, j]), jitter=1e-10)
             draws[:, j] = means[:, [j]] + factor @ rng.standard_normal((len(means), n_samples))
+        transform = self.solved_.transform
+        if transform is not None:
+            draws = np.moveaxis(transform.inverse(np.moveaxis(draws, 1, -1)), -1, 1)
         return draws[:, 0] if flat else draws
 
     def sample_paths(
@@ -472,7 +477,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """Return the coefficient of determination R² of the mean at X against y; 1 is perfect."""
-        return 1.0 - self._error(X, y, self.predict(X), metrics.nmse)
+        check_is_fitted(self, "solved_")
+        observed = self.solved_.transform is not None  # its mean depends on the noise
+        return 1.0 - self._error(X, y, self.predict(X, include_noise=observed), metrics.nmse)
 
     def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
         executor = Executor.current(self.progress, self.solved_.device)
@@ -483,7 +490,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "solved_")
         if self.objective_ is None:
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
-        return self.objective_ - self.n_rows_ * float(np.log(self.solved_.scaling.y_scale).sum())
+        solved = self.solved_
+        slopes = 0.0 if solved.transform is None else solved.transform.log_slopes
+        return self.objective_ - self.n_rows_ * float(np.log(solved.scaling.y_scale).sum()) + slopes
 
     @property
     def n_iter_(self) -> int:

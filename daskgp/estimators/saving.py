@@ -19,6 +19,7 @@ from daskgp.estimators.variational import VariationalGP
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.predict import stored
+from daskgp.predict.posterior import Solved
 from daskgp.priors import Prior
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     arrays: dict[str, np.ndarray] = {
         f"state_{name}": np.asarray(value) for name, value in solved.state._asdict().items()
     }
-    arrays |= {f"scaling_{k}": v for k, v in vars(solved.scaling).items()}
+    arrays |= {f"scaling_{k}": v for k, v in solved.scaling.arrays.items()}
     if solved.theta.inputs is not None:
         arrays["inputs"] = solved.theta.inputs
     if solved.kept is not None:
         arrays |= {stored.NEAR + name: values for name, values in solved.kept.arrays().items()}
     settings, more = _settings(estimator)
     arrays |= more
-    attributes = {
+    attributes: dict[str, Any] = {
         "model": estimator.model_name,
         "method": solved.model.name,
         "model_settings": vars(solved.model),
@@ -78,16 +79,23 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
+    # a reader checks what JSON makes of the attributes
+    return stores.stored(arrays, json.loads(json.dumps(attributes | _beside(solved))))
+
+
+def _beside(solved: Solved) -> dict[str, Any]:
+    """Return the attributes that not every model has."""
     optional: dict[str, tuple[Any, ...]] = {
         "target_units": solved.target_units,
         "feature_units": solved.feature_units,
         "geographic": solved.geographic or (),
     }
-    attributes |= {name: list(said) for name, said in optional.items() if any(said)}
+    said: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
+    if solved.transform is not None:
+        said["target_transform"] = solved.transform.to_dict()
     if solved.kept is not None:
-        attributes["blocks"] = solved.kept.token
-    # a reader checks what JSON makes of the attributes
-    return stores.stored(arrays, json.loads(json.dumps(attributes)))
+        said["blocks"] = solved.kept.token
+    return said
 
 
 def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

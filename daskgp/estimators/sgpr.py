@@ -89,6 +89,10 @@ class SGPR(GaussianProcess):
         Priors of hyper-parameters, of `daskgp.priors` or as text, ``{"lengthscale":
         "lognormal(100, sigma=0.5)"}``, in the units of the data: training maximises their log
         density plus the objective, and ``history_`` has the sum.
+    target_transform : {"log", "sqrt", "boxcox"}, optional
+        Fit the Gaussian process to the logarithm of y, its square root, or its Box-Cox transform
+        with the power of the largest likelihood.  Predictions, scores and the evidence are those of
+        y; hyper-parameters are those of the transformed y.
 
     Attributes
     ----------

@@ -99,6 +99,7 @@ class VariationalGP(GaussianProcess):
     gradients: Literal["workers", "client"] = "workers"
 
     effects: ClassVar[Effects] = {
+        "target_transform": (among("likelihood", "gaussian"),),
         "hyperparameters": (TRAINED,),
         "n_subset": (
             TRAINED,
@@ -447,6 +448,11 @@ class VariationalGP(GaussianProcess):
         self
         """
         check_settings(self, besides=("n_added", "average"))
+        if self.target_transform is not None:
+            raise SettingError(
+                f"partial_fit with target_transform={self.target_transform!r} is not made: fit, or "
+                "transform y before it"
+            )
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
         rows = self._rows_of(X, y, None, True, y_variance, sample_weight)

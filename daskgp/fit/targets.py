@@ -1,16 +1,20 @@
-"""Targets that are codes or counts, for which a method has a likelihood."""
+"""Targets that are codes or counts, for which a method has a likelihood, or transformed ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from daskgp import data
 from daskgp.data.partition import Span
+from daskgp.errors import InputError
 from daskgp.likelihoods import Likelihood
+from daskgp.models import transform
 from daskgp.models.scaling import complete_rows
-from daskgp.runtime.executor import Executor, map_all
+from daskgp.models.transform import Transform
+from daskgp.runtime.executor import Executor, map_all, map_reduce
 
 
 def check(
@@ -25,3 +29,29 @@ def check(
 
     outside = map_all(wrong, spans, executor, "targets")
     likelihood.check(np.concatenate(outside), rows.target_names)
+
+
+def transformed(rows: data.Rows, spans: Sequence[Span], executor: Executor, kind: str) -> Transform:
+    """Return the transform of targets, from one pass over the rows.
+
+    Raise InputError with the number of rows whose targets it does not take.
+    """
+    sums = partial(_sums, rows, kind)
+    total: transform.Sums = map_reduce(sums, transform.combine, spans, executor, "targets")
+    found = transform.fitted(kind, total)
+    for name, count in zip(rows.target_names, total.bad.astype(int), strict=True):
+        if count:
+            others = "another transform" if kind == "sqrt" else "'sqrt' (0 or more)"
+            raise InputError(
+                f"target_transform={kind!r} takes values {found.takes}, and target {name!r} has "
+                f"others in {count} of {int(total.rows)} rows: leave these rows out, or choose "
+                f"{others} or None"
+            )
+    return found
+
+
+def _sums(rows: data.Rows, kind: str, span: Span) -> transform.Sums:
+    X, y = rows.read(*span)
+    p = rows.n_targets
+    y = np.asarray(y[complete_rows(X, y), :p], np.float64)
+    return transform.local(kind, y[np.isfinite(y).all(axis=1)])

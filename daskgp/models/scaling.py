@@ -19,6 +19,7 @@ from daskgp.errors import InputError
 from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import united
 from daskgp.models import repeats
+from daskgp.models.transform import Transform
 from daskgp.models.values import Block, Moments
 from daskgp.typing import Array, MeanName
 
@@ -64,6 +65,8 @@ class Sums(NamedTuple):
     """Sketch of the distinct y, likewise."""
     sphere: tuple[int, ...] = ()
     """Columns of x that are x, y and z of places on a sphere, one feature of one scale."""
+    transform: Transform | None = None
+    """Transform of the targets, of which y here is the result."""
 
 
 def complete_rows(X: Array, y: Array) -> Array:
@@ -136,6 +139,7 @@ def combine(a: Sums, b: Sums) -> Sums:
         repeats.combine(a.inputs, b.inputs),
         repeats.combine(a.targets, b.targets),
         a.sphere,
+        a.transform,
     )
 
 
@@ -143,7 +147,8 @@ def combine(a: Sums, b: Sums) -> Sums:
 class Scaling:
     """Affine maps between the user's units and the model's.
 
-    x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale.
+    x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale, of the
+    transformed y if there is a ``transform``.
     A column that is left out, because it is constant, has an infinite scale: all its values are
     0 in the model's units.
     """
@@ -153,6 +158,12 @@ class Scaling:
     intercept: np.ndarray
     slope: np.ndarray
     y_scale: np.ndarray
+    transform: Transform | None = None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by name."""
+        return {name: array for name, array in vars(self).items() if name != "transform"}
 
     def inputs(self, X: Array) -> Array:
         """Return the scaled inputs (n, d)."""
@@ -168,7 +179,8 @@ class Scaling:
     def of_inputs(self, p: int) -> Scaling:
         """Return the same map of inputs, with p targets left as they are."""
         slope = np.zeros((len(self.x_shift), p))
-        return replace(self, intercept=np.zeros(p), slope=slope, y_scale=np.ones(p))
+        own = {"intercept": np.zeros(p), "slope": slope, "y_scale": np.ones(p)}
+        return replace(self, **own, transform=None)
 
     @property
     def uses(self) -> np.ndarray:
@@ -195,7 +207,10 @@ class Scaling:
         if not keep.all():
             X, y = X[keep], y[keep]
         scaled = self.inputs(np.asarray(X, np.float64))
-        targets = (np.asarray(y[:, :p], np.float64) - self._trend(scaled)) / self.y_scale
+        measured = np.asarray(y[:, :p], np.float64)
+        if self.transform is not None:
+            measured = self.transform.forward(measured)
+        targets = (measured - self._trend(scaled)) / self.y_scale
         noise = self.noise(*y[:, p:].T) if y.shape[1] > p else None
         return Block(scaled.astype(dtype, copy=False), targets, noise)
 
@@ -204,7 +219,10 @@ class Scaling:
         return np.column_stack([1.0 / weight, error / self.y_scale[0] ** 2])
 
     def moments(self, moments: Moments, scaled: np.ndarray) -> Moments:
-        """Return the posterior in the user's units: mean, variance (n, p); covariance (n, n, p)."""
+        """Return the posterior in the user's units: mean, variance (n, p); covariance (n, n, p).
+
+        They are those of the transformed y if there is a ``transform``.
+        """
         mean = np.asarray(moments.mean, np.float64) * self.y_scale + self._trend(scaled)
         unit = self.y_scale**2
         variance, covariance = moments.variance, moments.covariance
@@ -248,7 +266,8 @@ def solve(
     intercept = np.zeros(p)
     if mean != "zero":
         intercept = sums.mean[d:] - (sums.mean[:d] - shift) / scale @ slope
-    return Scaling(shift, scale, intercept, slope, spread if standardize else np.ones(p))
+    y_scale = spread if standardize else np.ones(p)
+    return Scaling(shift, scale, intercept, slope, y_scale, sums.transform)
 
 
 def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:

@@ -103,6 +103,9 @@ def _name(solved: Solved, unit: Unit) -> str:
 
 def _target(solved: Solved) -> str:
     """Return the unit that all targets share if it is known, else the name of a single one."""
+    if solved.transform is not None:
+        one = solved.target_names[0] if len(solved.target_names) == 1 else "y"
+        return f"{solved.transform.kind}({one})"
     known = set(solved.target_units)
     if len(known) == 1 and all(known):
         return known.pop()

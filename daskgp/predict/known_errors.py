@@ -22,6 +22,7 @@ def check(solved: Solved, y_variance: Any, noisy: bool) -> None:
             "y_variance belongs to the spread of new observations: ask for it by "
             "include_noise=True and return_std=True or return_cov=True"
         )
+    solved.refuse_transformed("a spread with y_variance", "leave y_variance out")
     if solved.likelihood is not None:
         raise SettingError(
             f"y_variance is given and the likelihood is {solved.likelihood.name!r}: only Gaussian "
@@ -62,6 +63,7 @@ def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
     beside = {name: reading.from_zarr(array) for name, array in data.noise_beside(y).items()}
     if not beside or solved.likelihood is not None:
         return variance
+    solved.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
     if (errors := beside.get("y_variance")) is not None:
         errors = da.where((errors >= 0) & da.isfinite(errors), errors, np.nan)
         variance = variance + _columns(errors, variance)

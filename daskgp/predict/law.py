@@ -17,6 +17,7 @@ from scipy.special import gammaincc, gammaln, ndtr, ndtri
 
 from daskgp.errors import SettingError
 from daskgp.likelihoods import Bernoulli, Likelihood, Poisson, StudentT
+from daskgp.models.transform import Transform
 
 NODES = 160
 """Nodes of the trapezoidal rule."""
@@ -38,15 +39,18 @@ class Law:
         That of an observation where it is not Gaussian; the Gaussian is then that of f.
     unit : ndarray (p,), optional
         Units of the targets in which the likelihood was fitted.
+    transform : Transform, optional
+        That of the targets, where the Gaussian is of the transformed ones.
     """
 
     likelihood: Likelihood | None = None
     unit: Any = 1.0
+    transform: Transform | None = None
 
     @property
     def is_gaussian(self) -> bool:
         """True if the mean and standard deviation of a prediction are those of the Gaussian."""
-        return self.likelihood is None
+        return self.likelihood is None and self.transform is None
 
     def check(self, what: str) -> None:
         """Raise SettingError for a likelihood without ``what``."""
@@ -59,6 +63,9 @@ class Law:
     def quantiles(self, mean: Any, std: Any, levels: tuple[float, ...]) -> np.ndarray:
         """Return quantiles (..., q) at the levels, for means and standard deviations (...)."""
         mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
+        if self.transform is not None:
+            scores = ndtri(np.array(levels))
+            return np.stack([self.transform.inverse(mean + std * z) for z in scores], axis=-1)
         if self.likelihood is None:
             return mean[..., None] + std[..., None] * ndtri(np.array(levels))
         m, s = (np.nan_to_num(a / self.unit) for a in (mean, std))
@@ -73,6 +80,10 @@ class Law:
         mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
         if self.likelihood is None:
             away = mean - limit
+            if self.transform is not None:
+                if limit < 0.0:  # below all values of T^-1
+                    return np.where(np.isnan(mean) | np.isnan(std), np.nan, 1.0)
+                away = mean - self.transform.forward(limit)
             with np.errstate(divide="ignore", invalid="ignore"):
                 certain = np.where(std > 0, 0.0, -np.inf)
                 return np.asarray(ndtr(np.where(away == 0.0, certain, away / std)))

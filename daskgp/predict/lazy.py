@@ -13,7 +13,7 @@ from daskgp import data
 from daskgp.data import feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError
-from daskgp.models.values import TILE_ROWS
+from daskgp.models.values import TILE_ROWS, Want
 from daskgp.predict import outputs
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, opened, sendable
@@ -22,8 +22,12 @@ from daskgp.runtime.process import single_blas_thread
 Spread: TypeAlias = Literal["none", "variance", "std"]
 
 
-def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
+def marginal(
+    solved: Solved, X: Any, spread: Spread, include_noise: bool, gaussian: bool = False
+) -> tuple[Any, Any]:
     """Return mean and spread at X, as the kind of object X is; None for ``spread="none"``.
+
+    ``gaussian`` asks for those of the Gaussian that a law is given by, see `Solved.moments`.
 
     NumPy in, NumPy out; dask or Zarr in, dask out with the same row chunks, nothing computed;
     xarray in, DataArrays out on the same grid.
@@ -31,11 +35,11 @@ def marginal(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     if spread != "none":
         solved.refuse_spread(include_noise)
     if grids.is_xarray(X):
-        return _on_grid(solved, X, spread, include_noise)
+        return _on_grid(solved, X, spread, include_noise, gaussian)
     X = rows_for(solved, X)
     if isinstance(X, da.Array):
-        return lazy(solved, X, spread, include_noise)
-    return _in_memory(solved, X, spread, include_noise)
+        return lazy(solved, X, spread, include_noise, gaussian=gaussian)
+    return _in_memory(solved, X, spread, include_noise, gaussian)
 
 
 def rows_for(solved: Solved, X: Any) -> Any:
@@ -97,7 +101,7 @@ def exceedance(solved: Solved, X: Any, threshold: float, include_noise: bool) ->
     """Return the probability of exceeding a threshold at X, as the kind of object X is."""
     limit, law = outputs.check_threshold(threshold), solved.law(include_noise)
     law.check("probabilities of exceeding a threshold")
-    mean, std = marginal(solved, X, "std", include_noise and law.is_gaussian)
+    mean, std = marginal(solved, X, "std", include_noise, gaussian=True)
     if grids.is_xarray(mean):
         targets, units = solved.target_names, solved.target_units
         said = moments.describe("exceedance", targets, units, include_noise, limit)
@@ -131,7 +135,12 @@ def in_memory(solved: Solved, X: Any) -> np.ndarray:
 
 
 def lazy(
-    solved: Solved, X: da.Array, spread: Spread, include_noise: bool, travels: bool = True
+    solved: Solved,
+    X: da.Array,
+    spread: Spread,
+    include_noise: bool,
+    travels: bool = True,
+    gaussian: bool = False,
 ) -> tuple[Any, Any]:
     """Return mean and spread with the row chunks of X; both come from one task per chunk.
 
@@ -146,10 +155,11 @@ def lazy(
         solved_node(solved, travels),
         spread,
         include_noise,
+        gaussian,
         chunks=(X.chunks[0], (width,)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
-        name="predict-" + dask.base.tokenize(X.name, solved, spread, include_noise),
+        name="predict-" + dask.base.tokenize(X.name, solved, spread, include_noise, gaussian),
     )
     return _split(both, solved, spread)
 
@@ -161,9 +171,11 @@ def grid_for(solved: Solved, X: Any) -> grids.Grid:
     return grids.grid_of(X, solved.feature_names, units=solved.feature_units)
 
 
-def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
+def _on_grid(
+    solved: Solved, X: Any, spread: Spread, include_noise: bool, gaussian: bool
+) -> tuple[Any, Any]:
     """Return mean and spread as DataArrays on an xarray object's grid, lazy where it is chunked."""
-    grid, both = on_grid(solved, X, spread, include_noise)
+    grid, both = on_grid(solved, X, spread, include_noise, gaussian)
     first, second = (
         None if a is None else solved.labelled(a, grid, what, include_noise)
         for a, what in zip(_split(both, solved, spread), ("mean", spread), strict=True)
@@ -171,12 +183,14 @@ def _on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tup
     return first, second
 
 
-def on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tuple[Any, Any]:
+def on_grid(
+    solved: Solved, X: Any, spread: Spread, include_noise: bool, gaussian: bool
+) -> tuple[Any, Any]:
     """Return the grid of an xarray object and the predictions on it, lazy where it is chunked."""
     grid = grid_for(solved, X)
     width = solved.n_targets * (1 if spread == "none" else 2)
     node = solved_node(solved, grid.lazy)
-    both = grid.map(_predict_block, width, node, spread, include_noise)
+    both = grid.map(_predict_block, width, node, spread, include_noise, gaussian)
     if not grid.lazy:
         with single_blas_thread():
             (both,) = dask.compute(both, scheduler="threads")
@@ -184,13 +198,13 @@ def on_grid(solved: Solved, X: Any, spread: Spread, include_noise: bool) -> tupl
 
 
 def _in_memory(
-    solved: Solved, X: np.ndarray, spread: Spread, include_noise: bool
+    solved: Solved, X: np.ndarray, spread: Spread, include_noise: bool, gaussian: bool
 ) -> tuple[Any, Any]:
     """Return mean and spread at a NumPy array's rows, computed by the threads of this process."""
     order = solved.grouped(X)
     rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
     with single_blas_thread():
-        parts = lazy(solved, rows, spread, include_noise, travels=False)
+        parts = lazy(solved, rows, spread, include_noise, False, gaussian)
         mean, second = dask.compute(*parts, scheduler="threads")
     if order is None:
         return mean, second
@@ -207,11 +221,14 @@ def solved_node(solved: Solved, travels: bool = True) -> Any:
     return delayed(node, name="solved-" + solved.token, traverse=False)
 
 
-def _predict_block(X: Any, node: Node, spread: Spread, include_noise: bool) -> np.ndarray:
+def _predict_block(
+    X: Any, node: Node, spread: Spread, include_noise: bool, gaussian: bool
+) -> np.ndarray:
     solved = opened(node)
     with single_blas_thread():
-        moments = solved.moments(X, "mean" if spread == "none" else "variance", include_noise)
-    if moments.variance is None:
+        want: Want = "mean" if spread == "none" else "variance"
+        moments = solved.moments(X, want, include_noise, gaussian)
+    if spread == "none" or moments.variance is None:
         return np.asarray(moments.mean)
     second = np.sqrt(moments.variance) if spread == "std" else moments.variance
     return np.concatenate([moments.mean, second], axis=1)

@@ -21,6 +21,7 @@ from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.pathwise import FREQUENCIES, PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
+from daskgp.models.transform import Transform
 from daskgp.models.values import variances
 from daskgp.predict import lazy
 from daskgp.predict.job import Job
@@ -75,32 +76,38 @@ class Paths:
         return np.asarray(self._shaped(self.solved_.moments(X, "mean").mean))
 
     def _shaped(self, values: Any) -> Any:
-        if self.fitted_.vector_target:
+        fitted = self.fitted_
+        if fitted.vector_target and fitted.transform is None:
             return values
-        p = self.fitted_.n_targets
+        tail = () if fitted.vector_target else (fitted.n_targets,)
+        shape = (*tail, self.n_samples)
         if not isinstance(values, da.Array):
-            return values.reshape(*values.shape[:-1], p, self.n_samples)
-        reshaped: Any = da.map_blocks  # dask's stubs do not know its arguments
-        return reshaped(
+            return _apart(values, shape, fitted.transform)
+        found: Any = da.map_blocks  # dask's stubs do not know its arguments
+        return found(
             _apart,
             values,
-            p,
-            chunks=(*values.chunks[:-1], (p,), (self.n_samples,)),
-            new_axis=values.ndim,
+            shape,
+            fitted.transform,
+            chunks=(*values.chunks[:-1], *((size,) for size in shape)),
+            new_axis=None if fitted.vector_target else values.ndim,
             dtype=np.float64,
-            meta=np.empty((0,) * (values.ndim + 1)),
+            meta=np.empty((0,) * (values.ndim + len(tail))),
         )
 
     def _labelled(self, X: Any) -> Any:
         fitted = self.fitted_
-        grid, values = lazy.on_grid(self.solved_, X, "none", False)
+        grid, values = lazy.on_grid(self.solved_, X, "none", False, False)
         targets, units = fitted.target_names, fitted.target_units
         said = moments.describe("samples", targets, units, False)
         return grid.wrap_samples(self._shaped(values), targets, fitted.vector_target, said)
 
 
-def _apart(values: np.ndarray, p: int) -> np.ndarray:
-    return values.reshape(*values.shape[:-1], p, -1)
+def _apart(values: np.ndarray, shape: tuple[int, ...], transform: Transform | None) -> np.ndarray:
+    """Return values (..., t) as (..., *shape), of the targets before their transform."""
+    if transform is not None:
+        values = transform.repeated(shape[-1]).inverse(values)
+    return values.reshape(*values.shape[:-1], *shape)
 
 
 def of_job(job: Job, executor: Executor) -> Paths | None:
@@ -198,11 +205,10 @@ def _seed(random_state: int | None) -> int:
 
 
 def repeated(scaling: Scaling, drawn: PathDraw) -> Scaling:
-    """Return the scaling of targets once for each of their paths."""
-    own = {
-        name: drawn.repeated(getattr(scaling, name)) for name in ("intercept", "slope", "y_scale")
-    }
-    return replace(scaling, **own)
+    """Return the scaling of transformed targets once for each of their paths."""
+    names = ("intercept", "slope", "y_scale")
+    own = {name: drawn.repeated(getattr(scaling, name)) for name in names}
+    return replace(scaling, **own, transform=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +244,10 @@ class PathRows(Rows):
         spread = np.sqrt(np.broadcast_to(variances(self.noise_variance, noise), len(X)))
         seen = self.drawn.prior(np.asarray(self.scaled.inputs(np.asarray(X, np.float64))))
         seen += spread[:, None] * self.drawn.noise(start, start + len(X))
-        targets = self.drawn.repeated(np.asarray(y[:, :p], np.float64)) - seen * unit
+        measured = np.asarray(y[:, :p], np.float64)
+        if self.scaled.transform is not None:
+            measured = self.scaled.transform.forward(measured)
+        targets = self.drawn.repeated(measured) - seen * unit
         return X, np.concatenate([targets, y[:, p:]], axis=1)
 
 

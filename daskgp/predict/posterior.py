@@ -20,6 +20,7 @@ from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
+from daskgp.models.transform import Transform
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.predict.law import Law
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
@@ -71,7 +72,7 @@ class Solved:
         """Checksum of all that predictions depend on."""
         theta, parts = self.theta, enumerate(leaves(self.state))
         arrays = {f"state_{i}": np.asarray(a) for i, a in parts}
-        arrays |= {k: np.asarray(v) for k, v in vars(self.scaling).items()}
+        arrays |= {k: np.asarray(v) for k, v in self.scaling.arrays.items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
         if self.kept is not None:
@@ -86,6 +87,8 @@ class Solved:
         }
         if self.kept is not None:
             settings["rows"] = self.kept.token
+        if self.transform is not None:
+            settings["transform"] = self.transform.to_dict()
         if self.geographic is not None:
             settings["geographic"] = list(self.geographic)
         if self.feature_units:
@@ -153,10 +156,24 @@ class Solved:
         name = self.model.likelihood_name
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
 
+    @property
+    def transform(self) -> Transform | None:
+        """Transform of the targets, if there is one."""
+        return self.scaling.transform
+
+    def refuse_transformed(self, what: str, instead: str) -> None:
+        """Raise SettingError if targets are transformed, for what would be of these."""
+        if self.transform is not None:
+            raise SettingError(
+                f"{what} is not made of targets with target_transform={self.transform.kind!r}: "
+                f"{instead}"
+            )
+
     def law(self, observed: bool) -> Law:
         """Return the law of f, or of a new observation, given the Gaussian that is predicted."""
         likelihood = self.likelihood if observed else None
-        return Law() if likelihood is None else Law(likelihood, self.scaling.y_scale)
+        unit = 1.0 if likelihood is None else self.scaling.y_scale
+        return Law(likelihood, unit, self.transform)
 
     def usable(self, X: np.ndarray) -> np.ndarray:
         """Return the mask (n,) of the rows of X (n, d) that can be predicted."""
@@ -168,8 +185,13 @@ class Solved:
             return None
         return self.kept.order(self.columns.inputs(X), self.usable(X))
 
-    def moments(self, X: np.ndarray, want: Want, include_noise: bool = False) -> Moments:
+    def moments(
+        self, X: np.ndarray, want: Want, include_noise: bool = False, gaussian: bool = False
+    ) -> Moments:
         """Return the posterior at X (n, d) in the user's units; NaN for rows with missing values.
+
+        ``gaussian`` asks for those of the Gaussian that a law is given by: of f where the
+        likelihood is another one, and of the transformed y.  A covariance always is.
 
         Mean and variance are computed tile by tile, so memory beyond the result is that of a tile.
         """
@@ -187,15 +209,18 @@ class Solved:
         step = max(len(X), 1) if self.kept is not None and self.kept.together else TILE_ROWS
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
-            tile = self._tile(X[rows], want, include_noise)
+            tile = self._tile(X[rows], want, include_noise, gaussian)
             mean[rows] = tile.mean
             if variance is not None:
                 variance[rows] = tile.variance
         return Moments(mean, variance)
 
-    def _tile(self, X: np.ndarray, want: Want, include_noise: bool) -> Moments:
-        observed = include_noise and self.likelihood is not None
-        if observed:  # the mean of an observation depends on the variance of f
+    def _tile(self, X: np.ndarray, want: Want, include_noise: bool, gaussian: bool) -> Moments:
+        other = self.likelihood is not None
+        observed, transform = include_noise and other and not gaussian, self.transform
+        if gaussian:
+            transform = None
+        if observed or transform is not None:  # their means depend on the variance
             want = "variance"
         X = self.columns.inputs(X)
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
@@ -204,7 +229,7 @@ class Solved:
         predicted = self._scaled_moments(NewRows(X, scaled, usable), want)
         if predicted.variance is not None:
             variance = self._checked(predicted.variance, scaled)
-            adds = include_noise and not predicted.noisy and not observed
+            adds = include_noise and not predicted.noisy and not other
             variance += self.theta.noise_variance if adds else 0.0
             predicted = predicted._replace(variance=variance)
         if observed:
@@ -212,6 +237,10 @@ class Solved:
             mean, variance = self.likelihood.response(predicted.mean, predicted.variance)
             predicted = predicted._replace(mean=mean, variance=variance)
         predicted = self.scaling.moments(predicted, scaled)
+        if transform is not None:
+            assert predicted.variance is not None
+            mean, variance = transform.moments(predicted.mean, predicted.variance)
+            predicted = predicted._replace(mean=mean, variance=variance)
         for values in (predicted.mean, predicted.variance):
             if values is not None:
                 values[~usable] = np.nan

@@ -15,6 +15,7 @@ from daskgp import data, metrics
 from daskgp.data import grids, reading, visibility
 from daskgp.errors import InputError
 from daskgp.likelihoods import Bernoulli
+from daskgp.models.transform import Transform
 from daskgp.predict import known_errors, lazy
 from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import check_visible
@@ -27,7 +28,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     """Return the scores of ``metrics.summary`` for predictions of new observations, with noise.
 
     Scores of Gaussian densities are left out unless y is f and Gaussian noise; ``nlpd`` is then
-    that of the likelihood.
+    that of the likelihood, or of y where targets are transformed.
 
     Parameters
     ----------
@@ -60,17 +61,20 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     variance = known_errors.of_store(solved, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
     known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
-    if solved.likelihood is None:
+    if solved.transform is not None:
+        results = _of_transform(solved, solved.transform, rows, known, mean)
+    elif solved.likelihood is None:
         results = metrics.summary(known, mean, variance)
     else:
         results = _of_likelihood(solved, rows, known, mean)
-    other = 0 if solved.likelihood is None else (~solved.likelihood.supports(y)).sum()
+    takes = solved.likelihood or solved.transform
+    other = 0 if takes is None else (~takes.supports(y)).sum()
     wanted = {**results, "observed": (~da.isnan(y)).sum(), "other": other}
     optimized = dask.optimize(wanted)[0]
     results = executor.compute(delayed(dict)(optimized))
     observed, n, other = (int(results.pop(name)) for name in ("observed", "n", "other"))
-    if solved.likelihood is not None:
-        solved.likelihood.refuse(other)
+    if takes is not None:
+        takes.refuse(other)
     if n == 0:
         raise InputError(
             f"nothing to score: none of {len(X)} rows has all features and a known target"
@@ -99,6 +103,24 @@ def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
     for array in (X, y):
         visibility.check(executor, data.behind(array), "the test data", remedy)
     check_visible(executor, solved, remedy)
+
+
+def _of_transform(
+    solved: Solved, transform: Transform, X: da.Array, y: da.Array, mean: da.Array
+) -> dict[str, Any]:
+    """Return scores of the mean of y (n,) or (n, p), and of its density with the Jacobian."""
+    m, variance = lazy.lazy(solved, X, "variance", include_noise=True, gaussian=True)
+    apply: Any = da.map_blocks
+    kept = da.where(transform.supports(y), y, np.nan)  # others are refused
+    density = apply(transform.log_density, kept, m, variance, dtype=np.float64, meta=mean._meta)
+    z = apply(transform.forward, kept, dtype=np.float64, meta=mean._meta)
+    return {
+        "rmse": metrics.rmse(y, mean),
+        "mae": metrics.mae(y, mean),
+        "nlpd": -da.nanmean(density),
+        "coverage_95": metrics.coverage(z, m, variance),
+        "n": (~da.isnan(y)).sum(),
+    }
 
 
 def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
 from daskgp.models import by_name, columns
 from daskgp.models.scaling import Scaling
+from daskgp.models.transform import Transform
 from daskgp.models.values import Theta
 from daskgp.predict.members import Members, open_rows
 from daskgp.predict.near import open_nearby
@@ -117,7 +118,7 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         model_type(**attributes["model_settings"]),
         theta,
         state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
-        Scaling(**{f.name: arrays[f"scaling_{f.name}"] for f in dataclasses.fields(Scaling)}),
+        _scaling(attributes, arrays),
         names,
         _names(attributes["target_names"]),
         bool(attributes["vector_target"]),
@@ -129,6 +130,13 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         columns.chosen(None, names, attributes.get("geographic")),
         _names(attributes.get("feature_units", [])),
     )
+
+
+def _scaling(attributes: dict[str, Any], arrays: dict[str, np.ndarray]) -> Scaling:
+    said = attributes.get("target_transform")
+    transform = None if said is None else Transform.from_dict(said)
+    names = (field.name for field in dataclasses.fields(Scaling) if field.name != "transform")
+    return Scaling(**{name: arrays[f"scaling_{name}"] for name in names}, transform=transform)
 
 
 def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -230,7 +230,7 @@ def _predict_part(
         moments = solved.moments(X[members], "variance", include_noise=True)
         law, gaussian = solved.law(True), None
         if not law.is_gaussian and (wanted.quantiles or wanted.exceedance is not None):
-            gaussian = solved.moments(X[members], "variance")
+            gaussian = solved.moments(X[members], "variance", True, gaussian=True)
         values = outputs.arrays(moments, wanted, law, gaussian)
         if paths is not None:
             values["samples"] = paths.values(X[members])

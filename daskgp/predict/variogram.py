@@ -354,6 +354,7 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
     solved = _solved(model)
     check_columns(solved, rows.X, rows.feature_names)
     refuse_other_units(solved, rows.feature_units)
+    solved.refuse_transformed("an expected variogram", "leave the model out")
     if solved.likelihood is not None:
         raise InputError(
             f"with likelihood {solved.likelihood.name!r} y is not f and noise, so that its "

@@ -133,6 +133,7 @@ ELSEWHERE = {
     "store": "where rows are kept",
     "progress": "bars",
     "geographic": "tests/contract/test_geographic.py",
+    "target_transform": "tests/contract/test_transform.py",
     "gradients": "where gradients are computed",
     "max_points": "a limit that refuses",
     "random_state": "draws, if there are any to make",

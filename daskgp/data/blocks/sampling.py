@@ -13,26 +13,33 @@ from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
 from daskgp.models import scaling
+from daskgp.models.transform import Transform
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 
 
-def describe(rows: Rows, spans: Sequence[Span], executor: Executor) -> scaling.Sums:
+def describe(
+    rows: Rows, spans: Sequence[Span], executor: Executor, transform: Transform | None = None
+) -> scaling.Sums:
     """Sum over the raw rows, in one pass, what the scaling, ranges and reports need.
 
-    Noise variances of rows, if there are any, are checked first.
+    Noise variances of rows, if there are any, are checked first.  Targets are transformed.
     """
     usual = _usual_noise(rows, spans, executor) if rows.n_noise else (1.0, 1.0)
-    task = partial(_describe_block, rows, usual)
+    task = partial(_describe_block, rows, usual, transform)
     sums: scaling.Sums = map_reduce(task, scaling.combine, spans, executor, "describe")
-    return sums._replace(sphere=rows.columns.sphere)
+    return sums._replace(sphere=rows.columns.sphere, transform=transform)
 
 
-def _describe_block(rows: Rows, usual: tuple[float, float], span: Span) -> scaling.Sums:
+def _describe_block(
+    rows: Rows, usual: tuple[float, float], transform: Transform | None, span: Span
+) -> scaling.Sums:
     with single_blas_thread():
         X, y = rows.read(*span)
         p = rows.n_targets
+        if transform is not None:
+            y = np.concatenate([transform.forward(y[:, :p]), y[:, p:]], axis=1)
         return scaling.local(X, y[:, :p], y[:, p:] if rows.n_noise else None, usual)
 
 
