@@ -202,8 +202,8 @@ def tiles(X: Array) -> Iterator[Array]:
     for start in range(0, max(len(X), 1), TILE):
         tile = X[start : start + TILE].astype(np.float64, copy=False)
         if len(tile) < TILE:
-            first = tile[:1] if len(tile) else xp.zeros((1, X.shape[1]))
-            tile = xp.concatenate([tile, xp.repeat(first, TILE - len(tile), axis=0)])
+            more = xp.zeros((TILE - len(tile), X.shape[1]))
+            tile = xp.concatenate([tile, more + tile[:1] if len(tile) else more])
         yield xp.ascontiguousarray(tile)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +29,7 @@ from daskgp.predict.job import Job
 from daskgp.predict.near import Nearby
 from daskgp.predict.posterior import Solved
 from daskgp.predict.supports import Supports
+from daskgp.predict.training_rows import CACHE_BYTES, cached
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 
@@ -218,12 +220,14 @@ class PathRows(Rows):
     drawn: PathDraw | None = None
     scaled: Scaling | None = None
     noise_variance: float = 0.0
+    token: str = ""
 
     @classmethod
     def of(cls, rows: Rows, drawn: PathDraw, scaling: Scaling, noise_variance: float) -> Self:
         """Return the rows of a fit, with the targets of paths."""
         own = {field.name: getattr(rows, field.name) for field in dataclasses.fields(Rows)}
-        return cls(**own, drawn=drawn, scaled=scaling, noise_variance=noise_variance)
+        own |= {"drawn": drawn, "scaled": scaling, "noise_variance": noise_variance}
+        return cls(**own, token=f"paths-{uuid.uuid4().hex}")
 
     @property
     def n_targets(self) -> int:
@@ -242,13 +246,21 @@ class PathRows(Rows):
             with np.errstate(divide="ignore", invalid="ignore"):  # rows of weight 0 are left out
                 noise = self.scaled.noise(*y[:, p:].T)
         spread = np.sqrt(np.broadcast_to(variances(self.noise_variance, noise), len(X)))
-        seen = self.drawn.prior(np.asarray(self.scaled.inputs(np.asarray(X, np.float64))))
-        seen += spread[:, None] * self.drawn.noise(start, start + len(X))
+        make = partial(self._seen, X, spread, start)
+        seen = cached((self.token, (start, stop)), make, "cpu", CACHE_BYTES)
         measured = np.asarray(y[:, :p], np.float64)
         if self.scaled.transform is not None:
             measured = self.scaled.transform.forward(measured)
         targets = self.drawn.repeated(measured) - seen * unit
         return X, np.concatenate([targets, y[:, p:]], axis=1)
+
+    def _seen(self, X: np.ndarray, spread: np.ndarray, start: int) -> np.ndarray:
+        """Return g(X) + e (r, t) of rows from ``start`` on; blocks near others are read often."""
+        assert self.drawn is not None
+        assert self.scaled is not None
+        g = self.drawn.prior(np.asarray(self.scaled.inputs(np.asarray(X, np.float64))))
+        g += spread[:, None] * self.drawn.noise(start, start + len(X))
+        return g
 
 
 def _at_points(solved: Solved, points: Supports, drawn: PathDraw, executor: Executor) -> np.ndarray:

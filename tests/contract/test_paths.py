@@ -1,5 +1,8 @@
 """Sample paths of every method that has them: the posterior's moments, the same bits anywhere."""
 
+import copy
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -7,8 +10,10 @@ import xarray as xr
 from distributed import Client
 
 import daskgp
+from daskgp.arrays import backend
 from daskgp.errors import SettingError
 from tests.contract import cases
+from tests.fit import gpu
 
 NONE = {"exact-experts": "expert='sparse'", "cggp": "LMA, SGPR or SVGP"}
 having = pytest.mark.parametrize("name", [name for name in cases.SETTINGS if name not in NONE])
@@ -93,6 +98,16 @@ def test_paths_of_a_grid_are_along_sample(name, fitted):
     assert found.chunks == ((3, 1), (2, 1), (2,))
     np.testing.assert_array_equal(found.values.reshape(12, 2), paths(places))
     np.testing.assert_array_equal(paths(field.compute()).values, found.values)
+
+
+@having
+def test_a_gpu_gives_the_paths_of_the_cpu(name, fitted, monkeypatch):
+    model = copy.deepcopy(fitted(name))
+    wanted = model.sample_paths(3)(T)
+    gpu.install(monkeypatch)
+    monkeypatch.setattr(backend, "_is_installed", lambda: True)
+    model.solved_ = replace(model.solved_, device="gpu")
+    np.testing.assert_allclose(model.sample_paths(3)(T), wanted, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "remedy"), NONE.items())
