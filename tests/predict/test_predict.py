@@ -120,9 +120,9 @@ class Counted(Solved):
 
     calls: list = []  # noqa: RUF012
 
-    def moments(self, X, want, include_noise=False):
+    def moments(self, X, want, include_noise=False, gaussian=False):
         self.calls.append((len(X), want))
-        return super().moments(X, want, include_noise)
+        return super().moments(X, want, include_noise, gaussian)
 
 
 @pytest.fixture
