@@ -241,11 +241,7 @@ class PathRows(Rows):
         assert self.scaled is not None
         X, y = super().read(start, stop)
         p, unit = self.drawn.n_targets, self.drawn.repeated(self.scaled.y_scale)
-        noise = None
-        if y.shape[1] > p:
-            with np.errstate(divide="ignore", invalid="ignore"):  # rows of weight 0 are left out
-                noise = self.scaled.noise(*y[:, p:].T)
-        spread = np.sqrt(np.broadcast_to(variances(self.noise_variance, noise), len(X)))
+        spread = _spread(self.scaled, self.noise_variance, y[:, p:])
         make = partial(self._seen, X, spread, start)
         seen = cached((self.token, (start, stop)), make, "cpu", CACHE_BYTES)
         measured = np.asarray(y[:, :p], np.float64)
@@ -263,13 +259,17 @@ class PathRows(Rows):
         return g
 
 
+def _spread(scaling: Scaling, noise_variance: float, columns: np.ndarray) -> np.ndarray:
+    """Return the noise's standard deviations (n,), of rows with any weights and errors (n, 2)."""
+    noise = None
+    if columns.shape[1]:
+        with np.errstate(divide="ignore", invalid="ignore"):  # rows of weight 0 are left out
+            noise = scaling.noise(*columns.T)
+    return np.sqrt(np.broadcast_to(variances(noise_variance, noise), len(columns)))
+
+
 def _at_points(solved: Solved, points: Supports, drawn: PathDraw, executor: Executor) -> np.ndarray:
     """Return S' (g(X) + e) (actions, t), summed over the points in tasks."""
-    if points.row_noise:
-        raise SettingError(
-            "the noise variances of the rows that actions are made of are not kept, and sample "
-            "paths need them: choose SGPR or LMA, or sample_y for few rows"
-        )
     shared = node("paths", (points, drawn, solved.scaling, solved.theta.noise_variance))
     spans = parts(0, len(points.rows), PANEL_ROWS)
     nodes = mapped(_seen, [(span, shared) for span in spans], "paths")
@@ -279,11 +279,12 @@ def _at_points(solved: Solved, points: Supports, drawn: PathDraw, executor: Exec
 def _seen(span: Span, shared: tuple[Supports, PathDraw, Scaling, float]) -> np.ndarray:
     points, drawn, scaling, noise_variance = shared
     with single_blas_thread():
-        X, weights = points.rows.read(*span)
-        keep = complete_rows(X, weights)
+        X, columns = points.rows.read(*span)
+        keep, t = complete_rows(X, columns), points.rows.n_targets
         seen = drawn.prior(np.asarray(scaling.inputs(np.asarray(X[keep], np.float64))))
-        seen += np.sqrt(noise_variance) * drawn.noise(*span)[keep]
-        values = np.asarray(weights[keep], np.float64)
+        spread = _spread(scaling, noise_variance, columns[keep, t:])
+        seen += spread[:, None] * drawn.noise(*span)[keep]
+        values = np.asarray(columns[keep, :t], np.float64)
         owner = points.owner
         if owner is None:
             return np.asarray(values.T @ seen)
