@@ -17,8 +17,8 @@ from daskgp.errors import InputError
 
 LARGEST_LOG = 700.0
 """Larger logarithms of y count as this one, so that y is finite."""
-NODES = 96
-"""Nodes of Gauss-Hermite quadrature."""
+NODES, REACH = 160, 9.0
+"""Nodes of Gauss-Legendre quadrature, and the standard deviations that it reaches at least."""
 POWERS = np.linspace(0.0, 2.0, 41)
 """Powers of which the likelihood is known; below 0 a Gaussian would reach infinite values of y."""
 
@@ -105,12 +105,7 @@ class Transform:
         if power == 0.0:
             first = np.exp(np.minimum(m + 0.5 * v, 0.4 * LARGEST_LOG))
             return first, first**2 * np.expm1(np.minimum(v, 0.1 * LARGEST_LOG))
-        nodes, weights = np.polynomial.hermite.hermgauss(NODES)
-        spread, w = np.sqrt(2.0 * v), weights / weights.sum()
-        values = [_inverse(m + spread * x, power) for x in nodes]
-        first = sum(wi * value for wi, value in zip(w, values, strict=True))
-        second = sum(wi * (value - first) ** 2 for wi, value in zip(w, values, strict=True))
-        return first, second
+        return _of_powers(m, v, power)
 
     def repeated(self, number: int) -> Transform:
         """Return the transform of columns that have each target ``number`` times."""
@@ -209,6 +204,31 @@ def _inverse(z: np.ndarray, powers: Any) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(np.maximum(powers * z + 1.0, 0.0)) / powers
         return np.exp(np.minimum(np.where(np.asarray(powers) == 0.0, z, logs), LARGEST_LOG))
+
+
+def _of_powers(m: np.ndarray, v: np.ndarray, power: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and variance of the inverse of Box & Cox by Gauss-Legendre quadrature.
+
+    It goes over the values above those where y is 0, since it would not see the kink there.
+    """
+    s = np.sqrt(np.maximum(v, np.finfo(np.float64).tiny))
+    high = REACH + 4.0 * np.minimum(s, 5.0)
+    low = np.clip((-1.0 / power - m) / s, -REACH, high)
+    half, first, second = 0.5 * (high - low), np.zeros(m.shape), np.zeros(m.shape)
+    nodes = list(zip(*np.polynomial.legendre.leggauss(NODES), strict=True))
+
+    def at(x: float) -> tuple[np.ndarray, np.ndarray]:
+        place = low + half * (x + 1.0)
+        density = half * np.exp(-0.5 * place**2) / math.sqrt(2 * math.pi)
+        return density, _inverse(m + s * place, power)
+
+    for x, w in nodes:
+        density, y = at(x)
+        first += w * density * y
+    for x, w in nodes:
+        density, y = at(x)
+        second += w * density * (y - first) ** 2
+    return first, second + ndtr(low) * first**2
 
 
 def _of_squares(m: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
