@@ -36,6 +36,13 @@ class Prior(ABC):
     @abstractmethod
     def _log_density(self, log_value: float) -> tuple[float, float]: ...
 
+    def _as_plain_numbers(self) -> None:
+        """Turn numbers of NumPy into those of Python, which text shows plainly."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            plain = int(value) if field.name == "dims" else float(value)
+            object.__setattr__(self, field.name, plain)
+
     def __str__(self) -> str:
         values = (f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))  # type: ignore[arg-type]
         return f"{self.name}({', '.join(values)})"
@@ -60,6 +67,7 @@ class LogNormal(Prior):
     def __post_init__(self) -> None:
         positive("median", self.median)
         positive("sigma", self.sigma)
+        self._as_plain_numbers()
 
     def _log_density(self, log_value: float) -> tuple[float, float]:
         z = (log_value - math.log(self.median)) / self.sigma
@@ -86,6 +94,7 @@ class InverseGamma(Prior):
     def __post_init__(self) -> None:
         positive("shape", self.shape)
         positive("scale", self.scale)
+        self._as_plain_numbers()
 
     def _log_density(self, log_value: float) -> tuple[float, float]:
         a, log_ratio = self.shape, math.log(self.scale) - log_value
@@ -119,6 +128,7 @@ class ShortRange(Prior):
         positive("below", self.below)
         _check_probability(self.probability)
         whole("dims", self.dims, 1)
+        self._as_plain_numbers()
 
     def _log_density(self, log_value: float) -> tuple[float, float]:
         half = 0.5 * self.dims
@@ -147,6 +157,7 @@ class LargeDeviation(Prior):
     def __post_init__(self) -> None:
         positive("above", self.above)
         _check_probability(self.probability)
+        self._as_plain_numbers()
 
     def _log_density(self, log_value: float) -> tuple[float, float]:
         log_term = math.log(-math.log(self.probability) / self.above) + 0.5 * log_value

@@ -144,7 +144,9 @@ def _times_in(X: Any) -> list[Any]:
 def _days(column: Any) -> Any:
     if hasattr(column, "map_partitions"):
         return column.map_partitions(_days, meta=(column.name, "f8"))
-    times = column.to_numpy("M8[ns]")  # in UTC
+    if getattr(column.dtype, "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    times = column.to_numpy()  # in their own unit: dates far away do not fit nanoseconds
     days = (times - np.datetime64(0, "s")) / np.timedelta64(1, "D")
     return type(column)(days, index=column.index, name=column.name)
 

@@ -566,11 +566,12 @@ progress, geographic, fixed, limits, prior, target_transform
     def _maximise(
         self, evaluate: Evaluate, run: hyperparameters.Run, pairs: Paired
     ) -> train.Trained:
+        values = pairs.count * pairs.n_targets
         return hyperparameters.maximise(
             self,
             evaluate,
-            run,
-            pairs.count * pairs.n_targets,
+            run._replace(values=values),
+            values,
             self._tol(),
             patience=PATIENCE,
             decay=DECAY,

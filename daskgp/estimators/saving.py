@@ -110,6 +110,8 @@ def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.
             settings[name] = {"kernel": describe(value)}
         elif isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
             settings[name] = list(value)
+        elif isinstance(value, set | frozenset):
+            settings[name] = sorted(value)
         elif isinstance(value, Mapping):
             settings[name] = {"mapping": {key: _plain(one) for key, one in value.items()}}
         else:
@@ -121,7 +123,9 @@ def _plain(value: Any) -> Any:
     """Return a value of a mapping as JSON has it; a prior as its text."""
     if isinstance(value, Prior):
         return str(value)
-    return [float(one) for one in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [float(one) for one in value]
+    return None if value is None else float(value)
 
 
 def _notes(estimator: GaussianProcess) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -202,4 +202,5 @@ def check(estimator: GaussianProcess) -> None:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, Iterable) and all(isinstance(name, str) for name in value)
+    kinds = list | tuple | set | frozenset
+    return isinstance(value, kinds) and all(isinstance(name, str) for name in value)

@@ -274,7 +274,7 @@ def plan_run(
         curvature,
         SECOND if begun.refined else FIRST,
         prior,
-        int(sums.rows) * stage.rows.n_targets,
+        _values(stage.units, stage),
     )
 
 

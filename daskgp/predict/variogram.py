@@ -292,6 +292,7 @@ def _pieces(rows: data.Rows, n_pairs: int, seed: int) -> list[tuple[Span, Span]]
     rng, number = np.random.default_rng([seed, n]), max(2, n_pairs // size**2)
     within = rng.choice(m, min(m, max(1, number // 2)), replace=False)
     chosen = {(int(i), int(i)) for i in within}
+    number = min(number, len(chosen) + m * (m - 1) // 2)
     while len(chosen) < number:
         i, j = sorted(int(i) for i in rng.integers(m, size=2))
         chosen |= {(i, j)} if i < j else set()

@@ -34,5 +34,9 @@ def tell(entry: dict[str, Any]) -> None:
         If it returns True.
     """
     callback = _PRESENT.get()
-    if callback is not None and callback(dict(entry)) is True:
+    if callback is None:
+        return
+    with calling(None):  # a fit inside the callback is not what it watches
+        stop = callback(dict(entry)) is True
+    if stop:
         raise StopTraining

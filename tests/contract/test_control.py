@@ -136,6 +136,43 @@ def test_what_cannot_be_meant_is_refused(settings, words):
         daskgp.SGPR("matern32()", n_inducing=5, **settings).fit(*rows())
 
 
+@pytest.mark.parametrize("name", ["sgpr", "lma", "pic", "opticom", "cagp", "ssgp", "exact"])
+def test_a_prior_counts_alike_beside_rows_that_are_left_out(name):
+    X, y = rows(120)
+    missing = np.arange(480) % 4 > 0
+    more, values = np.repeat(X, 4, axis=0), np.where(missing, np.nan, np.repeat(y, 4))
+    settings = {"prior": {"noise_variance": "lognormal(400, sigma=0.05)"}, "max_iter": 25}
+    plain = make(name, kernel=open_kernel(name), **settings).fit(X, y)
+    found = make(name, kernel=open_kernel(name), **settings).fit(more, values)
+    assert values_near(found, plain)
+
+
+def values_near(found, wanted):
+    pair = [model.hyperparameters_[-1].value for model in (found, wanted)]
+    return pair[0] == pytest.approx(pair[1], rel=0.03)
+
+
+def test_a_loaded_model_is_fitted_again_with_numbers_of_numpy(tmp_path):
+    prior = {"variance": daskgp.priors.LogNormal(np.float64(300.0), np.float32(0.5))}
+    limits = {"lengthscale": (np.int64(5), np.float32(90.0))}
+    settings = {"prior": prior, "limits": limits, "fixed": {"noise_variance"}}
+    model = daskgp.ExactGP("matern32()", progress=False, **settings).fit(*rows(60))
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = daskgp.load(str(tmp_path / "m.zarr")).fit(*rows(60))
+    assert loaded.objective_ == pytest.approx(model.objective_, rel=1e-6)
+
+
+def test_a_callback_of_one_fit_is_not_that_of_a_fit_inside_it():
+    seen = []
+
+    def callback(entry):
+        seen.append(entry)
+        daskgp.SGPR("matern32()", n_inducing=5, max_iter=3, progress=False).fit(*rows(60))
+
+    model = daskgp.ExactGP("matern32()", progress=False).fit(*rows(60), callback=callback)
+    assert len(seen) == len(model.history_)
+
+
 def test_experts_trained_in_rounds_have_no_prior():
     model = kind("experts")(training="fedavg", prior={"variance": "lognormal(1)"})
     with pytest.raises(SettingError, match=r"prior=.*has no effect with training='fedavg'"):

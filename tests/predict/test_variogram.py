@@ -3,12 +3,14 @@
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from fits import zarr_rows
 
 import daskgp
 from daskgp import kernels, plot
+from daskgp.data import reading
 from daskgp.errors import InputError, SettingError
 from daskgp.predict import variogram as module
 
@@ -230,3 +232,15 @@ def test_several_targets_have_points_each():
     ax = plot.variogram(X, y, names=("h", "gamma"))
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["y0", "y1"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("h", "gamma")
+
+
+def test_one_block_with_more_pairs_than_asked_for_ends():
+    X = np.random.default_rng(0).uniform(0, 1, (200, 2))
+    found = daskgp.variogram(X, X[:, 0], n_pairs=1_000)
+    assert found.pairs.sum() > 0
+
+
+def test_dates_far_away_are_days_too():
+    days = pd.Series(np.array(["3000-01-01", "2000-01-01"], "M8[s]"), name="t")
+    found = reading.timed(pd.DataFrame({"t": days}))["t"]
+    np.testing.assert_array_equal(found, [376_200, 10_957])
