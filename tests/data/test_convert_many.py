@@ -197,6 +197,36 @@ def test_a_grid_with_other_variables_or_types_is_named(tmp_path):
     assert not (tmp_path / "o.zarr").exists()
 
 
+def with_depth(first, depth=0.0, **units):
+    """A grid with a variable that has no times, and units."""
+    made = grid(first).assign(depth=(("lat", "lon"), np.full((3, 4), depth)))
+    for name, unit in units.items():
+        made[name].attrs["units"] = unit
+    return made
+
+
+def test_what_files_share_has_the_same_values_and_units(tmp_path):
+    with_depth("2020-01-01", np.nan, temp="K", lat="degrees_north").to_netcdf(tmp_path / "a.nc")
+    names = ["time", "lat", "depth"]
+
+    def both(other):
+        other.to_netcdf(tmp_path / "b.nc")
+        return [tmp_path / "a.nc", tmp_path / "b.nc"], tmp_path / "o.zarr", "temp"
+
+    said = message(*both(with_depth("2020-01-03", 5.0)), names)
+    assert said == (
+        f"variable 'depth' has other values in {tmp_path}/b.nc than in {tmp_path}/a.nc and not the "
+        "dimension time: mend it or leave it out"
+    )
+    said = message(*both(with_depth("2020-01-03", np.nan, temp="degC")), names)
+    assert said.startswith(f"variable 'temp' is in 'degC' in {tmp_path}/b.nc, in 'K' in")
+    assert "variable 'lat' is in 'm' in" in message(*both(with_depth("2020-01-03", lat="m")))
+    assert not (tmp_path / "o.zarr").exists()
+    alike = with_depth("2020-01-03", np.nan, temp="kelvin", lat="degree_N")
+    assert convert(*both(alike), names).rows == 48
+    convert(*both(with_depth("2020-01-03", 5.0))[:1], tmp_path / "p.zarr", "temp")  # is not read
+
+
 MEASURED = """
 import resource, sys, time
 import pyarrow.dataset, xarray, h5netcdf

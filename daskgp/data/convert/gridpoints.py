@@ -52,7 +52,8 @@ def combined_grids(
     """Yield the table of the grid that files are parts of, combined by their coordinates.
 
     As by ``xarray.open_mfdataset``: parts may lie beside one another or hold different variables.
-    ``wanted`` are the names asked for, none for all variables.
+    ``wanted`` are the names asked for, none for all variables.  InputError names files that say
+    different things of what they share.
     """
     with ExitStack() as stack:
         parts: dict[str, xr.Dataset] = {}
@@ -63,7 +64,7 @@ def combined_grids(
             known += [str(name) for name in grid.data_vars if name not in known]
             others = [name for name in grid.data_vars if wanted and name not in wanted]
             parts[file] = grid.drop_vars(others)
-            _compare_grids(parts, file)
+            _compare_grids(parts, file, wanted)
         check_known("target", targets, known, source)
         try:
             whole = xr.combine_by_coords(
@@ -85,11 +86,13 @@ def combined_grids(
                     f"the grids of {source} overlap: coordinate {str(dim)!r} has "
                     f"{index[index.duplicated()][0]} more than once: convert those that do not"
                 )
+        for name in wanted:
+            _compare_values(grids.as_dataset(whole), name, parts)
         yield grid_table(grids.as_dataset(whole), targets, source)
 
 
-def _compare_grids(parts: Mapping[str, xr.Dataset], file: str) -> None:
-    """Raise InputError for a part that has some of the variables of another, or other types."""
+def _compare_grids(parts: Mapping[str, xr.Dataset], file: str, wanted: Names) -> None:
+    """Raise InputError for a part that has some of the variables of another, types or units."""
     grid = parts[file]
     names = {str(name) for name in grid.data_vars}
     for other, part in parts.items():
@@ -107,6 +110,44 @@ def _compare_grids(parts: Mapping[str, xr.Dataset], file: str) -> None:
                     f"column {str(name)!r} of {file} has type {types[0]}, in {other} {types[1]}: "
                     "mend it or leave the file out"
                 )
+    for name in (*wanted, *(str(dim) for dim in grid.dims)):
+        first = next((other for other, part in parts.items() if name in part.variables), file)
+        if name in grid.variables and first != file:
+            _compare_units(name, {one: grids.unit_of(parts[one][name]) for one in (file, first)})
+
+
+def _compare_units(name: str, units: Mapping[str, str]) -> None:
+    """Raise InputError if a variable has two units, by the files that say so."""
+    (file, own), (first, other) = units.items()
+    try:
+        same = feature_units.conversion(own, other) is None
+    except ValueError:
+        same = False
+    if not same:
+        raise InputError(
+            f"variable {name!r} is in {own!r} in {file}, in {other!r} in {first}: convert it, or "
+            "correct what says so"
+        )
+
+
+def _compare_values(whole: xr.Dataset, name: str, parts: Mapping[str, xr.Dataset]) -> None:
+    """Raise InputError if files differ in a variable of which the whole has the first one's."""
+    sizes: dict[Hashable, int] = dict(whole.sizes)
+    having = {file: part for file, part in parts.items() if name in part.variables}
+    for file, part in having.items():
+        own = part[name]
+        lacks = [dim for dim, n in part.sizes.items() if sizes[dim] != n and dim not in own.dims]
+        if name in part.indexes or (name in part.data_vars and not lacks):
+            continue
+        there = whole[name].sel({dim: part[dim] for dim in own.dims if dim in part.indexes})
+        with dask.config.set(scheduler="threads"):
+            same = there.variable.equals(own.variable)
+        if not same:
+            needed = f" and not the dimension {lacks[0]}" if lacks else ""
+            raise InputError(
+                f"variable {name!r} has other values in {file} than in {next(iter(having))}"
+                f"{needed}: mend it or leave it out"
+            )
 
 
 def _listed(names: Collection[str]) -> str:
