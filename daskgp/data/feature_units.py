@@ -17,11 +17,19 @@ from daskgp.errors import InputError
 DAYS = "days since 1970-01-01"
 """Units of times that are not numbers, wherever they are read."""
 
-PER_DAY = {"d": 1.0, "h": 24.0, "m": 1440.0, "s": 86_400.0}
+DURATIONS = {
+    "days": (r"(?i:days?|d)", 1.0),
+    "hours": (r"(?i:hours?|hrs?|h)", 24.0),
+    "minutes": (r"(?i:minutes?|mins?)", 1440.0),
+    "seconds": (r"(?i:seconds?|secs?|s)", 86_400.0),
+    "milliseconds": (r"(?i:milliseconds?|millisecs?|msecs?)|ms", 8.64e7),
+    "microseconds": (r"(?i:microseconds?|microsecs?)|us|µs", 8.64e10),
+}
+"""Spellings of units of time, as the CF conventions and UDUNITS have them, and how many a day."""
 COUNT = (
-    r"(days?|d|hours?|hrs?|h|minutes?|mins?|seconds?|secs?|s) since "
-    r"(\d{1,4})-(\d\d?)-(\d\d?)(?:[T ](\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.\d*)?)?)?)?"
-    r"(?: ?(?:UTC|Z))?(?: \((\w+)\))?"
+    r"({}) since ".format("|".join(spelt for spelt, _ in DURATIONS.values()))
+    + r"(\d{1,4})-(\d\d?)-(\d\d?)(?:[T ](\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.\d*)?)?)?)?"
+    r"(?: ?(?:UTC|GMT|Z|[+-]0?0(?::?00)?))?(?: \((\w+)\))?"
 )
 USUAL = ("standard", "gregorian", "proleptic_gregorian")
 """Calendars in which a day since 1970 is that of NumPy."""
@@ -29,17 +37,23 @@ FIRST_GREGORIAN = (1582, 10, 15)
 """Days before it have other dates in calendars that call themselves the same."""
 
 SPELLINGS = {
-    "m": r"met(er|re)s?",
-    "km": r"kilomet(er|re)s?",
-    "K": r"kelvins?|deg(ree)?s?_?K(elvin)?",
-    "degC": r"celsius|degrees?_?C(elsius)?|°C",
-    "hPa": r"mbar|millibars?|hectopascals?",
-    "Pa": r"pascals?",
-    "degrees_east": r"degrees?_?(east|E)",
-    "degrees_north": r"degrees?_?(north|N)",
-    "degrees": r"degree|deg|°",
-    "": r"1|none|dimensionless",
-}
+    "m": r"(?i:met(er|re)s?)",
+    "km": r"(?i:kilomet(er|re)s?)",
+    "cm": r"(?i:centimet(er|re)s?)",
+    "mm": r"(?i:millimet(er|re)s?)",
+    "um": r"(?i:micromet(er|re)s?|microns?)|[µμ]m",
+    "ft": r"(?i:feet|foot|international_f(ee|oo)t)",
+    "nmile": r"(?i:nautical[_ ]miles?)|nmi",
+    "K": r"(?i:kelvins?|deg(ree)?s?[_ ]?k(elvins?)?|°K)",
+    "degC": r"(?i:celsius|deg(ree)?s?[_ ]?c(elsius)?|°C)",
+    "hPa": r"(?i:mbars?|millibars?|hectopascals?)|mb",
+    "Pa": r"(?i:pascals?)",
+    "degrees_east": r"(?i:degrees?_?(east|E))",
+    "degrees_north": r"(?i:degrees?_?(north|N))",
+    "degrees": r"(?i:degree|deg|arc_?degrees?|angular_degrees?)|°",
+    "radians": r"(?i:radian|rad)",
+    "": r"(?i:1|none|dimensionless)",
+} | {plain: spelt for plain, (spelt, _) in DURATIONS.items()}
 """Other spellings of units, by those that are compared."""
 
 Conversion: TypeAlias = tuple[float, float]
@@ -73,7 +87,8 @@ def count_of(unit: str) -> Count | None:
     else:
         made = cftime_for(f"times in {unit!r}").datetime(*date, calendar=calendar)
         origin = float(days_of(np.array([made]))[0])
-    return Count(PER_DAY[found[1][0]], origin, calendar)
+    rates = (rate for spelt, rate in DURATIONS.values() if re.fullmatch(spelt, found[1]))
+    return Count(next(rates), origin, calendar)
 
 
 def said_by(attributes: Mapping[str, Any]) -> str:
@@ -102,16 +117,21 @@ def calendar_of(values: Any) -> str | None:
     """Return the calendar of an array of dates of cftime, None for all else."""
     if getattr(getattr(values, "dtype", None), "kind", "") != "O":
         return None
-    dates = (value for value in np.asarray(values).ravel() if value is not None and value == value)
+    dates = (value for value in np.asarray(values).ravel() if not _missing(value))
     calendar = getattr(next(dates, None), "calendar", None)
     return calendar if isinstance(calendar, str) else None
 
 
 def days_of(dates: np.ndarray) -> np.ndarray:
-    """Return dates of cftime as days since 1970-01-01 in their calendar."""
-    calendar = calendar_of(dates) or "standard"
-    found = cftime_for("dates").date2num(dates, DAYS, calendar=calendar)
-    return np.ma.filled(np.ma.asarray(found, np.float64), np.nan)
+    """Return dates of cftime as days since 1970-01-01 in their calendar; NaN for missing ones."""
+    calendar, days = calendar_of(dates) or "standard", np.full(dates.shape, np.nan)
+    known = np.array([not _missing(date) for date in dates.ravel()], bool).reshape(dates.shape)
+    days[known] = cftime_for("dates").date2num(dates[known], DAYS, calendar=calendar)
+    return days
+
+
+def _missing(date: Any) -> bool:
+    return date is None or date is np.ma.masked or date != date
 
 
 def cftime_for(what: str) -> Any:

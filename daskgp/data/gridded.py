@@ -20,7 +20,7 @@ import xarray as xr
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 
-from daskgp.data import grids, reading
+from daskgp.data import feature_units, grids, reading
 from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.errors import InputError, StoreError
 
@@ -60,6 +60,38 @@ def readable(source: str, public: str = "") -> Iterator[None]:
         raise InputError(f"cannot read {source}: {remote.reason(error)}{remedy}") from error
 
 
+class Dates(xr.coders.CFDatetimeCoder):
+    """Coder of times that are None where they are missing in other calendars.
+
+    xarray takes those for the origin of the count, or refuses them.
+    """
+
+    def decode(self, variable: xr.Variable, name: Any = None) -> xr.Variable:
+        """Return a variable with dates for times; it is read if they are of another calendar."""
+        try:
+            decoded = super().decode(variable, name)
+            if decoded.dtype.kind != "O" or variable.dtype.kind not in "fi":
+                return decoded
+            missing = _missing(variable)
+        except ValueError:
+            missing, decoded = _missing(variable), None
+            if not missing.any():
+                raise
+        if decoded is not None and not missing.any():
+            return decoded
+        if missing.all():
+            return variable.copy(data=np.full(variable.shape, np.nan))
+        numbers = variable.values
+        dates = super().decode(variable.copy(data=np.where(missing, numbers[~missing][0], numbers)))
+        values = np.where(missing, None, dates.values)
+        return xr.Variable(dates.dims, values, dates.attrs, dates.encoding)
+
+
+def _missing(numbers: xr.Variable) -> np.ndarray:
+    values = numbers.values  # integers that are missing are the least ones
+    return np.isnan(values) if values.dtype.kind == "f" else values == np.iinfo(np.int64).min
+
+
 @contextmanager
 def open_grid(source: str, **how: Any) -> Iterator[xr.Dataset]:
     """Yield the grid in a netCDF file or a Zarr group, whose variables are read when asked for.
@@ -72,12 +104,12 @@ def open_grid(source: str, **how: Any) -> Iterator[xr.Dataset]:
         url = source if options is None else remote.location(source)
         with zarr_grid(url, storage_options=options, **how) as grid:
             yield grid
-    elif isinstance(fs, LocalFileSystem):
-        with xr.open_dataset(path, cache=False, **how) as grid:
-            yield grid
-    else:
-        with fs.open(path, "rb") as file, xr.open_dataset(file, cache=False, **how) as grid:
-            yield grid
+        return
+    how |= {"cache": False, "decode_times": Dates()}
+    with ExitStack() as stack:
+        local = isinstance(fs, LocalFileSystem)
+        file = path if local else stack.enter_context(fs.open(path, "rb"))
+        yield stack.enter_context(xr.open_dataset(file, **how))
 
 
 @contextmanager
@@ -86,7 +118,8 @@ def zarr_grid(store: Any, chunks: Any = None, **how: Any) -> Iterator[xr.Dataset
     with warnings.catch_warnings():
         # xarray warns about stores without consolidated metadata and then reads them
         warnings.simplefilter("ignore", RuntimeWarning)
-        grid = xr.open_dataset(store, engine="zarr", chunks=chunks, cache=False, **how)
+        how |= {"engine": "zarr", "chunks": chunks, "cache": False, "decode_times": Dates()}
+        grid = xr.open_dataset(store, **how)
     with grid:
         yield grid
 
@@ -97,9 +130,9 @@ def is_grid(source: Any) -> bool:
         return True
     try:
         group = groups.open_group(str(source), "grid")
-        if "X" in group:
-            return False
         dims = {name: _dims(array) for name, array in group.arrays()}
+        if dims.get("X", ("X",)) != ("X",):  # rows, not an axis
+            return False
     except Exception:  # noqa: BLE001 - whoever opens it as a dataset says what is wrong
         return False
     on_axes = any(own == (name,) for name, own in dims.items())
@@ -119,13 +152,14 @@ class Box(NamedTuple):
     axes: tuple[Index, ...]
     shape: Index
     zeros: bool | None
+    per_day: tuple[float | None, ...]
 
     def checksum(self, extent: Index) -> int:
         """Return the CRC-32 of what the first cells of the box, ``extent`` many, are made of."""
         found = 0
-        for values, own in zip(self.values, self.axes, strict=True):
-            part = np.ascontiguousarray(values[tuple(slice(extent[a]) for a in own)])
-            found = zlib.crc32(part.tobytes(), found)
+        for values, own, count in zip(self.values, self.axes, self.per_day, strict=True):
+            part = values[tuple(slice(extent[a]) for a in own)]
+            found = _checksum(part, count, found)
         return found
 
     def cells(self, extent: Index) -> tuple[np.ndarray, np.ndarray]:
@@ -150,11 +184,13 @@ class Reader(NamedTuple):
     """Values to read a box of a grid with; None in place of the arrays that Dask gives them.
 
     ``zeros`` says whether cells where the last array is 0 are masked; None without a mask.
+    ``per_day`` tells how many of its unit an array of times counts a day, None for others.
     """
 
     parts: tuple[Any, ...]
     axes: tuple[Index, ...]
     zeros: bool | None
+    per_day: tuple[float | None, ...]
 
     def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> Box:
         """Return the box at a region, with the blocks of its Dask arrays."""
@@ -166,14 +202,26 @@ class Reader(NamedTuple):
             else:
                 values.append(reading.read_part(part, key) if own else np.asarray(part))
         shape = tuple(cut.stop - cut.start for cut in region)
-        return Box(values, self.axes, shape, self.zeros)
+        return Box(values, self.axes, shape, self.zeros, self.per_day)
+
+
+TICKS_PER_DAY = 8.64e9
+"""Steps of 10 µs, to which times in any unit are the same: counts of days since 1970 resolve 1."""
+
+
+def _checksum(values: np.ndarray, per_day: float | None, before: int = 0) -> int:
+    """Return the CRC-32 of values; that of times does not depend on their unit."""
+    if per_day is not None:
+        values = np.round(grids._as_float(values) * (TICKS_PER_DAY / per_day)) + 0.0  # not -0
+    return zlib.crc32(np.ascontiguousarray(values).tobytes(), before)
 
 
 @dataclass(frozen=True, eq=False)
 class Gridded:
     """A labelled grid to predict on, in boxes of ``steps`` cells along its dimensions.
 
-    ``grid`` has the arrays of the features and, last, of a mask; ``names`` are theirs.
+    ``grid`` has the arrays of the features and, last, of a mask; ``names`` and ``units`` are
+    theirs.
     """
 
     url: str
@@ -181,6 +229,7 @@ class Gridded:
     steps: Index
     names: tuple[str, ...]
     zeros: bool | None
+    units: tuple[str, ...]
 
     @cached_property
     def shape(self) -> Index:
@@ -223,7 +272,13 @@ class Gridded:
     def reader(self) -> Reader:
         """Return what tasks read boxes with."""
         parts = (None if isinstance(p, da.Array) else p for p, _ in self.grid.parts)
-        return Reader(tuple(parts), self.axes, self.zeros)
+        return Reader(tuple(parts), self.axes, self.zeros, self.per_day)
+
+    @property
+    def per_day(self) -> tuple[float | None, ...]:
+        """Counts a day of the arrays that are times, None for others."""
+        counts = map(feature_units.count_of, self.units)
+        return tuple(count and count.per_day for count in counts)
 
     def blocks(self) -> Callable[[Index], list[Any]]:
         """Return the blocks, as delayed values, that a box needs of each Dask array."""
@@ -241,8 +296,10 @@ class Gridded:
         A mark is `chunk_marks.UNKNOWN` where that can only be found out by reading.
         """
         each = [
-            self._tokens(name, values, own)
-            for name, (values, _), own in zip(self.names, self.grid.parts, self.axes, strict=True)
+            self._tokens(name, values, own, count)
+            for name, (values, _), own, count in zip(
+                self.names, self.grid.parts, self.axes, self.per_day, strict=True
+            )
         ]
         marks = np.full(self.counts, chunk_marks.UNKNOWN, np.uint64)
         for index in np.ndindex(*self.counts):
@@ -253,7 +310,9 @@ class Gridded:
                 marks[index] = int.from_bytes(digest) | 1
         return marks
 
-    def _tokens(self, name: str, values: Any, own: Index) -> tuple[Callable[[Region], Any], Index]:
+    def _tokens(
+        self, name: str, values: Any, own: Index, per_day: float | None
+    ) -> tuple[Callable[[Region], Any], Index]:
         """Return what tells one state of a part of an array from another, None for unknown."""
         known: dict[Any, Any] = {}
         if isinstance(values, da.Array):
@@ -263,7 +322,7 @@ class Gridded:
         else:
 
             def token(part: Region) -> Any:
-                return zlib.crc32(np.ascontiguousarray(values[part]).tobytes())
+                return _checksum(values[part], per_day)
 
         def remembered(part: Region) -> Any:
             key = tuple((cut.start, cut.stop) for cut in part)
@@ -337,8 +396,10 @@ def _gridded(
     grid = grids.grid_of(X, features, stored, units)
     if not grid.dims or not grid.size:
         raise InputError(f"{url} has no cells: there is nothing to predict")
+    own = grids.units_of(X, features)
+    said = tuple(wanted or unit for wanted, unit in zip(units or own, own, strict=True))
     if mask is None:
-        return Gridded(url, grid, _steps(X, grid, features), features, None)
+        return Gridded(url, grid, _steps(X, grid, features), features, None, said)
     masked = grids.grid_of(X, (mask,), stored)
     odd = [str(dim) for dim in masked.dims if dim not in grid.dims]
     if odd:
@@ -348,7 +409,7 @@ def _gridded(
         )
     whole = dataclasses.replace(grid, parts=(*grid.parts, *masked.parts))
     names = (*features, mask)
-    return Gridded(url, whole, _steps(X, whole, names), names, masks_zeros(X[mask]))
+    return Gridded(url, whole, _steps(X, whole, names), names, masks_zeros(X[mask]), (*said, ""))
 
 
 def _with_places(X: Any, features: tuple[str, ...]) -> Any:

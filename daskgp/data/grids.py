@@ -155,12 +155,19 @@ def unit_of(values: xr.DataArray) -> str:
     """Return the unit of a coordinate or variable, empty if it does not say."""
     if values.dtype.kind == "M":
         return feature_units.DAYS
-    if values.dtype.kind == "O":
-        first = values.isel({dim: slice(0, 1) for dim in values.dims}).values
-        calendar = feature_units.calendar_of(first)
-        if calendar is not None:
-            return feature_units.in_calendar(feature_units.DAYS, calendar)
+    calendar = calendar_of(values)
+    if calendar is not None:
+        return feature_units.in_calendar(feature_units.DAYS, calendar)
     return feature_units.said_by(values.attrs)
+
+
+def calendar_of(values: xr.DataArray) -> str | None:
+    """Return the calendar of a variable of dates of cftime, None for all else."""
+    if values.dtype.kind != "O":
+        return None
+    first = values.isel({dim: slice(0, 1) for dim in values.dims}).values
+    calendar = feature_units.calendar_of(first)
+    return calendar or feature_units.calendar_of(values.values)  # the first one may be missing
 
 
 def default_features(X: xr.DataArray | xr.Dataset) -> Names:
@@ -329,9 +336,9 @@ def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
     """Raise InputError if a feature holds neither numbers nor readable times."""
     dtype = X[name].dtype
     if dtype.kind != "M":
-        first = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
-        if dtype.kind == "O" and feature_units.calendar_of(first.values) is not None:
+        if calendar_of(X[name]) is not None:
             return
+        first = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
         reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: first.values)
 
 

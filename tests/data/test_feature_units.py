@@ -165,6 +165,39 @@ CONTRADICTORY = {
 }
 
 
+ALIKE = [
+    *(("metre", "Meters"), ("m", "metres"), ("km", "kilometers"), ("cm", "centimetre")),
+    *(("mm", "millimeters"), ("micrometer", "µm"), ("feet", "ft"), ("nmile", "nautical_mile")),
+    *(("degree", "deg"), ("degrees", "arc_degree"), ("degreeE", "degrees_east"), ("°", "degrees_N")),
+    *(("rad", "radians"), ("hr", "hours"), ("Days", "d"), ("sec", "s"), ("min", "minutes")),
+    *(("degree_Celsius", "degC"), ("deg C", "Celsius"), ("Kelvin", "degree_K")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_spellings_of_a_unit_mean_the_same(one, other):
+    assert feature_units.conversion(one, other) is None
+    assert feature_units.conversion(other, one) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("m", "km"), ("mm", "m"), ("ft", "m"), ("degrees", "rad"), ("min", "s"), ("h", "d")],
+)
+def test_units_that_differ_are_not_taken_for_the_same(one, other):
+    with pytest.raises(ValueError, match="convert it"):
+        feature_units.conversion(one, other)
+
+
+@pytest.mark.parametrize(
+    ("unit", "per_day"),
+    [("Hours", 24), ("hr", 24), ("min", 1440), ("secs", 86400), ("ms", 8.64e7), ("msec", 8.64e7)],
+)
+@pytest.mark.parametrize("zone", ["", " UTC", " GMT", "Z", " +00:00", " 0:00 +0000"])
+def test_counts_of_times_are_read_as_cf_spells_them(unit, per_day, zone):
+    assert feature_units.count_of(f"{unit} since 1970-01-02{zone}") == (per_day, 1.0, "")
+
+
 @pytest.mark.parametrize("case", CONTRADICTORY)
 def test_units_that_contradict_are_refused_in_one_line(case, model, stored, tmp_path):
     if case == "calendar":

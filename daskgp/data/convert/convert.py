@@ -292,13 +292,14 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         times = next((name for name in beside if kinds[name] == TIMES), None)
         if times is not None:
             raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
-        units = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
+        own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
+        units = own
         if kept is not None:
-            units = layout.match_units(units, kinds, kept, table.gridded, url)
+            units = layout.match_units(own, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
-        yield _Plan(table, made, kinds, what, noise, zeros)
+        yield _Plan(table, made, kinds, layout.clocks(own, units), what, noise, zeros)
 
 
 def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:
@@ -324,6 +325,8 @@ class _Plan(NamedTuple):
     table: Table
     layout: Layout
     kinds: dict[str, str]
+    clocks: np.ndarray
+    """Shift and factor (2, columns) of values, which turn times into those of the store."""
     source: str
     noise: tuple[_Column, ...]
     zeros: bool | None
@@ -332,7 +335,7 @@ class _Plan(NamedTuple):
     def copy(self, step: int, writer: data.DatasetWriter) -> Conversion:
         """Write all rows; InputError if there are none."""
         table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
-        shift, factor = layout.clocks(self.kinds, self.layout.units)
+        shift, factor = self.clocks
         names, place = self.layout.features, self.layout.geographic
         columns = Columns(names, place_in(place or False, names, None))
         rows = skipped = 0

@@ -199,9 +199,9 @@ def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:
     """Return the kind of a variable of a grid; InputError says what objects it holds."""
     dtype = grid[name].dtype
     if dtype.kind == "O":
-        first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
-        if feature_units.calendar_of(first.values) is not None:
+        if grids.calendar_of(grid[name]) is not None:
             return TIMES
+        first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
         what = f"column {name!r} of {source}"
         refuse_column(what, dtype, lambda: first.values, REMEDY)
     return kind_of(dtype)

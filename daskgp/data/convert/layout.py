@@ -124,7 +124,7 @@ def match_units(
                 f"column {name!r} holds times, but plain numbers in the dataset {url}: if they "
                 f'count days, write "{DAYS}" into its attribute {FEATURE_UNITS}'
             )
-        if kind == NUMBERS and counted:
+        if kind == NUMBERS and counted and feature_units.count_of(own) is None:
             raise InputError(
                 f"column {name!r} holds numbers, but times in the dataset {url} ({said}): give "
                 "times"
@@ -138,11 +138,7 @@ def match_units(
     return matched
 
 
-def clocks(kinds: Mapping[str, str], units: Mapping[str, str]) -> np.ndarray:
-    """Return shift and factor (2, columns) that turn days since 1970 into units of a store."""
-    made = np.array([[0.0], [1.0]]).repeat(len(kinds), axis=1)
-    for j, name in enumerate(kinds):
-        count = feature_units.count_of(units.get(name, "")) if kinds[name] == TIMES else None
-        if count is not None:
-            made[:, j] = count.origin, count.per_day
-    return made
+def clocks(units: Mapping[str, str], stored: Mapping[str, str]) -> np.ndarray:
+    """Return shift and factor (2, columns) that turn columns in units into those of a store."""
+    found = (feature_units.conversion(unit, stored[name]) for name, unit in units.items())
+    return np.array([how or (0.0, 1.0) for how in found]).T

@@ -91,13 +91,14 @@ def _opened(
     given = addresses(source)
     if not given:
         return _of_object(source, targets)
+    places = [_found(address) for address in given]
+    base = _shared([place.base for place in places])
     files: dict[str, File] = {}
-    for address in given:
-        found = _files(address)
-        twice = next((file for file in found if file in files), None)
+    for place in places:
+        twice = next((file for file in place.files if file in files), None)
         if twice is not None:
             raise InputError(f"{twice} is given twice: give each file once")
-        files |= found
+        files |= {file: _in(path, base, reader) for file, (path, reader) in place.files.items()}
     (one, *more), (reader, _) = files, next(iter(files.values()))
     other = next((file for file in more if files[file].reader is not reader), None)
     if other is not None:
@@ -135,41 +136,61 @@ def _in(path: str, base: str, reader: Reader) -> File:
     return File(reader, partitions.pairs_in(path.removeprefix(base)) if table else ())
 
 
-def _files(source: str) -> dict[str, File]:
-    """Return the files that an address means, sorted, and how they are read.
+class Found(NamedTuple):
+    """Files that an address means, sorted: path and reader of each, below a folder ``base``."""
 
-    They are the one at it, those that match a pattern or those in a folder.
-    """
+    base: str
+    files: dict[str, tuple[str, Reader]]
+
+
+def _shared(bases: list[str]) -> str:
+    """Return the deepest folder that all of several are or are in."""
+    parts = []
+    for names in zip(*(base.split("/") for base in bases), strict=False):
+        if len({*names}) > 1:
+            break
+        parts.append(names[0])
+    return "/".join(parts)
+
+
+def _found(source: str) -> Found:
+    """Return the file at an address, those that match a pattern or those in a folder."""
     fs, path = fsspec.core.url_to_fs(source, **(remote.options(source) or {}))
     fs.invalidate_cache()  # what other processes wrote since counts
     if not fs.exists(path):
         if not remote.is_pattern(source):
             raise InputError(f"source {source} does not exist: check the path")
-        found = sorted(fs.glob(path))
-        if not found:
+        matched = fs.glob(path, detail=True)
+        folders = {file for file, how in matched.items() if how["type"] == "directory"}
+        if "**" in path:  # the files in them match, too
+            zarr = READERS[".zarr"]
+            matched = {f: 0 for f in matched if f not in folders or reader_by(f) is zarr}
+        if not matched:
             raise InputError(f"no file matches {source}: check the pattern")
-        base = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
-        return {_address(fs, file): _in(file, base, reader_of(file)) for file in found}
+        found: dict[str, tuple[str, Reader]] = {}
+        for file in sorted(matched):
+            known = reader_by(file)
+            if file in folders and known in (None, READERS[".parquet"]):
+                found |= _in_folder(fs, file, _address(fs, file), known)
+            else:
+                found[_address(fs, file)] = file, known or reader_of(file)
+        return Found(re.split(r"[*?\[]", path)[0].rpartition("/")[0], found)
     known = reader_by(path)
-    if known is None and not fs.isdir(path):
-        return {source: File(reader_of(source))}
-    parquet = READERS[".parquet"]
-    if known is not None and not (known is parquet and fs.isdir(path)):
-        return {source: File(known)}
-    return _in_folder(fs, path.rstrip("/"), source, known)
+    if fs.isdir(path) and known in (None, READERS[".parquet"]):
+        folder = path.rstrip("/")
+        return Found(folder, _in_folder(fs, folder, source, known))
+    return Found(path.rpartition("/")[0], {source: (path, known or reader_of(source))})
 
 
-def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[str, File]:
+def _in_folder(
+    fs: Any, folder: str, source: str, known: Reader | None
+) -> dict[str, tuple[str, Reader]]:
     """Return the files in a folder and the folders in it; a Zarr group counts as one."""
     inside = {file.removeprefix(folder) for file in fs.find(folder)}
     names = sorted({re.sub(r"(\.zarr)/.*", r"\1", name) for name in inside})
     plain = [folder + name for name in names if not re.search(HIDDEN, name)]
     readers = {file: known or reader_by(file) for file in plain}
-    found = {
-        _address(fs, file): _in(file, folder, reader)
-        for file, reader in readers.items()
-        if reader is not None
-    }
+    found = {_address(fs, file): (file, how) for file, how in readers.items() if how is not None}
     if not found:
         raise InputError(
             f"no file in the folder {source} can be read: they must end in one of "

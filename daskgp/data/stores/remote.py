@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -71,14 +72,32 @@ def options(url: str) -> dict[str, Any] | None:
 
 def _special(url: str) -> Mapping[str, Any]:
     """Return the options that are given for the longest beginning of an address, if any."""
-    for known in (_given, _learned):
+    for known in (_given(), _learned):
         places = [place for place in known if str(url).startswith(place)]
         if places:
             return known[max(places, key=len)]
     return {}
 
 
-_given: dict[str, Mapping[str, Any]] = {}
+Places: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Options by the beginnings of addresses."""
+
+_own: ContextVar[Places | None] = ContextVar("daskgp-options", default=None)
+_blocks: dict[object, Places] = {}
+"""Those of the ``with`` blocks of all threads, the latest one last."""
+
+
+def _given() -> Places:
+    """Return the options of the ``with`` blocks that this thread is in.
+
+    A thread that is in none, such as those that tasks run in, takes those of all others.
+    """
+    own = _own.get()
+    if own is not None:
+        return own
+    return {place: how for block in [*_blocks.values()] for place, how in block.items()}
+
+
 _learned: dict[str, Mapping[str, Any]] = {}
 """Options that came with a value from another process, or of a model that was loaded with them."""
 
@@ -107,11 +126,13 @@ def carried(url: str) -> Carried:
 
 
 @contextmanager
-def storage_options(places: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def storage_options(places: Places) -> Iterator[None]:
     """Use options of remote file systems for a ``with`` block.
 
     Whatever is opened, fitted, saved, loaded or predicted in the block uses them, here and in the
     tasks on a cluster.  A model that was loaded in the block goes on with those of its store.
+    Blocks of other threads do not change those of this one; a thread that is in none takes theirs,
+    the latest first.
 
     Parameters
     ----------
@@ -166,19 +187,21 @@ def chosen(*settings: Setting) -> dict[str, Mapping[str, Any]]:
 
 
 @contextmanager
-def given(places: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def given(places: Places) -> Iterator[None]:
     """Use options of file systems, by the beginnings of addresses, for a ``with`` block.
 
-    They hold in this process; what travels to tasks carries them (`Carried`).
+    Two threads may use different ones; what travels to tasks carries them (`Carried`).
     """
-    before = {place: _given[place] for place in places if place in _given}
-    _given.update(places)
+    if not places:
+        yield
+        return
+    block, whole = object(), {**_given(), **places}
+    before, _blocks[block] = _own.set(whole), whole
     try:
         yield
     finally:
-        for place in places:
-            _given.pop(place, None)
-        _given.update(before)
+        del _blocks[block]
+        _own.reset(before)
 
 
 def _protocol(url: str) -> str:
