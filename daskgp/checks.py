@@ -46,6 +46,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
+def rows(count: float) -> str:
+    """Return a number of rows as messages say it.
+
+    >>> rows(1), rows(20_000.0)
+    ('1 row', '20000 rows')
+    """
+    return f"{count:.0f} row{'' if count == 1 else 's'}"
+
+
 def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     """Raise SettingError unless a setting is one of those allowed; 1 does not pass for True."""
     if not any(value is one or (type(value) is str and value == one) for one in allowed):

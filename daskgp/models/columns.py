@@ -123,20 +123,24 @@ class Columns:
         if self.geographic is not None:
             lon, lat = self.geographic
             self._check(lon, X[:, lon], "longitudes", LONGITUDES)
-            self._check(lat, X[:, lat], "latitudes", LATITUDES)
+            swapped = _within(X[:, lon], LATITUDES) and _within(X[:, lat], LONGITUDES)
+            remedy = f"if they are swapped, geographic={tuple(self._place[::-1])}; else "
+            self._check(lat, X[:, lat], "latitudes", LATITUDES, remedy if swapped else "")
 
     @property
     def _others(self) -> list[int]:
         return [j for j in range(len(self)) if j not in self.sphere]
 
-    def _check(self, j: int, values: np.ndarray, kind: str, ends: tuple[float, float]) -> None:
-        known = values[np.isfinite(values)]
-        if len(known) and not (ends[0] <= known.min() and known.max() <= ends[1]):
+    def _check(
+        self, j: int, values: np.ndarray, kind: str, ends: tuple[float, float], remedy: str = ""
+    ) -> None:
+        if not _within(values, ends):
+            known = values[np.isfinite(values)]
             raise InputError(
                 f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are "
-                f"no degrees from {ends[0]:g} to {ends[1]:g}: correct them or set placeholders to "
-                "NaN, give geographic=(longitude, latitude) in this order, or geographic=False for "
-                "coordinates of a plane"
+                f"no degrees from {ends[0]:g} to {ends[1]:g}: {remedy}correct them or set "
+                "placeholders to NaN, give geographic=(longitude, latitude) in this order, or "
+                "geographic=False for coordinates of a plane"
             )
 
     # -- settings ----------------------------------------------------------------------------
@@ -234,6 +238,11 @@ class Columns:
         """Return the unit of a distance along columns of the inputs: names of features, or km."""
         units = (KILOMETRES if j in self.sphere else self.inputs_names[j] for j in columns)
         return ", ".join(dict.fromkeys(units))
+
+
+def _within(values: np.ndarray, ends: tuple[float, float]) -> bool:
+    known = values[np.isfinite(values)]
+    return not len(known) or bool(ends[0] <= known.min() and known.max() <= ends[1])
 
 
 def on_sphere(lon: np.ndarray, lat: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskgp import checks
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
 from daskgp.kernels.base import Unit
@@ -336,10 +337,11 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     return slope, np.where(spread > np.maximum(rounding, 1e-14 * size), spread, stand_in)
 
 
-def warn_of_missing(rows: float) -> None:
+def warn_of_missing(count: float) -> None:
     """Log a warning with the number of rows that are not used."""
-    if rows:
-        logger.warning("%d rows with missing values are left out", rows)
+    if count:
+        are = "is" if count == 1 else "are"
+        logger.warning("%s with missing values %s left out", checks.rows(count), are)
 
 
 def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:

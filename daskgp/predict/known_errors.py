@@ -7,7 +7,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from daskgp import data
+from daskgp import checks, data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
 from daskgp.predict.posterior import Solved
@@ -35,7 +35,9 @@ def check(solved: Solved, y_variance: Any, noisy: bool) -> None:
     reading.check_kind("y_variance", values)
     wrong = int((~(values >= 0) & ~np.isnan(values)).sum())
     if wrong:
-        raise InputError(f"y_variance is negative in {wrong} rows: error variances are positive")
+        raise InputError(
+            f"y_variance is negative in {checks.rows(wrong)}: error variances are positive"
+        )
 
 
 def added(std: Any, y_variance: Any) -> Any:

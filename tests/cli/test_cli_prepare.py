@@ -24,7 +24,7 @@ def test_a_dataset_is_rewritten_in_blocks_and_info_shows_them(data, tmp_path, sc
     options = ("--order", "lat, lon", "--block-rows", "40", "--scheduler", scheduler)
     result = invoke("prepare", data, out, *options)
     assert result.exit_code == 0, result.stderr
-    assert result.stderr == "Warning: 1 rows with missing values are left out\n"
+    assert result.stderr == "Warning: 1 row with missing values is left out\n"
     again = tmp_path / "again.zarr"
     found = succeed("prepare", out, again, *options)
     assert list(found) == [

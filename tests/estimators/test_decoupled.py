@@ -338,7 +338,7 @@ def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, T, 
     assert outcome(masked, T) == outcome(model, T)
     caplog.clear()
     model.partial_fit(X[:6], y[:6])
-    assert warnings_in(caplog) == ["1 rows with missing values are left out"]
+    assert warnings_in(caplog) == ["1 row with missing values is left out"]
     holes = T.copy()
     holes[3, 0] = np.nan
     assert np.isnan(model.predict(holes)).tolist() == [i == 3 for i in range(len(T))]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskgp import checks
 from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
@@ -52,7 +53,7 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
         below = "negative" if name == WEIGHT else "zero or negative"
         if not_positive or not_finite:
             said = [
-                f"{what} in {count} row{'s' if count > 1 else ''}"
+                f"{what} in {checks.rows(count)}"
                 for count, what in ((not_positive, below), (not_finite, unusable))
                 if count
             ]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgp import data
+from daskgp import checks, data
 from daskgp.checks import shown
 from daskgp.data import grids
 from daskgp.data.convert import layout, sources
@@ -206,21 +206,35 @@ class _Asked(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """Column of an array about the noise of rows; ``squared`` if the array has its squares."""
+    """Column of an array about the noise of rows, and the argument that names it.
 
+    Of standard deviations, ``y_std``, the array has the squares.
+    """
+
+    argument: str
     name: str
-    squared: bool = False
 
-    def values(self, column: np.ndarray) -> np.ndarray:
-        """Return the values (r,) of the array; InputError for a negative standard deviation."""
-        if not self.squared:
-            return column
-        negative = int((column < 0).sum())
-        if negative:
+    def values(self, column: np.ndarray, needed: np.ndarray, before: int) -> np.ndarray:
+        """Return the values (r,) of the array, after ``before`` rows.
+
+        Raises
+        ------
+        InputError
+            For one that is negative, or is not finite in a row (r,) where it is needed.
+        """
+        wrong = {
+            "negative": column < 0,
+            "missing": np.isnan(column) & needed,
+            "infinite": np.isinf(column) & needed,
+        }
+        said = [f"{what} in {checks.rows(bad.sum())}" for what, bad in wrong.items() if bad.any()]
+        if said:
             raise InputError(
-                f"y_std={self.name!r} is negative in {negative} rows: standard deviations are not"
+                f"{self.argument}={self.name!r} is {' and '.join(said)} of those from "
+                f"{before + 1:,} to {before + len(column):,}: leave these rows out, or give "
+                "positive finite numbers"
             )
-        return column**2
+        return column**2 if self.argument == "y_std" else column
 
 
 def _noise(
@@ -239,9 +253,9 @@ def _noise(
         raise InputError(f"{first} and {len(targets)} targets: convert one target with its errors")
     columns = {}
     if y_std or y_variance:
-        columns["y_variance"] = _Column(str(y_std or y_variance), bool(y_std))
+        columns["y_variance"] = _Column("y_std" if y_std else "y_variance", y_std or y_variance)
     if weight:
-        columns["weight"] = _Column(str(weight))
+        columns["weight"] = _Column("weight", weight)
     return columns
 
 
@@ -347,7 +361,10 @@ class _Plan(NamedTuple):
             block = block if wanted.all() else block[wanted]
             X, y, more = np.split(block, [d, d + p], axis=1)
             columns.check(X)
-            beside = (own.values(more[:, j]) for j, own in enumerate(self.noise))
+            needed = ~np.isnan(block[:, : d + p]).any(axis=1)  # others are not fitted
+            for j, own in enumerate(self.noise):
+                needed &= (more[:, j] != 0) | (own.argument != "weight")
+            beside = [own.values(more[:, j], needed, rows) for j, own in enumerate(self.noise)]
             writer.append(X, y if table.targets else None, *beside)
             rows += len(X)
         if rows == 0:
