@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -222,6 +223,10 @@ def new_grid_options(command: F) -> F:
     )
 
 
+TIME = r"\d{4}-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d*)?)?)?)?)?"
+"""A date, or one with a time of day."""
+
+
 def steps_of(text: str | None) -> dict[str, float]:
     """Return resolutions by name."""
     pairs = _pairs("--resolution", text, "A=STEP")
@@ -232,9 +237,22 @@ def extents_of(text: str | None) -> dict[str, tuple[float | str, float | str]]:
     """Return ends of axes by name, dates as text."""
     found = {}
     for name, value in _pairs("--extent", text, "A=LOW:HIGH"):
-        low, _, high = value.partition(":")
-        found[name] = (numeric(low), numeric(high or low))
+        low, high = _ends(value)
+        found[name] = (numeric(low), numeric(high))
     return found
+
+
+def _ends(text: str) -> tuple[str, str]:
+    """Return the ends that a text separates by a colon; times of day have colons, too."""
+    cuts = [cut.start() for cut in re.finditer(":", text)]
+    for cut in cuts:
+        low, high = text[:cut], text[cut + 1 :]
+        if re.fullmatch(TIME, low) and re.fullmatch(TIME, high):
+            return low, high
+    if not cuts or re.fullmatch(TIME, text):
+        return text, text
+    low, _, high = text.partition(":")
+    return low, high or low
 
 
 def _pairs(option: str, text: str | None, form: str) -> list[tuple[str, str]]:

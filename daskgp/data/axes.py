@@ -109,6 +109,8 @@ def _end(name: str, value: Any, unit: str) -> float:
     except (TypeError, ValueError):
         pass
     wanted = f"a number{f' ({unit})' if unit else ''}"
+    if feature_units.count_of(unit) is not None:
+        wanted += " or a date such as 2021-03-04T05:06"
     try:
         date = np.datetime64(value, "ns")
     except (TypeError, ValueError):
@@ -129,9 +131,10 @@ def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str =
         )
     low, high = (_end(name, end, unit) for end in ends)
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
+        across = " (across the date line 170:190)" if -360.0 <= high < low <= 360.0 else ""
         raise SettingError(
-            f"extent of {name!r} is {low:g} to {high:g}: give finite ends, the lower one first "
-            "(across the date line 170:190)"
+            f"extent of {name!r} is {ends[0]} to {ends[1]}: give finite ends, the lower one first"
+            f"{across}"
         )
     if low == high:
         return np.array([low])

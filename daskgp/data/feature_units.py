@@ -158,7 +158,7 @@ def conversion(own: str, wanted: str) -> Conversion | None:
         return None
     mine, other = count_of(own), count_of(wanted)
     if mine is None or other is None:
-        if mine is None and other is None and _alike(own, wanted):
+        if mine is None and other is None and alike(own, wanted):
             return None
         raise ValueError("convert it, or correct what says so")
     if mine.calendar != other.calendar:
@@ -168,7 +168,17 @@ def conversion(own: str, wanted: str) -> Conversion | None:
     return (other.origin - mine.origin) * mine.per_day, other.per_day / mine.per_day
 
 
-def _alike(own: str, wanted: str) -> bool:
+def of_differences(unit: str) -> str:
+    """Return the unit of differences of a feature: those of times are days, hours and the like.
+
+    >>> of_differences("days since 1970-01-01"), of_differences("m")
+    ('days', 'm')
+    """
+    return unit.partition(" since ")[0]
+
+
+def alike(own: str, wanted: str) -> bool:
+    """Return whether two units that are no counts of times do not contradict each other."""
     one, two = (
         next((plain for plain, more in SPELLINGS.items() if re.fullmatch(more, unit)), unit)
         for unit in (own.strip(), wanted.strip())

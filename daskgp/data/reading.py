@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -171,8 +172,14 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
         raise InputError(f"{what} holds dates or times, numbers are needed: {DAYS}")
     if isinstance(first, str):
         shown = first if len(first) <= SHOWN else f"{first[:SHOWN]}..."
+        if re.match(DATE, first):
+            remedy = f"make times of it, as pandas.to_datetime does; else {remedy}"
         raise InputError(f"{what} holds text such as {shown!r}, numbers are needed: {remedy}")
     raise InputError(f"{what} has type {dtype}, numbers are needed: {remedy}")
+
+
+DATE = r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ]|$)"
+"""Beginning of a text that is a date in some order."""
 
 
 def _first(values: Any) -> Any:

@@ -7,7 +7,7 @@ line and the poles, and valid in every kernel of a distance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,26 +122,26 @@ class Columns:
         """Raise InputError for rows X (n, d) with a longitude or latitude of no place."""
         if self.geographic is not None:
             lon, lat = self.geographic
-            self._check(lon, X[:, lon], "longitudes", LONGITUDES)
-            swapped = _within(X[:, lon], LATITUDES) and _within(X[:, lat], LONGITUDES)
-            remedy = f"if they are swapped, geographic={tuple(self._place[::-1])}; else "
-            self._check(lat, X[:, lat], "latitudes", LATITUDES, remedy if swapped else "")
+            for j, kind, ends in ((lon, "longitudes", LONGITUDES), (lat, "latitudes", LATITUDES)):
+                if not _within(X[:, j], ends):
+                    raise InputError(self._misplaced(X, j, kind, ends))
 
     @property
     def _others(self) -> list[int]:
         return [j for j in range(len(self)) if j not in self.sphere]
 
-    def _check(
-        self, j: int, values: np.ndarray, kind: str, ends: tuple[float, float], remedy: str = ""
-    ) -> None:
-        if not _within(values, ends):
-            known = values[np.isfinite(values)]
-            raise InputError(
-                f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are "
-                f"no degrees from {ends[0]:g} to {ends[1]:g}: {remedy}correct them or set "
-                "placeholders to NaN, give geographic=(longitude, latitude) in this order, or "
-                "geographic=False for coordinates of a plane"
-            )
+    def _misplaced(self, X: np.ndarray, j: int, kind: str, ends: tuple[float, float]) -> str:
+        """Return what is wrong with column j of rows X (n, d), and what to do about it."""
+        lon, lat = self.geographic or ()
+        known = X[np.isfinite(X[:, j]), j]
+        swapped = _within(X[:, lon], LATITUDES) and _within(X[:, lat], LONGITUDES)
+        remedy = f"if they are swapped, geographic={(*self._place[::-1],)}; else " if swapped else ""
+        return (
+            f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are no "
+            f"degrees from {ends[0]:g} to {ends[1]:g}: {remedy}correct them or set placeholders to "
+            "NaN, give geographic=(longitude, latitude) in this order, or geographic=False for "
+            "coordinates of a plane"
+        )
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -234,9 +234,13 @@ class Columns:
         each = [self.where[j] for j in features]
         return list(dict.fromkeys(i for own in each for i in np.atleast_1d(own).tolist()))
 
-    def unit(self, columns: Sequence[int]) -> str:
-        """Return the unit of a distance along columns of the inputs: names of features, or km."""
-        units = (KILOMETRES if j in self.sphere else self.inputs_names[j] for j in columns)
+    def unit(self, columns: Sequence[int], known: Mapping[str, str]) -> str:
+        """Return the unit of a distance along columns of the inputs, km on the sphere.
+
+        It is the ``known`` one of features by name, else their names.
+        """
+        names = self.inputs_names
+        units = (KILOMETRES if j in self.sphere else known.get(names[j], names[j]) for j in columns)
         return ", ".join(dict.fromkeys(units))
 
 

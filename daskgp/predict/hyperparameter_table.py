@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from daskgp.data import feature_units
 from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
@@ -96,9 +97,16 @@ def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[f
 
 def _name(solved: Solved, unit: Unit) -> str:
     uses = solved.scaling.uses
-    columns = solved.columns.unit([j for j in unit.columns if uses[j]])
+    columns = solved.columns.unit([j for j in unit.columns if uses[j]], _times(solved))
     parts = [(_target(solved), unit.of_target), (columns, unit.of_inputs)]
     return " ".join(_power(name, power) for name, power in parts if power)
+
+
+def _times(solved: Solved) -> dict[str, str]:
+    """Return the units of differences of the features that are times, by name."""
+    said = dict(zip(solved.feature_names, solved.feature_units, strict=False))
+    counted = {name: unit for name, unit in said.items() if feature_units.count_of(unit)}
+    return {name: feature_units.of_differences(unit) for name, unit in counted.items()}
 
 
 def _target(solved: Solved) -> str:

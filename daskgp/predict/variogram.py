@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.checks import positive, shown, whole
-from daskgp.data import grids, partition, visibility
+from daskgp.data import feature_units, partition, visibility
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
@@ -114,8 +114,8 @@ def variogram(
         Longest distance, in the units of X; by default a third of the diagonal of the box around
         the rows of the blocks, for which these are read once more.
     columns : sequence of str or int, optional
-        Features over which Euclidean distances are taken, all by default; they should have one
-        unit.  Longitude and latitude, which the model or else X says, are taken together, as
+        Features over which Euclidean distances are taken, of one unit; all by default, without
+        those on a sphere and others together.  Longitude and latitude, which the model or else X says, are taken together, as
         places on the sphere with distances in km.
     n_pairs : int
         Most pairs, about.
@@ -158,6 +158,7 @@ def variogram(
             visibility.check(executor, array, "the dataset", remedy)
         features = _positions(columns, rows.feature_names)
         used = rows.columns.inputs_of(features)
+        units = _units(rows, features, columns is not None)
         expected = None if model is None else _expected(model, rows)
         pieces = _pieces(rows, n_pairs, random_state)
         edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
@@ -180,7 +181,7 @@ def variogram(
         None if expected is None else expected.nugget[own],
         rows.target_names,
         rows.target_units,
-        _unit(X, rows, features),
+        next((unit for unit in units if units == [unit] * len(units)), ""),
     )
 
 
@@ -285,7 +286,7 @@ def _pieces(rows: data.Rows, n_pairs: int, seed: int) -> list[tuple[Span, Span]]
     spans = partition.blocks(len(rows), rows.chunks, BLOCK_ROWS)
     n, m = len(rows), len(spans)
     if n < 2:
-        raise InputError(f"{n} rows have no pairs: give at least 2")
+        raise InputError(f"{n or 'no'} row{'s' * (n != 1)} make no pairs: give at least 2")
     if n * (n - 1) // 2 <= n_pairs:
         return [(spans[i], spans[j]) for i in range(m) for j in range(i, m)]
     size = -(-n // m)
@@ -345,6 +346,35 @@ def _positions(columns: Sequence[str | int] | None, names: tuple[str, ...]) -> l
     return [known[column] for column in columns]
 
 
+def _units(rows: data.Rows, features: Sequence[int], named: bool) -> list[str]:
+    """Return the units of distances along features, empty if unknown.
+
+    Raises
+    ------
+    SettingError
+        If two differ, or nobody ``named`` features that may differ from places on the sphere.
+    """
+    place, said = rows.geographic or (), rows.feature_units or ("",) * len(rows.feature_names)
+    units = [feature_units.of_differences(said[j]) for j in features]
+    units = ["degrees" if u and feature_units.alike(u, "degrees") else u for u in units]
+    units = [KILOMETRES if j in place else u for j, u in zip(features, units, strict=True)]
+    sphere = bool({*place} & {*features})
+    first = KILOMETRES if sphere else next(filter(None, units), "")
+    odd = {
+        rows.feature_names[j]: unit
+        for j, unit in zip(features, units, strict=True)
+        if not feature_units.alike(unit, first) or (sphere and not named and j not in place)
+    }
+    if odd:
+        names = [rows.feature_names[j] for j in features]
+        (name, unit), *_ = odd.items()
+        raise SettingError(
+            f"distances over {', '.join(names)} would mix {first} and {unit or repr(name)}: choose "
+            f"columns of one unit, such as columns={[name for name in names if name not in odd]}"
+        )
+    return units
+
+
 def _solved(model: Any) -> Solved:
     check_is_fitted(model, "solved_")
     solved: Solved = model.solved_
@@ -367,12 +397,3 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
         )
     return Expected(solved.theta.kernel, solved.scaling, solved.theta.noise_variance)
 
-
-def _unit(X: Any, rows: data.Rows, features: Sequence[int]) -> str:
-    """Return the unit that all features share: km of a place, that of a grid; empty if unknown."""
-    if rows.geographic is not None and {*features} == {*rows.geographic}:
-        return KILOMETRES
-    if not grids.is_xarray(X) or grids.is_table(X) or {*features} & {*(rows.geographic or ())}:
-        return ""
-    units = {str(X[rows.feature_names[j]].attrs.get("units", "")) for j in features}
-    return units.pop() if len(units) == 1 else ""

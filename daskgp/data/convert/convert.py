@@ -8,6 +8,7 @@ asked for).
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -302,6 +303,8 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
             )
         check_known("column", beside, table.columns, what)
         chosen = _features(table, features, what, beside)
+        if not features:
+            _tell_of_errors(chosen, table.targets, beside)
         kinds = table.kinds((*chosen, *table.targets, *beside))
         times = next((name for name in beside if kinds[name] == TIMES), None)
         if times is not None:
@@ -394,6 +397,22 @@ def _places(
     return remote.chosen(
         ("storage_options", options, addresses), ("destination_options", own, (destination,))
     )
+
+
+ERRORS = r"(?i)(.*_)?(std|stdev|err(or)?s?|uncertainty|uncertainties)(_.*)?"
+"""Names of columns that hold errors of others more often than features."""
+
+
+def _tell_of_errors(features: Names, targets: Names, beside: Names) -> None:
+    """Log a warning of features that nobody named and whose names are those of errors."""
+    odd = [name for name in features if re.fullmatch(ERRORS, name)]
+    if odd and targets and not beside:
+        logger.warning(
+            "%s: errors of the target are named by --y-std %s (y_std= in Python), features by "
+            "--features (features=)",
+            ", ".join(map(repr, odd)) + (" become features" if odd[1:] else " becomes a feature"),
+            odd[0],
+        )
 
 
 def _refuse_idle(what: str, **settings: Any) -> None:

@@ -158,8 +158,8 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
         source = source.reset_index()
     columns = tuple(str(name) for name in source.columns)
     check_known("target", targets, columns, what)
-    heads = (pd.Series(dtype=dtype) for dtype in source.dtypes) if lazy else None
-    found = [_kind(head) for head in heads or (source[name] for name in source.columns)]
+    head = source.partitions[0].compute() if lazy and "O" in _letters(source) else source
+    found = [_kind(head[name]) for name in source.columns]
     kinds = refusing(what, dict(zip(columns, found, strict=True)))
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
@@ -171,6 +171,11 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
             begun += len(frame)
 
     yield Table(columns, targets, columns, kinds, blocks)
+
+
+def _letters(frame: Any) -> set[str]:
+    """Return the kinds of the types of the columns of a data frame, "O" for text and objects."""
+    return {getattr(dtype, "kind", "O") for dtype in frame.dtypes}
 
 
 @contextmanager
@@ -223,7 +228,10 @@ def _arrow_kinds(schema: Any) -> dict[str, str | Other]:
         if of.is_null(type):
             return MISSING
         name = "category" if of.is_dictionary(type) else type
-        return Other(f"has type {name}, not numbers", WRITE_TIMES if of.is_time(type) else REMEDY)
+        remedy = WRITE_TIMES if of.is_time(type) else REMEDY
+        if of.is_string(type) or of.is_large_string(type) or str(type) == "string_view":
+            remedy = f"if it holds times, cast it to timestamps, or {REMEDY}"
+        return Other(f"has type {name}, not numbers", remedy)
 
     return {entry.name: kind(entry.type) for entry in schema}
 
