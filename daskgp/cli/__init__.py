@@ -361,6 +361,12 @@ def predict(
 @main.command()
 @click.argument("model_store", metavar="MODEL")
 @click.argument("test")
+@click.option(
+    "--target",
+    metavar="NAME",
+    help="Column to compare with, or several: a,b; TEST then is a grid or a table.",
+)
+@column_options
 @device_option
 @store_options("test", model="model_store")
 @cluster_options
@@ -368,23 +374,43 @@ def predict(
 def score(
     model_store: str,
     test: str,
+    target: str | None,
+    features: str | None,
+    y_std: str | None,
+    y_variance: str | None,
+    weight: str | None,
+    mask: str | None,
     device: Device | None,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Score the predictions of MODEL on the dataset store TEST: one line of JSON."""
-    from daskgp.data import open_dataset
+    """Score the predictions of MODEL on TEST: one line of JSON.
+
+    TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which the
+    features of MODEL are taken by default.
+    """
     from daskgp.estimators import load
+    from daskgp.fit import named
+    from daskgp.fit.scratch import scratch_rows
     from daskgp.predict.score import scores
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = load(model_store, device)
-    X, y = open_dataset(test)
-    with cluster.executor(estimator.solved_.device) as executor:
-        figures = scores(estimator.solved_, X, y, executor)
-    result(**figures, seconds=_since(began))
+    solved = estimator.solved_
+    errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
+    columns = {"features": _names_or_none(features), "mask": mask, **errors}
+    if target is not None and features is None:
+        columns["features"] = named.names_in(solved.feature_names)
+    rows = training_rows(test, _names_or_none(target), columns, until="again")
+    with (
+        scratch_rows(estimator.store) as url,
+        rows(url) as (X, y, said),
+        cluster.executor(solved.device) as executor,
+    ):
+        figures = scores(solved, X, y, executor)
+    result(**figures, **said, seconds=_since(began))
 
 
 @main.command()
@@ -401,6 +427,12 @@ def info(store: str) -> None:
 @main.command()
 @click.argument("data")
 @estimator_options
+@click.option(
+    "--target",
+    metavar="NAME",
+    help="Column to fit, or several: a,b; DATA then is a grid or a table.",
+)
+@column_options
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
 @click.option(
     "--measure", is_flag=True, help="Run on a few blocks to tell how long an iteration takes."
@@ -413,29 +445,45 @@ def plan(
     model: str | None,
     assignments: tuple[str, ...],
     config: str | None,
+    target: str | None,
+    features: str | None,
+    y_std: str | None,
+    y_variance: str | None,
+    weight: str | None,
+    mask: str | None,
     as_json: bool,
     measure: bool,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Show what a fit to the dataset store DATA will need, without starting it."""
+    """Show what a fit to DATA will need, without starting it.
+
+    DATA is a dataset store; or, with --target, any source of `daskgp convert`, which is converted
+    to count its rows.
+    """
     refuse_no_model(model, config)
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
-    from daskgp.data import open_dataset
     from daskgp.errors import PlanError
     from daskgp.fit.refusal import refuse
+    from daskgp.fit.scratch import scratch_rows
     from daskgp.runtime.connect import local_memory_limit
     from daskgp.runtime.executor import chosen
 
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = build_estimator(model, assignments, config)
-    X, y = open_dataset(data)
-    rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
+    errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
+    columns = {"features": _names_or_none(features), "mask": mask, **errors}
+    training = training_rows(data, _names_or_none(target), columns, until="again")
     started = scheduler or measure
     device = estimator.device
-    with cluster.executor(device, bool(started)) as executor:
+    with (
+        scratch_rows(estimator.store) as url,
+        training(url) as (X, y, _),
+        cluster.executor(device, bool(started)) as executor,
+    ):
+        rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:

@@ -144,11 +144,16 @@ def result(**values: Any) -> None:
 
 
 def training_rows(
-    source: str, target: list[str] | None, columns: dict[str, Any], ignore_errors: bool
+    source: str,
+    target: list[str] | None,
+    columns: dict[str, Any],
+    ignore_errors: bool = False,
+    until: str = "after the fit",
 ) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
     """Return a context of X, y and what to say of them: of a dataset store, or converted to one.
 
-    ``columns`` are named for sources with a ``target`` alone, which are converted at a URL.
+    ``columns`` are named for sources with a ``target`` alone, which are converted at a URL for a
+    time that ``until`` tells.
     """
     from daskgp.data import open_dataset
     from daskgp.fit import named
@@ -172,7 +177,7 @@ def training_rows(
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-        click.echo(f"{source} is converted to {url}, which is removed after the fit", err=True)
+        click.echo(f"{source} is converted to {url}, which is removed {until}", err=True)
         with rows.converted(url) as (X, y, found):
             yield X, y, {"skipped": found.skipped}
 

@@ -573,13 +573,19 @@ def _flatten(block: np.ndarray, width: int) -> np.ndarray:
 
 
 def on_same_grid(
-    own: xr.DataArray, more: Any, function: Callable[[Any, Any], xr.DataArray]
+    own: xr.DataArray,
+    more: Any,
+    function: Callable[[Any, Any], xr.DataArray],
+    name: str = "y_variance",
 ) -> xr.DataArray:
-    """Return a function of a DataArray and of values on its grid, described as the first one."""
+    """Return a function of a DataArray and of values on its grid, described as the first one.
+
+    ``name`` is that of the values.
+    """
     labelled = isinstance(more, xr.DataArray)
     if not labelled and np.ndim(more) and np.shape(more) != own.shape:
         raise InputError(
-            f"y_variance has shape {np.shape(more)} on a grid of shape {own.shape}: give a "
+            f"{name} has shape {np.shape(more)} on a grid of shape {own.shape}: give a "
             "DataArray, or an array of that shape"
         )
     try:
@@ -587,7 +593,7 @@ def on_same_grid(
             made = function(own, more)
     except ValueError as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"y_variance is not on the grid of X: {reason}") from error
+        raise InputError(f"{name} is not on the grid of X: {reason}") from error
     if made.shape != own.shape:
-        raise InputError(f"y_variance has dimensions {more.dims}, the grid of X {own.dims}")
+        raise InputError(f"{name} has dimensions {more.dims}, the grid of X {own.dims}")
     return made.transpose(*own.dims).assign_attrs(own.attrs).rename(own.name)

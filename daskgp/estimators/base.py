@@ -533,13 +533,24 @@ class GaussianProcess(FittedGP):
 
     # -- what it will take -----------------------------------------------------------------------
 
-    def plan(self, X: Any, y: Any, measure: bool = False) -> planning.Plan:
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        measure: bool = False,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        features: Any = None,
+        mask: str | None = None,
+    ) -> planning.Plan:
         """Return what ``fit(X, y)`` will need, from the sizes of the data alone.
 
         Parameters
         ----------
-        X, y : array-like
-            As for ``fit``.
+        X, y, y_variance, sample_weight, features, mask
+            As for ``fit``.  Named columns of a source are converted, as the fit does, and the rows
+            removed again.
         measure : bool
             Whether to also measure how long an iteration will take, by two short runs on some of
             the rows.
@@ -549,8 +560,12 @@ class GaussianProcess(FittedGP):
         Plan
         """
         check_settings(self)
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        if columns is not None:
+            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+                return self.plan(X, y, measure)
         executor = Executor.current(self.progress)
-        rows = self._rows_of(X, y, None, executor.shares_memory)
+        rows = self._rows_of(X, y, None, executor.shares_memory, y_variance, sample_weight)
         self._check(rows, len(rows))
         control.check_names(self, self._kernel(rows), rows.n_features)
         work = self._workload(rows)

@@ -12,16 +12,18 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import metrics
+from daskgp import data, metrics
 from daskgp.arrays import linalg
-from daskgp.data import axes
+from daskgp.data import axes, reading
 from daskgp.errors import SettingError
 from daskgp.estimators import nested
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
+from daskgp.fit import named
+from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
-from daskgp.predict import known_errors, outputs, to_store
+from daskgp.predict import known_errors, outputs, to_store, weighing
 from daskgp.predict import lazy as prediction
 from daskgp.predict import paths as sampling
 from daskgp.predict import score as scoring
@@ -37,6 +39,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     kernel: Kernel | str | None
     progress: ShowProgress
+    store: str | None
 
     solved_ = Learned[Solved]()
     objective_ = Learned[float | None]()
@@ -475,15 +478,68 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """Return the rounds that the posterior of a local method was solved on; None for others."""
         return None
 
-    def score(self, X: Any, y: Any) -> float:
-        """Return the coefficient of determination R² of the mean at X against y; 1 is perfect."""
-        check_is_fitted(self, "solved_")
-        observed = self.solved_.transform is not None  # its mean depends on the noise
-        return 1.0 - self._error(X, y, self.predict(X, include_noise=observed), metrics.nmse)
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        y_variance: Any = None,
+        features: Any = None,
+        mask: str | None = None,
+    ) -> float:
+        """Return the coefficient of determination R² of the mean at X against y; 1 is perfect.
 
-    def _error(self, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any]) -> float:
+        With a likelihood of classes it is the share of right ones.
+
+        Parameters
+        ----------
+        X, y : array-like (n, d) and (n,) or (n, p), or a source and names of targets
+            Rows, or columns of what `convert` takes by their names, as for ``fit``.
+        sample_weight : float or array-like (n,) or (n, 1), or str, optional
+            Weight w of each row, or its column; all weigh the same by default.
+        y_variance : float or array-like (n,) or (n, 1), or str, optional
+            Known error variance e of each target, for Gaussian noise of variance s: rows weigh by
+            the inverse of their noise variances, s / w + e.
+        features, mask : sequence of str and str, optional
+            As for `convert`, where ``y`` is a name; the features of the model by default.
+
+        Raises
+        ------
+        InputError
+            If rows or weights cannot be used, or nothing is left to score.
+        """
+        check_is_fitted(self, "solved_")
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        if columns is None:
+            given = (None if one is False else one for one in (sample_weight, y_variance))
+            return self._score(X, y, tuple(given))
+        if features is None:
+            columns = columns._replace(features=named.names_in(self.solved_.feature_names))
+        with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+            beside = data.noise_beside(y)
+            noise = (beside.get(name) for name in ("weight", "y_variance"))
+            return self._score(X, y, tuple(None if a is None else reading.from_zarr(a) for a in noise))
+
+    def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
+        observed = self.solved_.transform is not None  # its mean depends on the noise
+        mean = self.predict(X, include_noise=observed)
+        return 1.0 - self._error(X, y, mean, metrics.nmse, weighing.nmse, weights)
+
+    def _error(
+        self,
+        X: Any,
+        y: Any,
+        mean: Any,
+        error: Callable[..., Any],
+        weighted: Callable[..., Any] | None = None,
+        weights: tuple[Any, ...] = (None, None),
+    ) -> float:
+        """Return an error of the mean, that with weights where any are given."""
         executor = Executor.current(self.progress, self.solved_.device)
-        return scoring.compared(self.solved_, X, y, mean, error, executor)
+        weight = weighing.weights(self.solved_, mean, *weights)
+        chosen = error if weight is None or weighted is None else weighted
+        return scoring.compared(self.solved_, X, y, mean, chosen, executor, weight)
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training targets in their own units, or the best bound."""

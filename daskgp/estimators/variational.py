@@ -42,6 +42,7 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
+from daskgp.predict import weighing
 from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept
@@ -335,15 +336,15 @@ class VariationalGP(GaussianProcess):
         stack = da.stack if isinstance(one, da.Array) else np.stack
         return stack([1.0 - one, one], axis=1)
 
-    def score(self, X: Any, y: Any) -> float:
-        """Return R² of the mean of y at X, or the share of right classes if it is Bernoulli."""
+    def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
         if not likelihoods.by_name(self._likelihood_name).discrete:
-            return super().score(X, y)
+            return super()._score(X, y, weights)
         likelihood = self.likelihood_
         likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))
         classes = self._likelihood_name.startswith("bernoulli")
-        error = _wrong_classes if classes else metrics.nmse
-        return 1.0 - self._error(X, y, self.predict(X, include_noise=True), error)
+        errors = (_wrong_classes, weighing.wrong) if classes else (metrics.nmse, weighing.nmse)
+        mean = self.predict(X, include_noise=True)
+        return 1.0 - self._error(X, y, mean, *errors, weights)
 
     # -- stages ----------------------------------------------------------------------------------
 

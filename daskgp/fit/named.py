@@ -39,6 +39,11 @@ class Named(NamedTuple):
             data.remove(url)
 
 
+def names_in(features: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the names of a model's features, None where its rows had none."""
+    return None if features == tuple(f"x{j}" for j in range(len(features))) else features
+
+
 def columns_of(
     X: Any, y: Any, features: Any, mask: str | None, y_variance: Any, sample_weight: Any
 ) -> Named | None:

@@ -46,14 +46,14 @@ def added(std: Any, y_variance: Any) -> Any:
         return std
     if grids.is_xarray(std):
         return grids.on_same_grid(std, y_variance, lambda own, more: (own**2 + more) ** 0.5)
-    return (std**2 + _columns(y_variance, std)) ** 0.5
+    return (std**2 + columns(y_variance, std)) ** 0.5
 
 
 def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
     """Return covariances (n, n) or (n, n, p) of observations with errors of their own."""
     if y_variance is None:
         return cov
-    cov[np.diag_indices(len(cov))] += _columns(y_variance, cov[:, 0])
+    cov[np.diag_indices(len(cov))] += columns(y_variance, cov[:, 0])
     return cov
 
 
@@ -68,7 +68,7 @@ def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
     solved.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
     if (errors := beside.get("y_variance")) is not None:
         errors = da.where((errors >= 0) & da.isfinite(errors), errors, np.nan)
-        variance = variance + _columns(errors, variance)
+        variance = variance + columns(errors, variance)
     if (weight := beside.get("weight")) is not None:
         if solved.model.noisy:
             raise SettingError(
@@ -77,15 +77,16 @@ def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
             )
         noise = solved.theta.noise_variance * solved.scaling.y_scale**2
         usable = (weight > 0) & da.isfinite(weight)
-        share = _columns(1.0 / da.where(usable, weight, np.nan) - 1.0, variance)
+        share = columns(1.0 / da.where(usable, weight, np.nan) - 1.0, variance)
         variance = variance + share * (noise if variance.ndim == 2 else noise[0])
     return variance
 
 
-def _columns(y_variance: Any, like: Any) -> Any:
+def columns(y_variance: Any, like: Any, name: str = "y_variance") -> Any:
     """Return error variances, of rows (n,) or (n, 1) or one number, in a shape that adds to others.
 
     ``like`` are those others (n,) or (n, p), for which there may also be (n, p) error variances.
+    They may be other numbers of this ``name``.
     """
     lazy = isinstance(like, da.Array)
     stays = lazy and isinstance(y_variance, da.Array)
@@ -94,7 +95,7 @@ def _columns(y_variance: Any, like: Any) -> Any:
     if errors.shape not in ((), rows, (*rows, 1), like.shape):
         each = "" if like.ndim == 1 else f", or one per row and target: {like.shape}"
         raise InputError(
-            f"y_variance has shape {errors.shape}, one number per row is needed: {rows}{each}"
+            f"{name} has shape {errors.shape}, one number per row is needed: {rows}{each}"
         )
     if not errors.ndim:
         return errors

@@ -85,16 +85,37 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
 
 
 def compared(
-    solved: Solved, X: Any, y: Any, mean: Any, error: Callable[[Any, Any], Any], executor: Executor
+    solved: Solved,
+    X: Any,
+    y: Any,
+    mean: Any,
+    error: Callable[..., Any],
+    executor: Executor,
+    weight: Any = None,
 ) -> float:
-    """Return ``error(y, mean)`` of the mean at X, of any kind; one round computes a lazy error."""
+    """Return ``error(y, mean)`` of the mean at X, of any kind; one round computes a lazy error.
+
+    With weights of the values it is ``error(weight, y, mean)``.
+    """
     if grids.is_xarray(mean):
+        if weight is not None:
+            _, weight = grids.scored_arrays(mean, weight, solved.vector_target)
         mean, y = grids.scored_arrays(mean, y, solved.vector_target)
     if not isinstance(mean, da.Array):
-        return float(error(reading.unmasked(y) if np.ma.isMaskedArray(y) else y, mean))
-    _check_visible(solved, X, y, executor)
-    result = dask.optimize(error(da.asarray(y), mean))[0]
-    return float(executor.compute(delayed(float)(result)))
+        y = reading.unmasked(y) if weight is not None or np.ma.isMaskedArray(y) else y
+        y = y if weight is None else y.reshape(mean.shape)
+        found = float(error(y, mean) if weight is None else error(weight, y, mean))
+    else:
+        _check_visible(solved, X, y, executor)
+        y = da.asarray(y)
+        lazy = error(y, mean) if weight is None else error(weight, y.reshape(mean.shape), mean)
+        found = float(executor.compute(delayed(float)(dask.optimize(lazy)[0])))
+    if weight is not None and np.isnan(found):
+        raise InputError(
+            "no score: the values of y that have a weight are none or constant, or their rows miss "
+            "a feature"
+        )
+    return found
 
 
 def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:

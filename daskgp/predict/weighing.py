@@ -1,0 +1,80 @@
+"""Weights of test rows: those that their noise variances give them in a score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from daskgp import checks
+from daskgp.data import grids, reading
+from daskgp.errors import InputError, SettingError
+from daskgp.predict import known_errors
+from daskgp.predict.posterior import Solved
+from daskgp.typing import Array
+
+
+def weights(solved: Solved, mean: Any, sample_weight: Any, y_variance: Any) -> Any:
+    """Return weights of the values of a mean, of its kind and shape; None where nothing is given.
+
+    A row of weight w and error variance e has the noise variance s / w + e, and weighs as much as
+    s over it: w without error variances.
+
+    Raises
+    ------
+    InputError
+        If numbers are missing, infinite or negative, or not one per row.
+    SettingError
+        If y_variance is given and the noise is not Gaussian, or that of transformed targets.
+    """
+    if sample_weight is None and y_variance is None:
+        return None
+    weight = 1.0 if sample_weight is None else _shaped("sample_weight", sample_weight, mean)
+    if y_variance is None:
+        return weight
+    solved.refuse_transformed("a score with y_variance", "leave y_variance out")
+    if solved.likelihood is not None:
+        raise SettingError(
+            f"y_variance is given and the likelihood is {solved.likelihood.name!r}: only Gaussian "
+            "noise has known error variances"
+        )
+    noise = solved.theta.noise_variance * solved.scaling.y_scale**2
+    share = _shaped("y_variance", y_variance, mean) / (noise[0] if solved.vector_target else noise)
+    return weight / (1.0 + weight * share)
+
+
+def _shaped(name: str, values: Any, mean: Any) -> Any:
+    """Return one number per row in the shape of a mean; InputError for impossible ones."""
+    if grids.is_xarray(mean):
+        return grids.on_same_grid(mean, values, lambda own, more: own.where(False, 0.0) + more, name)
+    if not isinstance(values, da.Array):
+        values = reading.unmasked(values)
+        reading.check_kind(name, values)
+        wrong = int((~(np.isfinite(values) & (values >= 0))).sum())
+        if wrong:
+            raise InputError(
+                f"{name} is missing, infinite or negative in {checks.rows(wrong)}: leave these rows "
+                "out, or give positive finite numbers"
+            )
+    return known_errors.columns(values, mean, name)
+
+
+def nmse(weight: Array, y_true: Array, mean: Array) -> Array:
+    """Return the weighted mean squared error over the weighted variance of y, see `metrics.nmse`.
+
+    Values without weight are left out; where y is constant it is NaN.
+    """
+    known = ~np.isnan(y_true) & (weight > 0)
+    w, y = np.where(known, weight, 0.0), np.where(known, y_true, 0.0)
+    miss = np.where(known, y_true - mean, 0.0)
+    total = w.sum(axis=0)
+    spread = (w * (y - (w * y).sum(axis=0) / total) ** 2).sum(axis=0)
+    return ((w * miss**2).sum(axis=0) / np.where(spread > 0, spread, np.nan)).mean()
+
+
+def wrong(weight: Array, y_true: Array, mean: Array) -> Array:
+    """Return the weighted share of classes 0 and 1 that are not the likelier one."""
+    known = ~np.isnan(y_true) & ~np.isnan(mean) & (weight > 0)
+    w = np.where(known, weight, 0.0)
+    return (w * ((mean > 0.5) != (y_true > 0.5))).sum() / w.sum()
