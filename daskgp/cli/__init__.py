@@ -400,9 +400,10 @@ def score(
     estimator = load(model_store, device)
     solved = estimator.solved_
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    columns = {"features": _names_or_none(features), "mask": mask, **errors}
-    if target is not None and features is None:
-        columns["features"] = named.names_in(solved.feature_names)
+    names = _names_or_none(features)
+    if target is not None and names is None:
+        names = named.names_in(solved.feature_names)
+    columns = {"features": names, "mask": mask, **errors}
     rows = training_rows(test, _names_or_none(target), columns, until="again")
     with (
         scratch_rows(estimator.store) as url,

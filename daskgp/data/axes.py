@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -131,10 +132,11 @@ def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str =
         )
     low, high = (_end(name, end, unit) for end in ends)
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
-        across = " (across the date line 170:190)" if -360.0 <= high < low <= 360.0 else ""
+        longitudes = feature_units.count_of(unit) is None and -360.0 <= high < low <= 360.0
+        across = " (across the date line 170:190)" if longitudes else ""
+        said = " to ".join(f"{end:g}" if isinstance(end, Real) else str(end) for end in ends)
         raise SettingError(
-            f"extent of {name!r} is {ends[0]} to {ends[1]}: give finite ends, the lower one first"
-            f"{across}"
+            f"extent of {name!r} is {said}: give finite ends, the lower one first{across}"
         )
     if low == high:
         return np.array([low])

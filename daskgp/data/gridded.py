@@ -83,7 +83,8 @@ class Dates(xr.coders.CFDatetimeCoder):
             return variable.copy(data=np.full(variable.shape, np.nan))
         numbers = variable.values
         dates = super().decode(variable.copy(data=np.where(missing, numbers[~missing][0], numbers)))
-        values = np.where(missing, None, dates.values)
+        values = dates.values
+        values[missing] = None
         return xr.Variable(dates.dims, values, dates.attrs, dates.encoding)
 
 

@@ -519,7 +519,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
             beside = data.noise_beside(y)
             noise = (beside.get(name) for name in ("weight", "y_variance"))
-            return self._score(X, y, tuple(None if a is None else reading.from_zarr(a) for a in noise))
+            return self._score(
+                X, y, tuple(None if a is None else reading.from_zarr(a) for a in noise)
+            )
 
     def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
         observed = self.solved_.transform is not None  # its mean depends on the noise

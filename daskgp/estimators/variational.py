@@ -102,6 +102,7 @@ class VariationalGP(GaussianProcess):
     effects: ClassVar[Effects] = {
         "target_transform": (among("likelihood", "gaussian"),),
         "hyperparameters": (TRAINED,),
+        "prior": (TRAINED,),
         "n_subset": (
             TRAINED,
             Needs(
@@ -342,9 +343,10 @@ class VariationalGP(GaussianProcess):
         likelihood = self.likelihood_
         likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))
         classes = self._likelihood_name.startswith("bernoulli")
-        errors = (_wrong_classes, weighing.wrong) if classes else (metrics.nmse, weighing.nmse)
         mean = self.predict(X, include_noise=True)
-        return 1.0 - self._error(X, y, mean, *errors, weights)
+        if classes:
+            return 1.0 - self._error(X, y, mean, _wrong_classes, weighing.wrong, weights)
+        return 1.0 - self._error(X, y, mean, metrics.nmse, weighing.nmse, weights)
 
     # -- stages ----------------------------------------------------------------------------------
 

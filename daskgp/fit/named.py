@@ -39,9 +39,9 @@ class Named(NamedTuple):
             data.remove(url)
 
 
-def names_in(features: tuple[str, ...]) -> tuple[str, ...] | None:
+def names_in(features: tuple[str, ...]) -> list[str] | None:
     """Return the names of a model's features, None where its rows had none."""
-    return None if features == tuple(f"x{j}" for j in range(len(features))) else features
+    return None if features == tuple(f"x{j}" for j in range(len(features))) else [*features]
 
 
 def columns_of(

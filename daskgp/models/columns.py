@@ -132,10 +132,12 @@ class Columns:
 
     def _misplaced(self, X: np.ndarray, j: int, kind: str, ends: tuple[float, float]) -> str:
         """Return what is wrong with column j of rows X (n, d), and what to do about it."""
-        lon, lat = self.geographic or ()
-        known = X[np.isfinite(X[:, j]), j]
+        assert self.geographic is not None
+        known, (lon, lat) = X[np.isfinite(X[:, j]), j], self.geographic
         swapped = _within(X[:, lon], LATITUDES) and _within(X[:, lat], LONGITUDES)
-        remedy = f"if they are swapped, geographic={(*self._place[::-1],)}; else " if swapped else ""
+        remedy = (
+            f"if they are swapped, geographic={(*self._place[::-1],)}; else " if swapped else ""
+        )
         return (
             f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are no "
             f"degrees from {ends[0]:g} to {ends[1]:g}: {remedy}correct them or set placeholders to "

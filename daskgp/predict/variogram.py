@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.checks import positive, shown, whole
+from daskgp.checks import rows as rows_of
 from daskgp.data import feature_units, partition, visibility
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
@@ -114,9 +115,9 @@ def variogram(
         Longest distance, in the units of X; by default a third of the diagonal of the box around
         the rows of the blocks, for which these are read once more.
     columns : sequence of str or int, optional
-        Features over which Euclidean distances are taken, of one unit; all by default, without
-        those on a sphere and others together.  Longitude and latitude, which the model or else X says, are taken together, as
-        places on the sphere with distances in km.
+        Features over which Euclidean distances are taken, which have one unit; all by default,
+        which are refused where some are places on the sphere and others are not.  Longitude and
+        latitude, which the model or else X says, are taken together, with distances in km.
     n_pairs : int
         Most pairs, about.
     store : str, optional
@@ -286,7 +287,7 @@ def _pieces(rows: data.Rows, n_pairs: int, seed: int) -> list[tuple[Span, Span]]
     spans = partition.blocks(len(rows), rows.chunks, BLOCK_ROWS)
     n, m = len(rows), len(spans)
     if n < 2:
-        raise InputError(f"{n or 'no'} row{'s' * (n != 1)} make no pairs: give at least 2")
+        raise InputError(f"{rows_of(n)} {'has' if n == 1 else 'have'} no pairs: give at least 2")
     if n * (n - 1) // 2 <= n_pairs:
         return [(spans[i], spans[j]) for i in range(m) for j in range(i, m)]
     size = -(-n // m)
@@ -396,4 +397,3 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
             f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}"
         )
     return Expected(solved.theta.kernel, solved.scaling, solved.theta.noise_variance)
-

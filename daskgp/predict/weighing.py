@@ -47,15 +47,17 @@ def weights(solved: Solved, mean: Any, sample_weight: Any, y_variance: Any) -> A
 def _shaped(name: str, values: Any, mean: Any) -> Any:
     """Return one number per row in the shape of a mean; InputError for impossible ones."""
     if grids.is_xarray(mean):
-        return grids.on_same_grid(mean, values, lambda own, more: own.where(False, 0.0) + more, name)
+        return grids.on_same_grid(
+            mean, values, lambda own, more: own.where(False, 0.0) + more, name
+        )
     if not isinstance(values, da.Array):
         values = reading.unmasked(values)
         reading.check_kind(name, values)
         wrong = int((~(np.isfinite(values) & (values >= 0))).sum())
         if wrong:
             raise InputError(
-                f"{name} is missing, infinite or negative in {checks.rows(wrong)}: leave these rows "
-                "out, or give positive finite numbers"
+                f"{name} is missing, infinite or negative in {checks.rows(wrong)}: leave these "
+                "rows out, or give positive finite numbers"
             )
     return known_errors.columns(values, mean, name)
 
@@ -68,13 +70,17 @@ def nmse(weight: Array, y_true: Array, mean: Array) -> Array:
     known = ~np.isnan(y_true) & (weight > 0)
     w, y = np.where(known, weight, 0.0), np.where(known, y_true, 0.0)
     miss = np.where(known, y_true - mean, 0.0)
-    total = w.sum(axis=0)
+    total = _positive(w.sum(axis=0))
     spread = (w * (y - (w * y).sum(axis=0) / total) ** 2).sum(axis=0)
-    return ((w * miss**2).sum(axis=0) / np.where(spread > 0, spread, np.nan)).mean()
+    return ((w * miss**2).sum(axis=0) / _positive(spread)).mean()
+
+
+def _positive(value: Array) -> Array:
+    return np.where(value > 0, value, np.nan)
 
 
 def wrong(weight: Array, y_true: Array, mean: Array) -> Array:
     """Return the weighted share of classes 0 and 1 that are not the likelier one."""
     known = ~np.isnan(y_true) & ~np.isnan(mean) & (weight > 0)
     w = np.where(known, weight, 0.0)
-    return (w * ((mean > 0.5) != (y_true > 0.5))).sum() / w.sum()
+    return (w * ((mean > 0.5) != (y_true > 0.5))).sum() / _positive(w.sum())

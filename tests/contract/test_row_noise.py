@@ -171,7 +171,7 @@ def test_new_observations_have_errors_of_their_own():
     equal(dask.compute(*lazily), found, rtol=1e-10)
     with pytest.raises(SettingError, match="y_variance belongs to the spread of new observations"):
         model.predict(T, return_std=True, y_variance=errors)
-    with pytest.raises(InputError, match="y_variance is negative in 1 rows"):
+    with pytest.raises(InputError, match="y_variance is negative in 1 row: "):
         model.predict(T, return_std=True, include_noise=True, y_variance=[-1.0, *errors[1:]])
     with pytest.raises(InputError, match=r"y_variance has shape \(3,\), one number per row"):
         model.predict(T, return_std=True, include_noise=True, y_variance=errors[:3])

@@ -189,6 +189,20 @@ def test_times_keep_the_origin_of_the_store(tmp_path):
     assert "column 't' holds numbers, but times in the dataset" in told
 
 
+def test_times_that_are_not_decoded_are_counted_as_the_store_does(tmp_path):
+    frame = table(4).assign(t=pd.date_range("2000-01-01 12:00", periods=4, freq="h"))
+    convert(frame, tmp_path / "d.zarr", "y", "t")
+    hours = np.arange(12.0, 16.0)
+    for unit, values in (("hours since 2000-01-02", hours), ("days since 2000-01-03", hours / 24)):
+        coords = {"t": ("t", values, {"units": unit})}
+        convert(xr.DataArray(np.ones(4), coords, "t", "y"), tmp_path / "d.zarr", append=True)
+    found = (rows(tmp_path / "d.zarr")[:, 0] - 10957) * 24
+    np.testing.assert_allclose(found, [*hours, *hours + 24, *hours + 48], atol=1e-9)
+    coords = {"t": ("t", hours, {"units": "hours"})}
+    told = message(xr.DataArray(np.ones(4), coords, "t", "y"), tmp_path / "d.zarr")
+    assert "holds numbers, but times in the dataset" in told
+
+
 def test_grids_of_earlier_versions_count_days(tmp_path):
     def field(day):
         times = np.array([day], "M8[ns]")

@@ -196,3 +196,22 @@ def test_fits_name_columns_of_text_in_arrow_tables_and_dask_frames():
     for form in (pa.Table.from_pandas(frame), dd.from_pandas(frame, npartitions=2)):
         with pytest.raises(InputError, match=r"^column 'city' (holds text|has type str)"):
             daskgp.ExactGP().fit(form, np.zeros(5))
+
+
+def test_text_that_holds_dates_is_read_or_has_a_remedy(tmp_path):
+    dask_frame = pytest.importorskip("dask.dataframe")
+    pyarrow = pytest.importorskip("pyarrow")
+    days = pd.date_range("2020-01-01", periods=6)
+    iso = pd.DataFrame({"t": days.strftime("%Y-%m-%d"), "y": np.arange(6.0)})
+    convert(dask_frame.from_pandas(iso, npartitions=2), tmp_path / "d.zarr", "y")
+    np.testing.assert_array_equal(rows(tmp_path / "d.zarr")[:, 0], 18262 + np.arange(6))
+    said = message(pyarrow.Table.from_pandas(iso), tmp_path / "o.zarr", "y")
+    assert "not numbers: if it holds times, cast it to timestamps, or leave it out" in said
+    with pytest.raises(InputError, match=r"make times of it, as pandas\.to_datetime does; else"):
+        daskgp.ExactGP(progress=False).fit(iso[["t"]], iso["y"])
+    for order in ("%d/%m/%Y", "%d.%m.%Y"):
+        other = iso.assign(t=days.strftime(order))
+        with pytest.raises(
+            InputError, match=r"make times of it, as pandas\.to_datetime does; else"
+        ):
+            daskgp.ExactGP(progress=False).fit(other[["t"]], other["y"])

@@ -98,10 +98,45 @@ def test_what_cannot_be_meant_is_refused(given, says, table, tmp_path):
     assert not url.exists()
 
 
-def test_negative_standard_errors_are_refused(table, tmp_path):
-    frame, source = table
-    frame.loc[[3, 4], "err"] *= -1
-    frame.to_csv(source, index=False)
-    with pytest.raises(InputError, match="y_std='err' is negative in 2 rows"):
-        daskgp.convert(source, tmp_path / "out.zarr", target="y", y_std="err")
-    assert not (tmp_path / "out.zarr").exists()
+@pytest.mark.parametrize("argument", ["y_std", "y_variance", "weight"])
+@pytest.mark.parametrize(
+    ("bad", "what"), [(-1.0, "negative"), (np.nan, "missing"), (np.inf, "infinite")]
+)
+def test_impossible_errors_are_refused_with_the_number_of_rows(
+    bad, what, argument, table, tmp_path
+):
+    frame, url = table[0], tmp_path / "out.zarr"
+    frame.loc[[3, 4], "err"] = bad
+    says = f"{argument}='err' is {what} in 2 rows of those from 1 to 50: leave these rows out, or"
+    with pytest.raises(InputError, match=says):
+        daskgp.convert(frame, url, "y", "x", **{argument: "err"})
+    frame.loc[4, "err"] = 1.0
+    with pytest.raises(InputError, match=f"is {what} in 1 row of those from 1 to 20"):
+        daskgp.convert(frame, url, "y", "x", block_rows=20, **{argument: "err"})
+    assert not url.exists()
+
+
+def test_errors_may_be_missing_where_rows_are_left_out_of_a_fit(table, tmp_path):
+    frame, url = table[0], tmp_path / "out.zarr"
+    frame.loc[2, ["err", "y"]] = np.nan
+    frame.loc[[5, 6], ["err", "w"]] = np.nan, 0.0
+    daskgp.convert(frame, url, "y", "x", y_std="err", weight="w")
+    model = daskgp.ExactGP(optimizer=None, progress=False).fit(*daskgp.open_dataset(url))
+    assert model.n_rows_ == N - 3
+
+
+@pytest.mark.parametrize("name", ["y_std", "err", "sst_error", "y_err_low", "Uncertainty"])
+def test_a_column_that_looks_like_errors_is_named_where_it_becomes_a_feature(
+    name, table, tmp_path, caplog
+):
+    frame = table[0].rename(columns={"err": name})[["x", name, "y"]]
+    daskgp.convert(frame, tmp_path / "a.zarr", "y")
+    says = f"'{name}' becomes a feature: errors of the target are named by --y-std {name} (y_std="
+    assert [line for line in caplog.messages if line.startswith(says)]
+    caplog.clear()
+    daskgp.convert(frame, tmp_path / "b.zarr", "y", ["x", name])
+    daskgp.convert(frame, tmp_path / "c.zarr", "y", y_std=name)
+    daskgp.convert(frame, tmp_path / "d.zarr")
+    plain = frame.rename(columns={name: "terrain"})
+    daskgp.convert(plain, tmp_path / "e.zarr", "y")
+    assert not caplog.messages

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskgp
-from daskgp.data import feature_units
+from daskgp.data import feature_units, gridded
 from daskgp.data.feature_units import DAYS
 from daskgp.errors import InputError
 
@@ -168,7 +168,12 @@ CONTRADICTORY = {
 ALIKE = [
     *(("metre", "Meters"), ("m", "metres"), ("km", "kilometers"), ("cm", "centimetre")),
     *(("mm", "millimeters"), ("micrometer", "µm"), ("feet", "ft"), ("nmile", "nautical_mile")),
-    *(("degree", "deg"), ("degrees", "arc_degree"), ("degreeE", "degrees_east"), ("°", "degrees_N")),
+    *(
+        ("degree", "deg"),
+        ("degrees", "arc_degree"),
+        ("degreeE", "degrees_east"),
+        ("°", "degrees_N"),
+    ),
     *(("rad", "radians"), ("hr", "hours"), ("Days", "d"), ("sec", "s"), ("min", "minutes")),
     *(("degree_Celsius", "degC"), ("deg C", "Celsius"), ("Kelvin", "degree_K")),
 ]
@@ -274,6 +279,55 @@ def test_counts_of_one_time_agree(value, one, two, first, second):
     assert (converted - back[0]) * back[1] == pytest.approx(value, rel=1e-6, abs=1e-2)
 
 
+# -- marks of times ------------------------------------------------------------------------------
+
+
+def in_unit(unit):
+    """The same six times in several units and types."""
+    times = np.datetime64("2019-12-31", "s") + np.arange(6) * np.timedelta64(7, "h")
+    if unit in ("s", "ms", "ns"):
+        return ("time", times.astype(f"M8[{unit}]"))
+    count = feature_units.count_of(unit)
+    days = (times - np.datetime64(0, "s")) / np.timedelta64(1, "D")
+    return ("time", (days - count.origin) * count.per_day, {"units": unit})
+
+
+def test_marks_and_checksums_of_times_do_not_depend_on_their_unit():
+    found = set()
+    for unit in (
+        "s",
+        "ms",
+        "ns",
+        "hours since 2000-01-01",
+        "days since 1990-05-01",
+        "min since 2019-1-1",
+    ):
+        coords = {"time": in_unit(unit), "depth": DEPTH[:3]}
+        grid = xr.Dataset(coords=coords)
+        for model in (DAYS, "hours since 2000-01-01"):
+            with gridded.opened(grid, ("time", "depth"), units=(model, "")) as grids:
+                box = grids.reader().read(grids.region((0, 0)), ())
+                found.add((model, int(grids.marks[0, 0]), box.checksum(box.shape)))
+    assert len(found) == 2  # one for each model
+    later = xr.Dataset(
+        coords={"time": in_unit("s")[1] + np.timedelta64(1, "s"), "depth": DEPTH[:3]}
+    )
+    with gridded.opened(later, ("time", "depth"), units=(DAYS, "")) as grids:
+        assert int(grids.marks[0, 0]) not in {mark for _, mark, _ in found}
+
+
+def test_a_map_goes_on_where_its_grid_is_written_in_another_unit(model, tmp_path):
+    coords = {"time": in_unit("hours since 2000-01-01"), "depth": DEPTH[:3]}
+    values = {"y": (("time", "depth"), np.zeros((6, 3)))}
+    xr.Dataset(values, coords).to_zarr(tmp_path / "g.zarr", consolidated=False)
+    model.predict_store(tmp_path / "g.zarr", str(tmp_path / "m.zarr"))
+    before = xr.open_zarr(tmp_path / "m.zarr")["mean"].values
+    coords["time"] = in_unit("days since 1990-05-01")
+    xr.Dataset(values, coords).to_zarr(tmp_path / "g.zarr", mode="w", consolidated=False)
+    assert model.predict_store(tmp_path / "g.zarr", str(tmp_path / "m.zarr"), resume=True).rows == 0
+    np.testing.assert_array_equal(xr.open_zarr(tmp_path / "m.zarr")["mean"].values, before)
+
+
 # -- other calendars -----------------------------------------------------------------------------
 
 
@@ -365,3 +419,37 @@ def test_lazy_dates_are_counted_in_tasks():
     renamed = lazy[["when"]].rename(time="row", when="time").drop_vars("row")
     found = model.predict(renamed)
     np.testing.assert_allclose(found.values, model.predict(data[["tas"]].tas).values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["nc", "zarr"])
+@pytest.mark.parametrize("missing", [[2], [0], [4], [0, 4], range(5)])
+@pytest.mark.parametrize("kind", ["f8", "i4"])
+def test_missing_times_of_another_calendar_are_missing(form, missing, kind, tmp_path):
+    pytest.importorskip("cftime")
+    units = {"units": "days since 2000-01-01", "calendar": "noleap"}
+    days = np.arange(1.0, 6.0)
+    days[[*missing]] = np.nan if kind == "f8" else -999
+    made = xr.Dataset({"y": ("i", np.arange(5.0)), "t": ("i", days.astype(kind), units)})
+    if kind == "i4":
+        made["t"].encoding["_FillValue"] = np.int32(-999)
+    source = tmp_path / f"t.{form}"
+    made.to_netcdf(source) if form == "nc" else made.to_zarr(source, consolidated=False)
+    daskgp.convert(source, tmp_path / "d.zarr", "y", "t")
+    group = zarr.open_group(str(tmp_path / "d.zarr"), mode="r")
+    count = feature_units.count_of(group.attrs["feature_units"][0])
+    found = group["X"][:, 0] + count.origin
+    wanted = np.where(np.isin(np.arange(5), [*missing]), np.nan, 10950 + np.arange(1.0, 6.0))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan, pd.NaT])
+@pytest.mark.parametrize("at", [0, 2])
+def test_missing_dates_of_cftime_are_missing(nothing, at, tmp_path):
+    cftime = pytest.importorskip("cftime")
+    dates = np.array([cftime.DatetimeNoLeap(2000, 1, day) for day in range(1, 6)], object)
+    dates[at] = nothing
+    made = xr.Dataset({"y": ("i", np.arange(5.0)), "t": ("i", dates)})
+    daskgp.convert(made, tmp_path / "d.zarr", "y", "t")
+    found = zarr.open_group(str(tmp_path / "d.zarr"), mode="r")["X"][:, 0]
+    assert np.flatnonzero(np.isnan(found)).tolist() == [at]
+    assert found[4] == 10954

@@ -69,6 +69,23 @@ def test_only_folders_below_the_given_place_are_columns(tmp_path):
     assert daskgp.convert(file, tmp_path / "f.zarr", "y").features == ("a",)
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["files", "folders", "patterns", "pattern of folders", "**"])
+def test_names_of_folders_are_columns_of_lists_and_patterns_of_folders(kind, form, tmp_path):
+    folder = parts(tmp_path / "d", form)
+    years = sorted(folder.glob("year=*"))
+    sources = {
+        "files": sorted(folder.glob(f"*/*/*.{form}")),
+        "folders": years,
+        "patterns": [f"{year}/*/*.{form}" for year in years],
+        "pattern of folders": f"{folder}/year=*",
+        "**": f"{folder}/**",
+    }
+    found = daskgp.convert(sources[kind], tmp_path / "o.zarr", "y")
+    assert found.features == ("a", "year", "month")
+    same(rows(tmp_path / "o.zarr"), table())
+
+
 def test_days_missing_values_and_text_in_names(tmp_path):
     pytest.importorskip("pyarrow")
     frame = table().drop(columns=["year", "month"])

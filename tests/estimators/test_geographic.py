@@ -449,3 +449,51 @@ def test_variograms_have_distances_on_the_sphere():
     assert found.expected[0] < found.expected[1]
     with pytest.raises(SettingError, match="one place on the sphere"):
         daskgp.variogram(frame(X), y, model, columns=["lon"], **QUIET)
+
+
+def test_swapped_longitude_and_latitude_are_told():
+    X, y = globe()
+    swapped = pd.DataFrame(X[:, ::-1], columns=list(PLACE))
+    with pytest.raises(InputError) as caught:
+        daskgp.ExactGP(**FIXED, geographic=PLACE).fit(swapped, y)
+    assert "'lat' has latitudes from -17" in str(caught.value)
+    assert "if they are swapped, geographic=('lat', 'lon'); else correct them" in str(caught.value)
+    wrong = frame(X).assign(lat=X[:, 1] + 300)
+    with pytest.raises(InputError, match=r"no degrees from -90 to 90: correct them"):
+        daskgp.ExactGP(**FIXED, geographic=PLACE).fit(wrong, y)
+
+
+def in_time():
+    X, y = globe(40)
+    when = pd.date_range("2020-01-01", periods=40, freq="12h")
+    return frame(X).assign(when=when, depth=X[:, 0] ** 2), y
+
+
+def test_distances_do_not_mix_kilometres_and_days(tmp_path):
+    X, y = in_time()
+    model = daskgp.ExactGP("matern32(ard=true)", optimizer=None, geographic=PLACE, **QUIET)
+    model.fit(X[["lon", "lat", "when"]], y)
+    for chosen in ({}, {"columns": ["lon", "lat", "when"]}):
+        with pytest.raises(SettingError) as caught:
+            daskgp.variogram(X[["lon", "lat", "when"]], y, model, **chosen, **QUIET)
+        assert str(caught.value) == (
+            "distances over lon, lat, when would mix km and days: choose columns of one unit, such "
+            "as columns=['lon', 'lat']"
+        )
+    for columns, unit in ((["lat", "lon"], "km"), (["when"], "days")):
+        rows = X[["lon", "lat", "when"]]
+        assert daskgp.variogram(rows, y, model, columns=columns, **QUIET).distance_unit == unit
+    deep = daskgp.ExactGP("matern32(ard=true)", optimizer=None, geographic=PLACE, **QUIET)
+    rows = X[["lon", "lat", "depth"]]
+    deep.fit(rows, y)
+    with pytest.raises(SettingError, match="would mix km and 'depth'"):
+        daskgp.variogram(rows, y, deep, **QUIET)
+    daskgp.variogram(rows, y, deep, columns=["lon", "lat", "depth"], **QUIET)
+
+
+def test_lengthscales_of_times_are_in_their_unit():
+    X, y = in_time()
+    model = daskgp.ExactGP("matern32(ard=true)", max_iter=1, geographic=PLACE, **QUIET)
+    model.fit(X[["lon", "lat", "when", "depth"]], y)
+    units = {row.name: row.unit for row in model.hyperparameters_}
+    assert [units[f"lengthscale[{j}]"] for j in range(3)] == ["km", "days", "depth"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from commands import invoke
+from commands import invoke, refused, succeed
 
 import daskgp
 from daskgp.data.stores import models
@@ -201,3 +201,46 @@ def test_names_and_arrays_are_not_mixed(files):
         fit(files / "d.zarr", "sst")
     with pytest.raises(InputError, match=r"is for grids and .* is a table"):
         daskgp.convert(grid().to_dataframe(), files / "o.zarr", "sst", mask="sea")
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_grid_with_an_axis_x_is_no_dataset_store(form, tmp_path):
+    values = np.sin(np.arange(30.0)).reshape(5, 6)
+    made = xr.Dataset(
+        {"sst": (("X", "Y"), values)}, {"X": np.arange(5.0), "Y": 2.0 * np.arange(6.0)}
+    )
+    made.to_zarr(tmp_path / "g.zarr", zarr_format=form, consolidated=False)
+    model = daskgp.SGPR(**SETTINGS).fit(tmp_path / "g.zarr", "sst")
+    assert list(model.feature_names_in_) == ["X", "Y"]
+    model.predict_store(str(tmp_path / "g.zarr"), str(tmp_path / "m.zarr"))
+    found = xr.open_zarr(tmp_path / "m.zarr")["mean"]
+    np.testing.assert_allclose(found, model.predict(made[[]]), rtol=1e-9)
+
+
+def test_plans_and_scores_take_columns_by_name(files):
+    names = {"mask": "sea", "features": ["lat", "lon"]}
+    model = daskgp.SGPR(**SETTINGS).fit(files / "g.nc", "sst", **names)
+    X, y = converted(files, features=["lat", "lon"])
+    assert model.plan(grid(), "sst", y_variance="error", **names) == model.plan(X, y)
+    assert model.score(files / "g.zarr", "sst", mask="sea") == model.score(X, y)
+    noise = {"y_variance": "error", "sample_weight": "error"}
+    own = np.sqrt(zarr.open_group(files / "d.zarr")["y_variance"][...])
+    wanted = model.score(X, y, own, y_variance=own)
+    assert model.score(grid(), "sst", mask="sea", **noise) == pytest.approx(wanted, rel=1e-12)
+    with pytest.raises(SettingError, match="mask='sea' has no effect with an array y"):
+        model.score(X, y, mask="sea")
+
+
+def test_commands_plan_and_score_columns_by_name(files):
+    names = ("--target", "sst", "--y-std", "error", "--mask", "sea")
+    daskgp.SGPR(**SETTINGS).fit(*converted(files)).save(files / "m.zarr")
+    stored = succeed("score", files / "m.zarr", files / "d.zarr", "--workers", 1)
+    named = succeed("score", files / "m.zarr", files / "part-*.nc", *names, "--workers", 1)
+    assert named.pop("skipped") == grid().sst.size - stored["n"]
+    assert {**named, "seconds": 0} == pytest.approx({**stored, "seconds": 0}, rel=1e-9)
+    planned = succeed("plan", files / "g.nc", *FIT, *names, "--json")
+    assert planned == succeed("plan", files / "d.zarr", *FIT, "--json")
+    for command in (("score", files / "m.zarr", files / "g.nc"), ("plan", files / "g.nc", *FIT)):
+        assert "name the column to fit with --target NAME" in refused(*command)
+    told = refused("score", files / "m.zarr", files / "g.nc", "--mask", "sea")
+    assert "--mask names a column of a grid or a table: give its --target too" in told

@@ -564,7 +564,7 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
         (("--resolution", "lon=x"), "--resolution has 'x', a number is needed"),
         (("--extent", "time=x,lat=0,lon=0"), "extent of 'time' has 'x': give a number"),
         (("--extent", "time=1,lat=2020-01-01,lon=0"), "extent of 'lat' has the date '2020-01-01'"),
-        (("--extent", "time=2:1,lat=0,lon=0"), "extent of 'time' is 2 to 1"),
+        (("--extent", "time=2:1,lat=0,lon=0"), "extent of 'time' is 2 to 1: give finite ends"),
         (("--resolution", "lon=-1,lat=1,time=1"), "resolution of 'lon' is -1"),
         ((), "Missing argument 'OUTPUT'"),
         ((tmp_path / "o.zarr", "--like", "g.zarr"), "leave INPUT out"),

@@ -185,7 +185,7 @@ def test_some_blocks_stand_for_many_rows(monkeypatch):
         ({"max_distance": -1}, "max_distance=-1: it must be greater than 0"),
         ({"n_pairs": 0}, "n_pairs=0"),
         ({"X": np.ones((4, 2))}, "the rows lie in one place"),
-        ({"X": np.ones((1, 2)), "y": np.ones(1)}, "1 rows have no pairs"),
+        ({"X": np.ones((1, 2)), "y": np.ones(1)}, "1 row has no pairs"),
     ],
 )
 def test_what_has_no_variogram_is_refused(change, words):

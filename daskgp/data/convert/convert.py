@@ -254,9 +254,11 @@ def _noise(
         raise InputError(f"{first} and {len(targets)} targets: convert one target with its errors")
     columns = {}
     if y_std or y_variance:
-        columns["y_variance"] = _Column("y_std" if y_std else "y_variance", y_std or y_variance)
+        columns["y_variance"] = _Column(
+            "y_std" if y_std else "y_variance", str(y_std or y_variance)
+        )
     if weight:
-        columns["weight"] = _Column("weight", weight)
+        columns["weight"] = _Column("weight", str(weight))
     return columns
 
 
