@@ -37,7 +37,7 @@ def describe(url: str) -> None:
         _model(url, group)
     elif kind == prediction_store.FORMAT:
         _predictions(url, group)
-    elif "X" in groups.names_in(url):
+    elif groups.holds_rows(group):
         _dataset(url, group)
     else:
         names = ", ".join(sorted(groups.names_in(url))) or "nothing"

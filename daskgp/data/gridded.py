@@ -17,7 +17,6 @@ import dask.array as da
 import fsspec
 import numpy as np
 import xarray as xr
-import zarr
 from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.data import feature_units, grids, reading
@@ -131,19 +130,13 @@ def is_grid(source: Any) -> bool:
         return True
     try:
         group = groups.open_group(str(source), "grid")
-        dims = {name: _dims(array) for name, array in group.arrays()}
-        if dims.get("X", ("X",)) != ("X",):  # rows, not an axis
+        if groups.holds_rows(group):
             return False
+        dims = {name: groups.dims_in(array) for name, array in group.arrays()}
     except Exception:  # noqa: BLE001 - whoever opens it as a dataset says what is wrong
         return False
     on_axes = any(own == (name,) for name, own in dims.items())
     return on_axes or (any(dims.values()) and "format" not in group.attrs)
-
-
-def _dims(array: zarr.Array) -> tuple[Any, ...]:
-    """Return the names of the dimensions of an array in either format of Zarr, () for none."""
-    own = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-    return tuple(own) if isinstance(own, list | tuple) else ()
 
 
 class Box(NamedTuple):
@@ -339,7 +332,9 @@ class Gridded:
             return lambda part: mark if mark != chunk_marks.UNKNOWN else None
         array = groups.array_of(groups.open_group(self.url, "grid"), name)
         marks, sizes = chunk_marks.box_marks(self.url, array), array.shards or array.chunks
-        order = [_dims(array).index(dim) for dim in self.grid.parts[self.names.index(name)][1]]
+        order = [
+            groups.dims_in(array).index(dim) for dim in self.grid.parts[self.names.index(name)][1]
+        ]
         marks, sizes = marks.transpose(order), tuple(sizes[i] for i in order)
 
         def token(part: Region) -> Any:

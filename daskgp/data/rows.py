@@ -203,7 +203,7 @@ def open_inputs(url: str) -> da.Array:
 def is_dataset(url: str) -> bool:
     """Return whether a dataset store is at a URL, complete or not."""
     try:
-        return "X" in groups.open_group(url, "dataset")
+        return groups.holds_rows(groups.open_group(url, "dataset"))
     except StoreError:
         return False
 

@@ -214,7 +214,7 @@ def test_a_grid_with_an_axis_x_is_no_dataset_store(form, tmp_path):
     assert list(model.feature_names_in_) == ["X", "Y"]
     model.predict_store(str(tmp_path / "g.zarr"), str(tmp_path / "m.zarr"))
     found = xr.open_zarr(tmp_path / "m.zarr")["mean"]
-    np.testing.assert_allclose(found, model.predict(made[[]]), rtol=1e-9)
+    np.testing.assert_allclose(found, model.predict(made.drop_vars("sst")), rtol=1e-9)
 
 
 def test_plans_and_scores_take_columns_by_name(files):
@@ -223,10 +223,11 @@ def test_plans_and_scores_take_columns_by_name(files):
     X, y = converted(files, features=["lat", "lon"])
     assert model.plan(grid(), "sst", y_variance="error", **names) == model.plan(X, y)
     assert model.score(files / "g.zarr", "sst", mask="sea") == model.score(X, y)
-    noise = {"y_variance": "error", "sample_weight": "error"}
+    noise = {"y_variance": "error", "sample_weight": "weight"}
     own = np.sqrt(zarr.open_group(files / "d.zarr")["y_variance"][...])
     wanted = model.score(X, y, own, y_variance=own)
-    assert model.score(grid(), "sst", mask="sea", **noise) == pytest.approx(wanted, rel=1e-12)
+    twice = grid().assign(weight=grid().error)
+    assert model.score(twice, "sst", mask="sea", **noise) == pytest.approx(wanted, rel=1e-12)
     with pytest.raises(SettingError, match="mask='sea' has no effect with an array y"):
         model.score(X, y, mask="sea")
 

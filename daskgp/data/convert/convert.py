@@ -299,6 +299,11 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         if not table.gridded and kept is not None and kept.choices.get("mask") == asked.mask:
             asked = asked.unmasked()  # that of grids before
         beside = asked.beside()
+        twice = next((name for name in beside if beside.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"{twice!r} is named for two things, errors, weights or a mask: copy it"
+            )
         if asked.mask is not None and not table.gridded:
             raise InputError(
                 f"mask={asked.mask!r} is for grids and {what} is a table: leave its rows out of it"

@@ -201,7 +201,7 @@ def _found(url: str) -> str:
     """Describe what is at a path that exists."""
     try:
         group = open_group(url, "store")
-        attributes, has_inputs = group.attrs.asdict(), "X" in names_in(url)
+        attributes, has_inputs = group.attrs.asdict(), holds_rows(group)
     except StoreError:  # no group, or none that can be read
         fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"
@@ -330,6 +330,18 @@ def write_array(
         overwrite=True,
     )
     array[...] = values
+
+
+def dims_in(array: zarr.Array) -> tuple[Any, ...]:
+    """Return the names of the dimensions of an array in either format of Zarr, () for none."""
+    own = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(own) if isinstance(own, list | tuple) else ()
+
+
+def holds_rows(group: zarr.Group) -> bool:
+    """Return whether a group has an array ``X`` of rows, rather than an axis of a grid."""
+    X = group.get("X")
+    return X is not None and not (isinstance(X, zarr.Array) and dims_in(X) == ("X",))
 
 
 def own_dims(name: str, ndim: int) -> tuple[str, ...]:
