@@ -20,11 +20,15 @@ from daskgp.typing import Array
 
 
 class State(NamedTuple):
-    """Solved posterior: L (m, m), the factor of B (m, m) and the weights of the mean (m, p)."""
+    """Solved posterior: L (m, m), the factor of B (m, m) and the weights of the mean (m, p).
+
+    ``trend`` are the products M of targets and trend functions, if there are any.
+    """
 
     factor: Array
     inner_factor: Array
     weights: Array
+    trend: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,17 @@ class SGPR(Collapsed):
         when the factorisation fails.
     tile_rows : int
         Rows per tile of the kernel.
+    trend : int
+        Number of trend functions, which follow the targets as further columns.
     """
 
     jitter: float = 1e-8
     tile_rows: int = collapsed.TILE_ROWS
+    trend: int = 0
 
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State
+    takes_trend: ClassVar[bool] = True
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
@@ -52,7 +60,8 @@ class SGPR(Collapsed):
         S = linalg.symmetrize(total.gram.copy())
         inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
         beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
-        return State(L, inner, linalg.solve_lower_t(L, beta / s))
+        M = collapsed.products(s, total, beta) if self.trend else None
+        return State(L, inner, linalg.solve_lower_t(L, beta / s), M)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
