@@ -222,11 +222,6 @@ class VariationalGP(GaussianProcess):
                 "optimizer='l-bfgs' needs all rows at every step: choose 'adam', or None to keep "
                 "the hyper-parameters as they are"
             )
-        if likelihood.discrete and self.mean == "linear":
-            raise SettingError(
-                f"mean='linear' is least squares of measured targets: with likelihood="
-                f"{shown(self.likelihood)} choose 'constant' or 'zero'"
-            )
         super()._check(rows, n)
         if n is not None:
             self._check_number(n)
@@ -456,6 +451,7 @@ class VariationalGP(GaussianProcess):
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
         rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
+        rows = self._residuals(rows, executor, "")
         if hasattr(self, "solved_"):  # what the first rows said
             known = self.solved_.feature_units
             refuse_other_units(self.solved_, rows.feature_units)

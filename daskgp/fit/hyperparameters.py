@@ -105,7 +105,8 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     if len(candidates) > 1:
         units = partition.sample(stage.units, FIRST, np.random.default_rng(0))
         part = dataclasses.replace(stage, units=units)
-        model = cast(Additive, estimator._model())  # methods with inducing inputs are
+        # methods with inducing inputs are
+        model = cast(Additive, estimator._objective_of(stage))
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
@@ -375,7 +376,7 @@ def on_growing_blocks(
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
         if enough and number >= SECOND:
-            spread = _spread(estimator._model(), stage, theta, trained, units, several, run.bounds)
+            spread = _spread(estimator._objective_of(stage), stage, theta, trained, units, several, run.bounds)
             lost = 0.5 * (total / number - 1.0) * spread
             if lost <= TOLERATED and (last or number == SECOND):
                 break
@@ -391,7 +392,7 @@ def on_growing_blocks(
         lost = (
             (total / number - 1.0)
             / 2
-            * _spread(estimator._model(), stage, theta, result, units, several, run.bounds)
+            * _spread(estimator._objective_of(stage), stage, theta, result, units, several, run.bounds)
         )
     _say_lost(result, number, total, lost)
     return result
@@ -477,7 +478,8 @@ def _objective(
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
     with_inputs = estimator._inputs.trained
-    part, model = dataclasses.replace(stage.quiet, units=units), estimator._model()
+    part = dataclasses.replace(stage.quiet, units=units)
+    model = estimator._objective_of(stage)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         objective = model.evaluate(theta.from_vector(vector), part)
@@ -579,7 +581,7 @@ def run_identity(
 ) -> dict[str, Any]:
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
-    data = dask.base.tokenize(*(np.asarray(part) for part in sums))
+    data = dask.base.tokenize(*sums.parts)
     return {"settings": settings, "data": data}
 
 
