@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -105,11 +104,11 @@ def residuals(rows: Rows, regressor: Regressor, executor: Executor, url: str) ->
     stays.  They are ``passing`` like it.
     """
     if not is_zarr(rows.X):
-        y = np.array(rows.y, np.float64)
+        left = np.array(rows.y, np.float64)
         for span in parts(0, len(rows), PIECE_ROWS):
             part = slice(*span)
-            y[part] -= regressor(rows.X[part]).reshape(y[part].shape)
-        return rows.with_arrays({**rows.arrays, "y": y})
+            left[part] -= regressor(rows.X[part]).reshape(left[part].shape)
+        return rows.with_arrays({**rows.arrays, "y": left})
     step = int(rows.X.chunks[0] if rows.X.shards is None else rows.X.shards[0])
     with groups.creating(url, "temporary dataset", writers.marks()) as group:
         y = writers.create_rows(group, "y", rows.y.shape, step, np.float64)
@@ -151,6 +150,6 @@ class Known:
         if not same.all():
             i, j = np.argwhere(~same)[0]
             raise InputError(
-                f"mean={shown(self.regressor.model)} is not the regressor of the fit: at a training "
-                f"row it predicts {found[i, j]:.6g}, that one {self.values[i, j]:.6g}"
+                f"mean={shown(self.regressor.model)} is not the regressor of the fit: at a "
+                f"training row it predicts {found[i, j]:.6g}, that one {self.values[i, j]:.6g}"
             )

@@ -65,7 +65,7 @@ class Rows:
     are empty where they are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have
     noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
     error is not known.  ``geographic`` are the columns with longitude and latitude, if any, and
-    ``trend`` those that ``read`` appends to y for a trend that is integrated over, None without one.
+    ``trend`` those that ``read`` appends to y for a trend that is integrated over, if there is one.
     """
 
     X: Any

@@ -196,6 +196,15 @@ class GaussianProcess(FittedGP):
         """Return the training rows that prediction reads back; None for a method without."""
         return None
 
+    def __sklearn_clone__(self) -> Any:
+        """Return an unfitted copy; a fitted regressor that is the mean stays as it is."""
+        if not means.is_regressor(self.mean):
+            return super().__sklearn_clone__()
+        plain = self._twin(self.__dict__ | {"mean": "constant"})
+        copied = super(GaussianProcess, plain).__sklearn_clone__()
+        copied.mean = self.mean
+        return copied
+
     # -- small things ----------------------------------------------------------------------------
 
     @property
@@ -392,7 +401,7 @@ class GaussianProcess(FittedGP):
         return self
 
     def _residuals(self, rows: data.Rows, executor: Executor, url: str) -> data.Rows:
-        """Return rows with what a regressor leaves of y, kept at a URL; else the rows themselves."""
+        """Return rows with what a regressor leaves of y, kept at a URL; else the same rows."""
         regressor = means.regressor(self.mean, rows)
         return rows if regressor is None else residuals(rows, regressor, executor, url)
 

@@ -144,11 +144,16 @@ def _check_scaling(solved: Solved) -> None:
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
-def _check_regressor(content: stores.Stored, mean: Any, url: str) -> None:
-    """Raise SettingError for a regressor that is missing, or that the fit did not have."""
+def regressor_of(content: stores.Stored) -> str | None:
+    """Return the name of the class of the regressor that a stored model needs, if it does."""
     said = content.attributes.get("settings")
     setting = said.get("mean") if isinstance(said, dict) else None
-    wanted = setting.get(REGRESSOR) if isinstance(setting, dict) else None
+    return setting.get(REGRESSOR) if isinstance(setting, dict) else None
+
+
+def _check_regressor(content: stores.Stored, mean: Any, url: str) -> None:
+    """Raise SettingError for a regressor that is missing, or that the fit did not have."""
+    wanted = regressor_of(content)
     if mean is None and wanted is not None:
         raise SettingError(
             f"model store {url} was fitted to what a {wanted} leaves, which stores do not hold: "

@@ -59,7 +59,7 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
     arrays: dict[str, np.ndarray] = {
         f"state_{name}": np.asarray(value)
         for name, value in solved.state._asdict().items()
-        if value is not None
+        if np.size(value) or name not in solved.state._field_defaults
     }
     arrays |= {f"scaling_{k}": v for k, v in solved.scaling.arrays.items()}
     if solved.trend is not None:

@@ -191,7 +191,8 @@ class VariationalGP(GaussianProcess):
         return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
-        likelihood, form = self._likelihood(), self._form
+        self._likelihood()
+        form = self._form
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
         if form.hyperparameters == "subset" and self.likelihood != "gaussian":

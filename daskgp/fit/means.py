@@ -1,4 +1,4 @@
-"""Mean functions of an estimator: least squares, a trend that is integrated over, or a regressor."""
+"""Mean functions: least squares, a trend that is integrated over, or a regressor."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def check(estimator: GaussianProcess) -> None:
     if is_integrated(mean) and not estimator._model().takes_trend:
         raise SettingError(
             f"mean={shown(mean)} is a trend that is integrated over, which "
-            f"{type(estimator).__name__} cannot: choose mean='ols', least squares whose uncertainty "
-            f"is not counted, a fitted regressor, or {INTEGRATED}"
+            f"{type(estimator).__name__} cannot: choose mean='ols', least squares whose "
+            f"uncertainty is not counted, a fitted regressor, or {INTEGRATED}"
         )
 
 
@@ -138,8 +138,8 @@ def of_columns(scale: Scaling, rows: Rows, n: int) -> Scaling:
     functions = scale.trend.n_functions
     if n <= functions:
         raise InputError(
-            f"{n} usable rows do not determine a trend of {functions} functions: name fewer columns "
-            "in mean=, or choose 'constant'"
+            f"{n} usable rows do not determine a trend of {functions} functions: name fewer "
+            "columns in mean=, or choose 'constant'"
         )
     return replace(scale, trend=replace(scale.trend, columns=rows.trend))
 

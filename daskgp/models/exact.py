@@ -19,7 +19,7 @@ from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
 from daskgp.models.method import Pass
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
-from daskgp.models.trend import contrasts
+from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -47,7 +47,7 @@ class State(NamedTuple):
     X: Array
     factor: Array
     weights: Array
-    trend: Array | None = None
+    trend: Array = NONE
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Exact(Additive):
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         L = _factor(prepared.kernel(X), variances(prepared.noise_variance, total.noise))
         alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
-        return State(X, L, alpha, y.T @ alpha if self.trend else None)
+        return State(X, L, alpha, y.T @ alpha if self.trend else NONE)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"

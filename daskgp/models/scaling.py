@@ -255,7 +255,7 @@ class Scaling:
         )
 
     def mean_function(self, scaled: np.ndarray) -> np.ndarray:
-        """Return the mean (n, p) at scaled inputs, in the user's units; that of a trend is apart."""
+        """Return the mean (n, p) at scaled inputs, in the user's units, without that of a trend."""
         return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
 
 
@@ -283,8 +283,8 @@ def solve(
         assert sums.trend is not None
         plain = solve(sums, n_features, "constant", standardize, tied)
         trend, y_scale = _integrated(sums.trend, len(plain.intercept))
-        more = {"y_scale": y_scale} if standardize else {}
-        return replace(plain, intercept=np.zeros(len(y_scale)), trend=trend, **more)
+        y_scale = y_scale if standardize else plain.y_scale
+        return replace(plain, intercept=np.zeros(len(y_scale)), y_scale=y_scale, trend=trend)
     d, p = n_features, len(sums.mean) - n_features
     flat = constant(sums, d)
     shift, scale = np.zeros(d), np.where(flat, np.inf, 1.0)
@@ -314,11 +314,14 @@ def _integrated(sums: Sums, p: int) -> tuple[Trend, np.ndarray]:
     return Trend(columns, own.x_shift, own.x_scale, own.intercept, own.slope, basis), own.y_scale
 
 
-def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
-    """Return the mean variance of scaled targets about their mean function; 1 if standardised."""
-    if scaling.trend is not None:
+def target_variance(sums: Sums, scaling: Scaling, mean: MeanName | None) -> float:
+    """Return the mean variance of scaled targets about their mean function; 1 if standardised.
+
+    A mean of None is that of a trend which is integrated over.
+    """
+    if mean is None:
         assert sums.trend is not None
-        _, spread = _trend(sums.trend, len(scaling.trend.columns), "ols")
+        _, spread = _trend(sums.trend, len(sums.trend.mean) - len(scaling.y_scale), "ols")
     else:
         _, spread = _trend(sums, len(scaling.x_scale), mean)
     return float(np.mean((spread / scaling.y_scale) ** 2))

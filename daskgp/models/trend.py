@@ -19,9 +19,11 @@ import numpy as np
 from daskgp.arrays.backend import namespace, to_host
 from daskgp.typing import Array
 
+NONE = np.zeros((0, 0))
+"""Products of a method without a trend."""
 PRECISION = 1e-12
-"""Prior precision of coefficients relative to what the rows say of each alone: those of a few blocks
-may not tell all of them apart."""
+"""Prior precision of coefficients, relative to what the rows say of each alone: those of a few
+blocks may not tell all of them apart."""
 ALIKE = 1e-10
 """Share of the largest eigenvalue of the columns' correlations below which columns are combinations
 of others."""

@@ -259,10 +259,9 @@ def move(value: Any, device: str) -> Any:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yield the arrays and numbers of a (nested) tuple; None is neither."""
+    """Yield the arrays and numbers of a (nested) tuple."""
     if not isinstance(value, tuple):
-        if value is not None:
-            yield value
+        yield value
         return
     for part in value:
         yield from leaves(part)

@@ -154,7 +154,7 @@ def _known(
 def _scaling(attributes: dict[str, Any], arrays: dict[str, np.ndarray]) -> Scaling:
     said = attributes.get("target_transform")
     transform = None if said is None else Transform.from_dict(said)
-    names = (field.name for field in dataclasses.fields(Scaling) if field.name not in ("transform", "trend"))
+    names = {field.name for field in dataclasses.fields(Scaling)} - {"transform", "trend"}
     found = {name: arrays[f"scaling_{name}"] for name in names}
     columns = attributes.get("trend")
     trend = None if columns is None else Trend(tuple(map(int, columns)), **part(arrays, TREND))

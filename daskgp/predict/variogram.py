@@ -205,7 +205,8 @@ class Block(NamedTuple):
 
     def at(self, rows: slice) -> Block:
         """Return some of the rows."""
-        return Block(*(None if part is None else part[rows] for part in self))
+        mean = None if self.mean is None else self.mean[rows]
+        return Block(self.X[rows], self.y[rows], self.weight[rows], self.error[rows], mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +293,8 @@ def _read(rows: data.Rows, span: Span, expected: Expected | None = None) -> Bloc
     keep = complete_rows(X, y) & ~(np.isinf(X).any(axis=1) | np.isinf(y).any(axis=1))
     X, y, p = X[keep], y[keep], rows.n_targets
     mean = None if expected is None else expected.mean(given[keep], X)
-    noise = y[:, p:].T if rows.n_noise else (np.ones(len(y)), np.zeros(len(y)))
-    return Block(X, y[:, :p], *noise, mean)
+    weight, error = y[:, p:].T if rows.n_noise else (np.ones(len(y)), np.zeros(len(y)))
+    return Block(X, y[:, :p], weight, error, mean)
 
 
 def _pieces(rows: data.Rows, n_pairs: int, seed: int) -> list[tuple[Span, Span]]:

@@ -112,7 +112,7 @@ def test_distances_are_over_the_columns_asked_for(small_blocks):
         daskgp.variogram(X, y, columns=["z"])
 
 
-@pytest.mark.parametrize("mean", ["constant", "linear"])
+@pytest.mark.parametrize("mean", ["constant", "ols"])
 @pytest.mark.parametrize("p", [1, 2])
 def test_a_model_expects_its_kernel_noise_and_trend_in_the_units_of_y(mean, p, small_blocks):
     X, y = rows(p=p)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace, number, wide
+from daskgp.arrays.backend import namespace, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
@@ -43,7 +43,7 @@ from daskgp.models.markov.windows import (
 )
 from daskgp.models.method import Pass, Rounds
 from daskgp.models.pathwise import ConditionedPaths, PathDraw, Paths, PathState
-from daskgp.models.trend import contrasts
+from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -73,7 +73,7 @@ class State(NamedTuple):
     factor: Array
     inner_factor: Array
     weights: Array
-    trend: Array | None = None
+    trend: Array = NONE
 
 
 class Near(NamedTuple):
@@ -275,7 +275,7 @@ class LMA(Additive):
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior of the low-rank part, whitened by L."""
         inner, beta = _inner(total)
-        M = _products(total, beta) if self.trend else None
+        M = _products(total, beta) if self.trend else NONE
         return State(prepared.factor, inner, beta, M)
 
     def features(self, theta: Theta, state: State, X: Array) -> Array:

@@ -15,6 +15,7 @@ from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
+from daskgp.models.trend import NONE
 from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
@@ -28,7 +29,7 @@ class State(NamedTuple):
     factor: Array
     inner_factor: Array
     weights: Array
-    trend: Array | None = None
+    trend: Array = NONE
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class SGPR(Collapsed):
         S = linalg.symmetrize(total.gram.copy())
         inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
         beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
-        M = collapsed.products(s, total, beta) if self.trend else None
+        M = collapsed.products(s, total, beta) if self.trend else NONE
         return State(L, inner, linalg.solve_lower_t(L, beta / s), M)
 
     def predict(

@@ -21,7 +21,7 @@ from daskgp.errors import SettingError
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
 from daskgp.models.additive import Additive
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
-from daskgp.models.trend import contrasts
+from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -81,7 +81,7 @@ class State(NamedTuple):
 
     factor: Array
     weights: Array
-    trend: Array | None = None
+    trend: Array = NONE
 
 
 def frequencies(theta: Theta) -> Array:
@@ -155,9 +155,7 @@ class SparseSpectrum(Additive):
         xp, weighted = namespace(G), beta @ W
         square, explained = number((W * total.square).sum()), number((b * weighted).sum())
         value = -0.5 * (
-            p * (n * np.log(2 * np.pi * s) + total.logs)
-            + p * linalg.logdet_factor(factor)
-            + seen
+            p * (n * np.log(2 * np.pi * s) + total.logs) + p * linalg.logdet_factor(factor) + seen
         )
         used = p * number(xp.vdot(inverse, G)) / s
         through = number((weighted * (G @ beta)).sum()) / s**3
@@ -201,7 +199,7 @@ class SparseSpectrum(Additive):
         s = prepared.theta.noise_variance
         G = linalg.symmetrize(total.gram.copy())
         factor, beta = _posterior(G, total.projection, s)
-        return State(factor, beta / s, _products(s, total, beta) if self.trend else None)
+        return State(factor, beta / s, _products(s, total, beta) if self.trend else NONE)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
