@@ -20,7 +20,7 @@ from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import united
 from daskgp.models import repeats
 from daskgp.models.transform import Transform
-from daskgp.models.trend import Trend, uncorrelated
+from daskgp.models.trend import Trend, by_column, uncorrelated
 from daskgp.models.values import Block, Moments
 from daskgp.typing import Array, MeanName
 
@@ -256,7 +256,7 @@ class Scaling:
 
     def mean_function(self, scaled: np.ndarray) -> np.ndarray:
         """Return the mean (n, p) at scaled inputs, in the user's units, without that of a trend."""
-        return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
+        return self.intercept + (by_column(scaled, self.slope) if self.slope.any() else 0.0)
 
 
 def _columns(variance: Array) -> np.ndarray:

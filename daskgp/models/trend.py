@@ -71,11 +71,11 @@ class Trend:
         """Return h (n, r) of values (n, q) of the columns."""
         if self.basis is None:
             return np.empty((len(values), 0))
-        return np.column_stack([np.ones(len(values)), self._scaled(values) @ self.basis])
+        return np.column_stack([np.ones(len(values)), by_column(self._scaled(values), self.basis)])
 
     def fitted(self, values: np.ndarray) -> np.ndarray:
         """Return the least squares fit (n, p) at values (n, q) of the columns."""
-        return np.asarray(self.intercept + self._scaled(values) @ self.slope)
+        return self.intercept + by_column(self._scaled(values), self.slope)
 
     def given(self, coefficients: np.ndarray) -> Trend:
         """Return the trend of t targets with coefficients (r, t), in their units, that are known.
@@ -97,6 +97,14 @@ class Trend:
 
     def _scaled(self, values: np.ndarray) -> np.ndarray:
         return np.asarray((values - self.shift) / self.scale)
+
+
+def by_column(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return A B (n, p) of A (n, q) and B (q, p), with bits that do not depend on other rows."""
+    found = np.zeros((len(A), B.shape[1]))
+    for a, b in zip(A.T, B, strict=True):
+        found += a[:, None] * b
+    return found
 
 
 def uncorrelated(correlations: np.ndarray) -> np.ndarray:

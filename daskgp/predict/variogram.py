@@ -220,7 +220,8 @@ class Expected:
 
     def mean(self, X: np.ndarray, inputs: np.ndarray) -> np.ndarray:
         """Return the mean function (n, p) at rows X (n, d), with their inputs."""
-        mean, trend = self.scaling.mean_function(self.scaling.inputs(inputs)), self.scaling.trend
+        mean, trend = np.zeros((len(X), len(self.scaling.y_scale))), self.scaling.trend
+        mean += self.scaling.mean_function(self.scaling.inputs(inputs))
         if trend is not None:
             mean = mean + trend.fitted(X[:, trend.columns])
         return mean if self.regressor is None else mean + self.regressor(X)
