@@ -111,6 +111,7 @@ progress, geographic, fixed, limits, prior, target_transform
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int
+    trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the log evidence of all standardised rows
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_

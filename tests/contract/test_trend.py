@@ -65,7 +65,7 @@ def test_other_methods_refuse_one_in_a_line_that_names_the_alternatives(name, me
 
 
 @pytest.mark.parametrize("name", EXACTLY)
-@pytest.mark.parametrize("mean, columns", [("linear", (0, 1)), (["x1"], (1,)), ([], ())])
+@pytest.mark.parametrize(("mean", "columns"), [("linear", (0, 1)), (["x1"], (1,)), ([], ())])
 def test_an_exact_method_is_universal_kriging(name, mean, columns):
     (X, y), k, s = slanted(), cases.KERNEL, 0.1
     model = cases.fixed(name, mean=mean, **RAW, **EXACTLY[name]).fit(X, y)
