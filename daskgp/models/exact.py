@@ -7,7 +7,7 @@ the diagonal matrix of the rows' own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -60,7 +60,7 @@ class Exact(Additive):
         Number of trend functions, which follow the targets as further columns.
     """
 
-    trend: int = 0
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "exact"
     state_type: ClassVar[Any] = State

@@ -22,7 +22,7 @@ from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.transform import Transform
-from daskgp.models.trend import Trend, posterior
+from daskgp.models.trend import NONE, Trend, posterior
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.predict.law import Law
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
@@ -74,7 +74,7 @@ class Solved:
     def token(self) -> str:
         """Checksum of all that predictions depend on."""
         theta, parts = self.theta, enumerate(leaves(self.state))
-        arrays = {f"state_{i}": np.asarray(a) for i, a in parts}
+        arrays = {f"state_{i}": np.asarray(a) for i, a in parts if np.shape(a) != NONE.shape}
         arrays |= {k: np.asarray(v) for k, v in self.scaling.arrays.items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs

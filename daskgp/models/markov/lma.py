@@ -13,7 +13,7 @@ of L_R^-1 [A, y] are C^{-1/2} [E, e].
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -118,7 +118,7 @@ class LMA(Additive):
     markov_order: int = 1
     prediction: Literal["consistent", "paper"] = "consistent"
     jitter: float = 1e-8
-    trend: int = 0
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "lma"
     state_type: ClassVar[Any] = State

@@ -6,7 +6,7 @@ b = A y with A = L^-1 K(Z, X); s the noise variance; B = I + S / s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from daskgp.arrays import linalg
@@ -49,7 +49,7 @@ class SGPR(Collapsed):
 
     jitter: float = 1e-8
     tile_rows: int = collapsed.TILE_ROWS
-    trend: int = 0
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State

@@ -10,7 +10,7 @@ with n is summed over tiles of rows, so the numbers do not depend on how rows ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -104,7 +104,7 @@ class SparseSpectrum(Additive):
     """
 
     tile_rows: int = 1024
-    trend: int = 0
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "ssgp"
     state_type: ClassVar[Any] = State
