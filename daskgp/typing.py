@@ -1,6 +1,7 @@
 """Types shared by all layers."""
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 Array: TypeAlias = Any
 """NumPy or CuPy array; the two share one interface and backend.py tells them apart."""
@@ -10,5 +11,16 @@ DtypeName: TypeAlias = Literal["float64", "float32"]
 LikelihoodName: TypeAlias = Literal[
     "gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"
 ]
-MeanName: TypeAlias = Literal["zero", "constant", "linear"]
+MeanName: TypeAlias = Literal["zero", "constant", "linear", "ols"]
 OptimizerName: TypeAlias = Literal["auto", "trust-region", "l-bfgs", "adam"]
+
+
+class Predictor(Protocol):
+    """A fitted regressor."""
+
+    def predict(self, X: Any) -> Any:
+        """Return the predictions at rows X (n, d)."""
+
+
+Mean: TypeAlias = MeanName | Sequence[str] | Predictor
+"""Mean function: by a word, the columns of a trend, or a regressor."""

@@ -194,6 +194,7 @@ def fit(
     data: str,
     model_store: str,
     model: str | None,
+    mean: str | None,
     assignments: tuple[str, ...],
     config: str | None,
     target: str | None,
@@ -222,7 +223,7 @@ def fit(
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator = build_estimator(model, assignments, config)
+    estimator = build_estimator(model, assignments, config, mean)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = {"features": _names_or_none(features), "mask": mask, **errors}
     training = training_rows(data, _names_or_none(target), columns, ignore_errors)
@@ -444,6 +445,7 @@ def info(store: str) -> None:
 def plan(
     data: str,
     model: str | None,
+    mean: str | None,
     assignments: tuple[str, ...],
     config: str | None,
     target: str | None,
@@ -473,7 +475,7 @@ def plan(
     from daskgp.runtime.executor import chosen
 
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator = build_estimator(model, assignments, config)
+    estimator = build_estimator(model, assignments, config, mean)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = {"features": _names_or_none(features), "mask": mask, **errors}
     training = training_rows(data, _names_or_none(target), columns, until="again")

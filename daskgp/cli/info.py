@@ -168,8 +168,10 @@ def _add_lock(table: Table, url: str) -> None:
 
 
 def _model(url: str, group: Any) -> None:
+    from daskgp import kernels
     from daskgp.data.stores.models import kept_of
     from daskgp.estimators import load
+    from daskgp.estimators.loading import regressor_of
 
     if group.attrs.get("complete") is False:
         table = _table(f"model {url}")
@@ -183,35 +185,51 @@ def _model(url: str, group: Any) -> None:
     said = group.attrs.get("model")
     strange = unknown(said.get("kernel")) if isinstance(said, dict) else ()
     if strange:
-        _show(_stored_table(models.read(url), url, strange))
+        names = ", ".join(map(repr, strange))
+        _show(_stored_table(models.read(url), url, f"unknown: {names}"))
+        logger.warning(
+            "model store %s: no class of kernels is registered as %s: import the module that does, "
+            'as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
+            url,
+            names,
+            url,
+        )
+        return
+    stored = models.read(url)
+    regressor = regressor_of(stored)
+    if regressor is not None:
+        kernel = kernels.from_dict(stored.attributes["kernel"])
+        _show(_stored_table(stored, url, _kernel_text(kernel)))
+        logger.warning(
+            "model store %s was fitted to what a %s leaves, which stores do not hold: "
+            "daskgp.load(%r, mean=regressor) in Python tells more",
+            url,
+            regressor,
+            url,
+        )
         return
     estimator = load(url)
     _show(_model_table(url, estimator))
-    _show(_hyperparameter_table(estimator))
+    _show(_parameters("hyper-parameters", estimator.hyperparameters_))
+    if estimator.solved_.trend is not None:
+        _show(_parameters("trend", estimator.trend_))
 
 
-def _stored_table(stored: models.Stored, url: str, strange: Sequence[str]) -> Table:
-    """Return what the store of a model says that cannot be loaded: its kernels are unknown."""
-    said, names = stored.attributes, ", ".join(map(repr, strange))
+def _stored_table(stored: models.Stored, url: str, kernel: str) -> Table:
+    """Return what the store of a model says that cannot be loaded by itself."""
+    said = stored.attributes
     table = _table(f"model {url}")
     table.add_row("model", str(said.get("model")))
     table.add_row("rows", f"{said.get('n_rows'):,}")
     for what in ("feature", "target"):
         columns = said.get(f"{what}_names", [])
         table.add_row(f"{what}s", f"{len(columns)}: {_listed(columns)}")
-    table.add_row("kernel", f"unknown: {names}")
+    table.add_row("kernel", kernel)
     table.add_row("objective", str(said.get("objective")))
     table.add_row("iterations", f"{len(stored.notes.get('history', []))}")
     table.add_row("dtype", str(said.get("dtype")))
     table.add_row("complete", "yes")
     table.add_row("checksum", stored.checksum)
-    logger.warning(
-        "model store %s: no class of kernels is registered as %s: import the module that does, as "
-        'in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
-        url,
-        names,
-        url,
-    )
     return table
 
 
@@ -304,14 +322,11 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
             table.add_row(label, f"{last[name]:.2g}")
 
 
-def _hyperparameter_table(estimator: GaussianProcess) -> Table:
-    """Return hyper-parameters in the units of the data, "-" for an unknown standard error."""
+def _parameters(title: str, found: Any) -> Table:
+    """Return parameters in the units of the data, "-" for an unknown standard error."""
     names = ("name", "value", "standard error", "unit")
-    found = estimator.hyperparameters_
     said = "\n".join(found.remarks) or None
-    table = Table(
-        *names, title="hyper-parameters", title_justify="left", caption=said, caption_justify="left"
-    )
+    table = Table(*names, title=title, title_justify="left", caption=said, caption_justify="left")
     for row in found.texts():
         table.add_row(*row)
     return table

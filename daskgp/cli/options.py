@@ -35,13 +35,19 @@ def _added(command: F, *options: Callable[[F], F]) -> F:
 
 
 def estimator_options(command: F) -> F:
-    """Add ``--model``, ``--set`` and ``--config`` to a command."""
+    """Add ``--model``, ``--mean``, ``--set`` and ``--config`` to a command."""
     return _added(
         command,
         click.option(
             "--model",
             metavar="NAME",
             help=f"Method: {', '.join(MODELS[:-1])} or {MODELS[-1]}.",
+        ),
+        click.option(
+            "--mean",
+            metavar="MEAN",
+            help="Mean function: zero, constant, linear, ols, or columns of a trend: a,b.  "
+            "[default: constant]",
         ),
         click.option(
             "--set",

@@ -15,6 +15,7 @@ import numpy as np
 from daskgp import checks, kernels
 from daskgp.checks import shown
 from daskgp.errors import SettingError
+from daskgp.typing import Predictor
 
 if TYPE_CHECKING:
     from daskgp.estimators import GaussianProcess
@@ -23,9 +24,12 @@ WORDS = {"true": True, "false": False}
 
 
 def build_estimator(
-    model: str | None, assignments: Sequence[str] = (), config: str | None = None
+    model: str | None,
+    assignments: Sequence[str] = (),
+    config: str | None = None,
+    mean: str | None = None,
 ) -> GaussianProcess:
-    """Build the estimator that ``--model``, ``--set key=value`` and ``--config`` describe.
+    """Build the estimator that ``--model``, ``--mean``, ``--set`` and ``--config`` describe.
 
     Parameters
     ----------
@@ -36,6 +40,8 @@ def build_estimator(
         win over the file.
     config : str, optional
         A TOML file with ``model`` at its top and settings under ``[settings]``.
+    mean : str, optional
+        The setting ``mean``, which wins over the others.
 
     Raises
     ------
@@ -51,6 +57,8 @@ def build_estimator(
         raise SettingError(f"no model is given: add --model with one of {', '.join(ESTIMATORS)}")
     if name not in ESTIMATORS:
         raise SettingError(f"unknown model {name!r}: {_suggestion(name, ESTIMATORS)}")
+    if mean is not None:
+        assignments = (*assignments, f"mean={mean}")
     found = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
     settings = settings | dict(found)
     estimator = ESTIMATORS[name](**typed_settings(name, ESTIMATORS[name], settings))
@@ -150,8 +158,8 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
         return int(value)
     if float in options and number:
         return float(value)
-    if str in options and isinstance(text, str):
-        return _names(text) if NAMES in options else text
+    if {str, NAMES} & set(options) and isinstance(text, str):
+        return _names(text, str in options) if NAMES in options else text
     raise SettingError(f"setting {name}={shown(text)}: {_wanted(options)} is needed")
 
 
@@ -169,7 +177,7 @@ _PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
 
 def _options(hint: Any) -> list[Any]:
     """Return the types and allowed words of an annotation."""
-    options = checks.options(hint)
+    options = [option for option in checks.options(hint) if option is not Predictor]
     if all(isinstance(one, str) or one in _PLAIN or _is_mapping(one) for one in options):
         return options
     # NumPy's ArrayLike, which is a union of dozens of types
@@ -181,10 +189,10 @@ def _is_mapping(option: Any) -> bool:
     return get_origin(option) is Mapping
 
 
-def _names(text: str) -> str | list[str]:
-    """Return one name, or a list of those separated by commas."""
+def _names(text: str, alone: bool) -> str | list[str]:
+    """Return a list of names separated by commas, or one name where it may be ``alone``."""
     names = [part.strip() for part in text.split(",")]
-    return names if len(names) > 1 else names[0]
+    return names[0] if alone and len(names) == 1 else names
 
 
 def _array(name: str, value: list[Any]) -> np.ndarray:

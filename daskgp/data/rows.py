@@ -64,7 +64,8 @@ class Rows:
     in a store that is removed with the fit that wrote it.  ``target_units`` and ``feature_units``
     are empty where they are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have
     noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
-    error is not known.  ``geographic`` are the columns with longitude and latitude, if any.
+    error is not known.  ``geographic`` are the columns with longitude and latitude, if any, and
+    ``trend`` those that ``read`` appends to y for a trend that is integrated over, if there is one.
     """
 
     X: Any
@@ -79,6 +80,7 @@ class Rows:
     y_variance: Any = None
     weight: Any = None
     geographic: tuple[int, int] | None = None
+    trend: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -97,6 +99,16 @@ class Rows:
     def n_targets(self) -> int:
         """Number of columns of y, 1 for a vector."""
         return 1 if self.y.ndim == 1 else int(self.y.shape[1])
+
+    @property
+    def noise_from(self) -> int:
+        """First column of noise among those that ``read`` returns of y."""
+        return self.n_targets + len(self.trend or ())
+
+    @property
+    def n_sides(self) -> int:
+        """Most columns of y in a block: targets, columns of a trend and its constant."""
+        return self.noise_from + (self.trend is not None)
 
     def said(self) -> dict[str, list[str]]:
         """Return the attributes of a store that describe its columns."""
@@ -125,14 +137,17 @@ class Rows:
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Read the rows from start to stop, as inputs (r, n_features) and y (r, p).
 
-        Of rows with noise variances of their own y has two more columns, weight and y_variance; a
-        row of weight 0 misses its y.
+        y has more columns: those of X that a trend has, then, of rows with noise variances of their
+        own, weight and y_variance.  A row of weight 0 misses its y.
         """
         X, y = self.raw(start, stop)
+        if self.trend:
+            p = y.shape[1] - self.n_noise
+            y = np.concatenate([y[:, :p], X[:, self.trend], y[:, p:]], axis=1)
         return self.columns.inputs(X), y
 
     def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return what ``read`` does, but X (r, d) as it is stored."""
+        """Return what ``read`` does without a trend, but X (r, d) as it is stored."""
         rows = slice(start, stop)
         parts = {
             name: reading.read(array, rows)
@@ -152,7 +167,7 @@ class Rows:
         return X, columns
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what ``read`` returned as values of the arrays, by their names in a store."""
+        """Return what ``raw`` returned as values of the arrays, by their names in a store."""
         p = self.n_targets
         values = {"X": X, "y": y[:, :p]}
         if self.n_noise:
@@ -167,7 +182,7 @@ class Rows:
 
 def _place(name: str, array: Any) -> str:
     """Return what tells an array of rows from others: X is known by its store."""
-    outside = name not in ("X", "y") and isinstance(array, zarr.Array)
+    outside = name != "X" and isinstance(array, zarr.Array)
     return remote.address(array) if outside else name
 
 

@@ -19,7 +19,7 @@ from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import NumericalError, SettingError
 from daskgp.estimators.base import Outcome
-from daskgp.fit import control, hyperparameters, rounds, subset
+from daskgp.fit import control, hyperparameters, means, rounds, subset
 from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps
 from daskgp.fit.svi import Bases, Learning, Precondition
@@ -186,15 +186,15 @@ def learning(
 def ascent(estimator: VariationalGP, fit: Fit, sums: scaling.Sums, learn: bool) -> Ascent:
     """Return the settings of a run; ``learn`` lets hyper-parameters follow the bound."""
     hyper, form = float(learn), estimator._form
-    points, means = float(estimator.train_points), float(form.moves_mean)
+    points, of_mean = float(estimator.train_points), float(form.moves_mean)
     rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
     rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
-    rates |= dict.fromkeys(("mean_points", "mean_scales"), means)
+    rates |= dict.fromkeys(("mean_points", "mean_scales"), of_mean)
     pace = MEAN_PACE if form.mean_rate is None else form.mean_rate / estimator.learning_rate
     shared = pace if form.parametrization == "hybrid" else 1.0  # else those on Z are not whitened
     rates |= {"weights": pace, "shared_weights": shared}
     scale = fit.stage.scaling
-    unit = scaling.target_variance(sums, scale, estimator.mean)
+    unit = scaling.target_variance(sums, scale, means.described(estimator.mean))
     if fit.likelihood.discrete:  # f has no unit
         scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
     kernel = hyperparameters.bounds(estimator, fit.theta, sums, scale)

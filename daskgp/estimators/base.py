@@ -17,17 +17,28 @@ from daskgp import data, likelihoods, train
 from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
+from daskgp.data.regressor import Known, residuals
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import control, hyperparameters, named, refusal, rounds, subset, targets, timing
+from daskgp.fit import (
+    control,
+    hyperparameters,
+    means,
+    named,
+    refusal,
+    rounds,
+    subset,
+    targets,
+    timing,
+)
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Knob, Workload
-from daskgp.fit.scratch import kept_rows, ordered, scratch_rows
+from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -41,7 +52,7 @@ from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
-from daskgp.typing import Device, DtypeName, MeanName, OptimizerName
+from daskgp.typing import Device, DtypeName, Mean, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
@@ -120,7 +131,7 @@ class GaussianProcess(FittedGP):
     kernel: Kernel | str | None = None
     _: KW_ONLY
     noise_variance: float = 0.1
-    mean: MeanName = "constant"
+    mean: Mean = "constant"
     standardize: bool = True
     optimizer: OptimizerName | None = "auto"
     learning_rate: float = 0.05
@@ -185,6 +196,15 @@ class GaussianProcess(FittedGP):
         """Return the training rows that prediction reads back; None for a method without."""
         return None
 
+    def __sklearn_clone__(self) -> Any:
+        """Return an unfitted copy; a fitted regressor that is the mean stays as it is."""
+        if not means.is_regressor(self.mean):
+            return super().__sklearn_clone__()
+        plain = self._twin(self.__dict__ | {"mean": "constant"})
+        copied = super(GaussianProcess, plain).__sklearn_clone__()
+        copied.mean = self.mean
+        return copied
+
     # -- small things ----------------------------------------------------------------------------
 
     @property
@@ -218,7 +238,7 @@ class GaussianProcess(FittedGP):
         beside = y_variance, weight, self.geographic
         rows = data.rows_of(X, y, spill, shared_memory, self._read_rows(), *beside)
         prepared.check_columns(rows)
-        return rows
+        return dataclasses.replace(rows, trend=means.columns(self.mean, rows.feature_names))
 
     def _tol(self) -> float:
         """Return the nats per hyper-parameter below which training stops."""
@@ -373,11 +393,17 @@ class GaussianProcess(FittedGP):
         try:
             with scratch_rows(self.store) as spill:
                 rows = self._rows_of(X, y, spill, executor.shares_memory, *noise)
+                rows = self._residuals(rows, executor, residual(spill))
                 with self._place(keep, spill) as place:
                     self._fit_rows(rows, executor, checkpoint, place)
         except MemoryRunError as error:
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self
+
+    def _residuals(self, rows: data.Rows, executor: Executor, url: str) -> data.Rows:
+        """Return rows with what a regressor leaves of y, kept at a URL; else the same rows."""
+        regressor = means.regressor(self.mean, rows)
+        return rows if regressor is None else residuals(rows, regressor, executor, url)
 
     def _place(self, keep: str | None, spill: str) -> AbstractContextManager[str]:
         """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
@@ -463,10 +489,10 @@ class GaussianProcess(FittedGP):
     def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
         """Return the units that the method works in, and the mean function."""
         coded, p = self._codes is not None, rows.n_targets
-        mean, tied = "zero" if coded else self.mean, self._tied(rows)
+        mean, tied = "zero" if coded else means.described(self.mean), self._tied(rows)
         scale = scaling.solve(sums, rows.n_features, mean, self.standardize, tied)
         if not coded:
-            return scale
+            return means.of_columns(scale, rows, int(sums.rows))
         return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
 
     def _tied(self, rows: data.Rows) -> scaling.Ties:
@@ -490,7 +516,11 @@ class GaussianProcess(FittedGP):
 
     def _method(self, stage: rounds.Rounds) -> Contract:
         """Return the method for rows in units."""
-        return self._model().of_units(stage.n_units)
+        return self._objective_of(stage).of_units(stage.n_units)
+
+    def _objective_of(self, stage: rounds.Rounds) -> Any:
+        """Return the method for rows as their scaling makes them, whatever their units."""
+        return means.with_trend(self._model(), stage.scaling)
 
     def _remember(self, outcome: Outcome, n: int) -> None:
         """Set what is learned, from n usable rows."""
@@ -510,10 +540,16 @@ class GaussianProcess(FittedGP):
                 rows.target_units,
                 geographic=rows.geographic,
                 feature_units=rows.feature_units if any(rows.feature_units) else (),
+                known=self._known(rows),
             )
         )
         self.objective_, self.history_ = outcome.objective, outcome.history
         self._errors, self.n_rows_ = outcome.errors, n
+
+    def _known(self, rows: data.Rows) -> Known | None:
+        """Return the regressor that is the mean function, if it is one."""
+        regressor = means.regressor(self.mean, rows)
+        return None if regressor is None else Known.of(regressor, rows)
 
     def _set_solved(self, solved: Solved) -> None:
         self.solved_ = solved
@@ -521,6 +557,21 @@ class GaussianProcess(FittedGP):
         self.noise_variance_ = solved.theta.noise_variance
         self.n_features_in_ = solved.n_features
         self.feature_names_in_ = np.array(solved.feature_names, dtype=object)
+
+    @property
+    def trend_(self) -> hyperparameter_table.Table:
+        """Intercept and slopes of a trend that is integrated over, with their standard errors.
+
+        They are in the units of the data, of transformed targets where there is a transform; those
+        of one target after another.
+        """
+        check_is_fitted(self, "solved_")
+        if self.solved_.trend is None:
+            raise AttributeError(
+                "trend_ belongs to a trend that is integrated over: fit with mean='linear' or the "
+                "names of columns"
+            )
+        return hyperparameter_table.of_trend(self.solved_)
 
     @property
     def hyperparameters_(self) -> hyperparameter_table.Table:
@@ -633,10 +684,15 @@ class GaussianProcess(FittedGP):
             Knob("block_rows", largest, units, self._planning(rows), note=SMALL_CHUNKS),
             timing.in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
             np.dtype(self.dtype).itemsize,
-            written=planning.spilled_bytes(rows),
+            written=planning.spilled_bytes(rows) + self._residual_bytes(rows),
             train_units=hyperparameters.SECOND if isinstance(trained, str) else trained,
             iterations=None if self.optimizer is None else self.max_iter,
         )
+
+    def _residual_bytes(self, rows: data.Rows) -> int:
+        """Return the bytes of what a regressor leaves of y, which is written for tasks to read."""
+        known = means.regressor(self.mean, rows) is None or rows.chunks is None
+        return 0 if known else 8 * len(rows) * rows.n_targets
 
     def _planning(self, rows: data.Rows) -> Callable[[int], planning.Plan]:
         """Return the plan of a fit to rows as a function of its knob's value."""

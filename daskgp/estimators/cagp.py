@@ -412,7 +412,7 @@ progress, geographic, fixed, limits, prior, target_transform
         lengths = hyperparameters.lengths(stage, theta, sums)
         url, order = ordered(keep), self.order or "auto"
         made = lengths, order, self.random_state
-        source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
+        source = str(dask.base.tokenize(*sums.parts, *made))
         if not neighbours.made_from(url, source):  # else they are those of the resumed run
             data.remove(url)
             seed, executor = self._seed(), stage.executor

@@ -34,6 +34,10 @@ class ExactGP(GaussianProcess):
 random_state, progress, geographic, fixed, limits, prior, target_transform
         As in ``SGPR``.
 
+    Attributes
+    ----------
+    trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
+
     Examples
     --------
     >>> import numpy as np, daskgp

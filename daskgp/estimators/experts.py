@@ -405,7 +405,7 @@ random_state, progress, geographic, fixed, limits, prior, target_transform
             return rows.with_arrays(chosen, chunks=None)
         order = ordering.RANDOM if self.partition == "random" else self.order
         units = scaling.scales(sums, rows.n_features, self._tied(rows))
-        source = str(dask.base.tokenize(*map(np.asarray, sums), units, order, self.random_state))
+        source = str(dask.base.tokenize(*sums.parts, units, order, self.random_state))
         if not neighbours.made_from(keep, source):  # else they are those of the resumed run
             data.remove(keep)
             settings = order, None, units, self._seed(), stage.executor, sums

@@ -111,6 +111,7 @@ progress, geographic, fixed, limits, prior, target_transform
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int
+    trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the log evidence of all standardised rows
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
@@ -269,6 +270,11 @@ progress, geographic, fixed, limits, prior, target_transform
         rows, layout = stage.rows, read_layout(stage.rows.X)
         if layout is None:
             rows, layout = self._rewritten(stage, theta, sums, keep)
+            rows = dataclasses.replace(rows, trend=stage.rows.trend)
+        elif rows.passing:  # y is what a regressor leaves, which predictions read back
+            data.remove(keep)
+            Nearby(rows, layout, Band(0)).write(keep)
+            rows, layout = open_blocks(keep)
         else:
             rows = held(rows)
         self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
@@ -286,11 +292,11 @@ progress, geographic, fixed, limits, prior, target_transform
         """Return the rows in the order of blocks: on disk, or in memory if they were there."""
         lengthscales = hyperparameters.lengths(stage, theta, sums)
         made = lengthscales, self.order, self.block_rows or DEFAULT_BLOCK_ROWS, self.random_state
-        source = str(dask.base.tokenize(*map(np.asarray, sums), *made))
+        source = str(dask.base.tokenize(*sums.parts, *made))
         if not made_from(keep, source):  # else they are those of the resumed run
             data.remove(keep)
             arrange(
-                stage.rows,
+                dataclasses.replace(stage.rows, trend=None),
                 keep,
                 self.order,
                 self.block_rows,

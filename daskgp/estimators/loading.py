@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import textwrap
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
 
 import numpy as np
 
 from daskgp import kernels
-from daskgp.checks import choice
+from daskgp.checks import choice, shown
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
@@ -21,7 +23,7 @@ from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
-from daskgp.estimators.saving import SETTING
+from daskgp.estimators.saving import REGRESSOR, SETTING
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
@@ -30,9 +32,6 @@ from daskgp.models.values import Want
 from daskgp.predict import stored
 from daskgp.predict.posterior import Solved
 from daskgp.typing import Device
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("daskgp")
 
@@ -54,7 +53,7 @@ ESTIMATORS: dict[str, type[GaussianProcess]] = {
 }
 
 
-def load(url: str, device: Device | None = None) -> GaussianProcess:
+def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianProcess:
     """Read a fitted estimator from a model store.
 
     Parameters
@@ -63,6 +62,9 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
         A local path or any fsspec URL.
     device : {"auto", "cpu", "gpu"}, optional
         Device that the estimator computes on; default that of the fit.
+    mean : object, optional
+        The regressor that was the mean of the fit, which stores do not hold: it has to predict the
+        same at some training rows.
 
     Returns
     -------
@@ -74,20 +76,33 @@ def load(url: str, device: Device | None = None) -> GaussianProcess:
     StoreError
         If there is no store, or it is incomplete, damaged or of another version.
     SettingError
-        If there is no such device.
+        If there is no such device, or ``mean`` is missing or needless.
+    InputError
+        If ``mean`` is another regressor than that of the fit.
     """
     if device is not None:
         choice("device", device, get_args(Device))
     content = stores.read(str(url))
-    try:
-        estimator = _restored(content, device, str(url))
+    _check_regressor(content, mean, str(url))
+    with _reading(url):
+        estimator = _restored(content, device, str(url), mean)
+    if estimator.solved_.known is not None:
+        estimator.solved_.known.check()
+    with _reading(url):
         _try_out(estimator.solved_)
+    return estimator
+
+
+@contextmanager
+def _reading(url: str) -> Iterator[None]:
+    """Turn what a model store that does not fit together raises into a StoreError."""
+    try:
+        yield
     except DaskgpError as error:
         raise StoreError(f"model store {url}: {_short(error)}") from error
     except Exception as error:  # what does not fit together fails anywhere, each with its own type
         what = type(error).__name__
         raise StoreError(f"model store {url} is damaged: {what}: {_short(error)}") from error
-    return estimator
 
 
 def _short(error: BaseException) -> str:
@@ -129,22 +144,49 @@ def _check_scaling(solved: Solved) -> None:
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
-def _restored(content: stores.Stored, device: Device | None, url: str) -> GaussianProcess:
+def regressor_of(content: stores.Stored) -> str | None:
+    """Return the name of the class of the regressor that a stored model needs, if it does."""
+    said = content.attributes.get("settings")
+    setting = said.get("mean") if isinstance(said, dict) else None
+    return setting.get(REGRESSOR) if isinstance(setting, dict) else None
+
+
+def _check_regressor(content: stores.Stored, mean: Any, url: str) -> None:
+    """Raise SettingError for a regressor that is missing, or that the fit did not have."""
+    wanted = regressor_of(content)
+    if mean is None and wanted is not None:
+        raise SettingError(
+            f"model store {url} was fitted to what a {wanted} leaves, which stores do not hold: "
+            f"load it in Python with that regressor, daskgp.load({url!r}, mean=regressor)"
+        )
+    if mean is not None and wanted is None:
+        raise SettingError(
+            f"mean={shown(mean)}: model store {url} was fitted without a regressor, leave mean out"
+        )
+
+
+def _restored(
+    content: stores.Stored, device: Device | None, url: str, regressor: Any
+) -> GaussianProcess:
     attributes, arrays = content.attributes, content.arrays
     if attributes["model"] not in ESTIMATORS:
         raise SettingError(
             f"unknown model {attributes['model']!r}: known are {', '.join(ESTIMATORS)}"
         )
     settings = dict(attributes["settings"])
+    if settings.get("mean") == "linear" and "trend" not in attributes:  # of an earlier version
+        settings["mean"] = "ols"
+    if regressor is not None:
+        settings["mean"] = regressor
     for name, value in settings.items():
-        if isinstance(value, dict):
+        if name != "mean" and isinstance(value, dict):
             settings[name] = (
                 dict(value["mapping"]) if "mapping" in value else kernels.from_dict(value["kernel"])
             )
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
-    estimator._set_solved(stored.restored(content, settings["device"], url))
+    estimator._set_solved(stored.restored(content, settings["device"], url, regressor))
     objective = attributes["objective"]
     estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])

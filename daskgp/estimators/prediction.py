@@ -544,13 +544,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return scoring.compared(self.solved_, X, y, mean, chosen, executor, weight)
 
     def log_marginal_likelihood(self) -> float:
-        """Return the log evidence of the training targets in their own units, or the best bound."""
+        """Return the log evidence of the training targets in their own units, or the best bound.
+
+        With a trend that is integrated over it is the restricted one, of contrasts that have none.
+        """
         check_is_fitted(self, "solved_")
         if self.objective_ is None:
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
         solved = self.solved_
         slopes = 0.0 if solved.transform is None else solved.transform.log_slopes
-        return self.objective_ - self.n_rows_ * float(np.log(solved.scaling.y_scale).sum()) + slopes
+        free = self.n_rows_ - (0 if solved.trend is None else solved.trend.n_functions)
+        return self.objective_ - free * float(np.log(solved.scaling.y_scale).sum()) + slopes
 
     @property
     def n_iter_(self) -> int:

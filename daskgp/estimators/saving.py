@@ -16,6 +16,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cggp import CGGP
 from daskgp.estimators.variational import VariationalGP
+from daskgp.fit import means
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.predict import stored
@@ -25,7 +26,7 @@ from daskgp.priors import Prior
 if TYPE_CHECKING:
     import zarr
 
-SETTING = "setting_"
+SETTING, REGRESSOR = "setting_", "regressor"
 
 
 def save(estimator: GaussianProcess, url: str) -> None:
@@ -56,9 +57,16 @@ def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
 def _stored(estimator: GaussianProcess) -> stores.Stored:
     solved = estimator.solved_
     arrays: dict[str, np.ndarray] = {
-        f"state_{name}": np.asarray(value) for name, value in solved.state._asdict().items()
+        f"state_{name}": np.asarray(value)
+        for name, value in solved.state._asdict().items()
+        if np.size(value) or name not in solved.state._field_defaults
     }
     arrays |= {f"scaling_{k}": v for k, v in solved.scaling.arrays.items()}
+    if solved.trend is not None:
+        arrays |= {stored.TREND + name: array for name, array in solved.trend.arrays.items()}
+    if solved.known is not None:
+        own = {"places": solved.known.places, "values": solved.known.values}
+        arrays |= {stored.REGRESSOR + name: array for name, array in own.items()}
     if solved.theta.inputs is not None:
         arrays["inputs"] = solved.theta.inputs
     if solved.kept is not None:
@@ -91,6 +99,8 @@ def _beside(solved: Solved) -> dict[str, Any]:
         "geographic": solved.geographic or (),
     }
     said: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
+    if solved.trend is not None:
+        said["trend"] = list(solved.trend.columns)
     if solved.transform is not None:
         said["target_transform"] = solved.transform.to_dict()
     if solved.kept is not None:
@@ -110,6 +120,8 @@ def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.
             settings[name] = {"kernel": describe(value)}
         elif isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
             settings[name] = list(value)
+        elif name == "mean" and means.is_regressor(value):
+            settings[name] = {REGRESSOR: type(value).__name__}
         elif isinstance(value, set | frozenset):
             settings[name] = sorted(value)
         elif isinstance(value, Mapping):

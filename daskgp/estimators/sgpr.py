@@ -40,8 +40,11 @@ class SGPR(GaussianProcess):
         Whether training also moves the inducing inputs.
     noise_variance : float
         Initial noise variance, in units of the standardised y.
-    mean : {"zero", "constant", "linear"}
-        Mean function, fitted by least squares before the GP.
+    mean : {"zero", "constant", "linear", "ols"}, list of str, or fitted regressor
+        Mean function.  "linear", or the names of columns: a trend in all columns, or in these,
+        whose coefficients are integrated over (universal kriging).  "ols", and "constant": least
+        squares before the GP, whose uncertainty is not counted.  An object with ``predict``: the
+        GP models what it leaves (regression kriging).
     standardize : bool
         Whether inputs and outputs are scaled to unit standard deviation, undone in predictions;
         inputs that share a lengthscale are scaled by a common one and keep their proportions.
@@ -99,6 +102,7 @@ class SGPR(GaussianProcess):
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     inducing_ : ndarray (m, d), in the units of X
+    trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the bound on the log evidence of all standardised rows
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_

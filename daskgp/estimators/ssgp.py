@@ -52,6 +52,7 @@ progress, geographic, fixed, limits, prior, target_transform
     kernel_, noise_variance_ : learned hyper-parameters, in standardised units
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     frequencies_ : ndarray (m, d), in radians per unit of X
+    trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the log evidence of all standardised rows
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_

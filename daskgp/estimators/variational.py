@@ -193,7 +193,8 @@ class VariationalGP(GaussianProcess):
         return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
-        likelihood, form = self._likelihood(), self._form
+        self._likelihood()
+        form = self._form
         whole("n_added", self.n_added, 1)
         whole("n_subset", self.n_subset, 1)
         if form.hyperparameters == "subset" and self.likelihood != "gaussian":
@@ -223,11 +224,6 @@ class VariationalGP(GaussianProcess):
             raise SettingError(
                 "optimizer='l-bfgs' needs all rows at every step: choose 'adam', or None to keep "
                 "the hyper-parameters as they are"
-            )
-        if likelihood.discrete and self.mean == "linear":
-            raise SettingError(
-                f"mean='linear' is least squares of measured targets: with likelihood="
-                f"{shown(self.likelihood)} choose 'constant' or 'zero'"
             )
         super()._check(rows, n)
         if n is not None:
@@ -459,6 +455,7 @@ class VariationalGP(GaussianProcess):
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
         rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
+        rows = self._residuals(rows, executor, "")
         if hasattr(self, "solved_"):  # what the first rows said
             known = self.solved_.feature_units
             refuse_other_units(self.solved_, rows.feature_units)

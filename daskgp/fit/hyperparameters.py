@@ -17,7 +17,7 @@ from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
-from daskgp.fit import control, rounds, subset
+from daskgp.fit import control, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
@@ -105,7 +105,8 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     if len(candidates) > 1:
         units = partition.sample(stage.units, FIRST, np.random.default_rng(0))
         part = dataclasses.replace(stage, units=units)
-        model = cast(Additive, estimator._model())  # methods with inducing inputs are
+        # methods with inducing inputs are
+        model = cast(Additive, estimator._objective_of(stage))
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
@@ -354,7 +355,7 @@ def on_growing_blocks(
     most, number = _most_blocks(estimator, total, total), run.blocks
     line = np.random.default_rng(estimator.random_state).permutation(total)
     result, lost, needed = train.Trained(run.start, []), np.nan, most
-    tol = estimator._tol()
+    tol, model = estimator._tol(), estimator._objective_of(stage)
     while True:
         number = most if most < LEAP * number else number
         units, leading, several = (
@@ -375,7 +376,7 @@ def on_growing_blocks(
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
         if enough and number >= SECOND:
-            spread = _spread(estimator._model(), stage, theta, trained, units, several, run.bounds)
+            spread = _spread(model, stage, theta, trained, units, several, run.bounds)
             lost = 0.5 * (total / number - 1.0) * spread
             if lost <= TOLERATED and (last or number == SECOND):
                 break
@@ -391,7 +392,7 @@ def on_growing_blocks(
         lost = (
             (total / number - 1.0)
             / 2
-            * _spread(estimator._model(), stage, theta, result, units, several, run.bounds)
+            * _spread(model, stage, theta, result, units, several, run.bounds)
         )
     _say_lost(result, number, total, lost)
     return result
@@ -477,7 +478,8 @@ def _objective(
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
     with_inputs = estimator._inputs.trained
-    part, model = dataclasses.replace(stage.quiet, units=units), estimator._model()
+    part = dataclasses.replace(stage.quiet, units=units)
+    model = estimator._objective_of(stage)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         objective = model.evaluate(theta.from_vector(vector), part)
@@ -550,7 +552,7 @@ def bounds(
     single &= len(spread) > 1
     kernel[single, 1] += np.log(estimator.traits.ard_reach)
     # bounds of variances are for targets of variance 1
-    unit = scaling.target_variance(sums, scale, estimator.mean)
+    unit = scaling.target_variance(sums, scale, means.described(estimator.mean))
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
     # the noise variance is that of a row of weight 1, which may be far from the weights there are
@@ -579,7 +581,7 @@ def run_identity(
 ) -> dict[str, Any]:
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
-    data = dask.base.tokenize(*(np.asarray(part) for part in sums))
+    data = dask.base.tokenize(*sums.parts)
     return {"settings": settings, "data": data}
 
 

@@ -243,7 +243,7 @@ class Workload:
 def make_plan(work: Workload) -> Plan:
     """Return the plan of a workload."""
     model, rows, largest = work.method, work.rows, work.largest
-    d, p = rows.n_features, rows.n_targets
+    d, p = rows.n_features, rows.n_sides
     window_rows = largest if work.window_rows is None else work.window_rows
     shape = Shape(
         len(rows),

@@ -216,7 +216,7 @@ class Rounds:
         if over.kept_bytes is None or not stays:
             return 0
         memory = KEEP_SHARE * self.executor.memory() if over.generous else kept_bytes(self.executor)
-        p, size = self.rows.n_targets, np.dtype(self.dtype).itemsize
+        p, size = self.rows.n_sides, np.dtype(self.dtype).itemsize
         needed = [
             sum(over.kept_bytes(rows=unit.rows, targets=p, itemsize=size) for unit in group)
             for group in self._tasks(self.units)

@@ -44,13 +44,18 @@ def scratch_rows(store: str | os.PathLike[str] | None) -> Iterator[str]:
     try:
         yield url
     finally:
-        for rows in (url, ordered(url)):
+        for rows in (url, ordered(url), residual(url)):
             data.remove(rows)
 
 
 def ordered(url: str) -> str:
     """Return the URL of rows in another order beside others, for as long as a fit lasts."""
     return f"{url}-ordered"
+
+
+def residual(url: str) -> str:
+    """Return the URL of what a regressor leaves of targets, for as long as a fit lasts."""
+    return f"{url}-residuals"
 
 
 _temporary: set[str] = set()

@@ -96,11 +96,12 @@ def smooth_and_rough() -> list[Kernel]:
 def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Block:
     """Return rows for the evidence: scattered ones show long lengthscales, near ones short ones.
 
-    These are all rows if there are no more than ROWS.
+    These are all rows if there are no more than ROWS.  Of a trend they miss the least squares fit.
     """
+    p = stage.rows.n_targets
     drawn = sample.smallest(ROWS)
     if len(sample.keys) <= ROWS:
-        return drawn.rows
+        return _targets(drawn.rows, p)
     scattered = sample.smallest(ROWS // 2)
     near = sampling.draw_near(
         stage.rows,
@@ -112,7 +113,12 @@ def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Bloc
         stage.executor,
     )
     both = sampling.Drawn.join([scattered, near])
-    return both.rows.at(np.unique(both.keys, return_index=True)[1])
+    return _targets(both.rows.at(np.unique(both.keys, return_index=True)[1]), p)
+
+
+def _targets(rows: Block, number: int) -> Block:
+    """Return rows without trend functions."""
+    return rows._replace(y=rows.y[:, :number])
 
 
 @dataclass(frozen=True)

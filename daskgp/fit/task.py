@@ -448,7 +448,7 @@ def _sizes(source: Stored, prepared: Any) -> device_memory.Sizes:
     theta = prepared if isinstance(prepared, Theta) else prepared.theta
     return device_memory.Sizes(
         source.rows.n_features,
-        source.rows.n_targets,
+        source.rows.n_sides,
         0 if theta.inputs is None else len(theta.inputs),
         np.dtype(source.dtype).itemsize,
         theta.kernel.tiles,

@@ -20,6 +20,7 @@ from daskgp.errors import NumericalError
 from daskgp.models import inducing, values
 from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.trend import Contrasts, contrasts
 from daskgp.models.values import (
     Block,
     Footprint,
@@ -50,7 +51,7 @@ class Stats(NamedTuple):
     trace: float
     """Sum of k(x, x)."""
     square: Array
-    """Sum of y^2 per target (p,)."""
+    """y'y (p, p)."""
     rows: float
     """Number of rows."""
     logs: float = 0.0
@@ -58,12 +59,16 @@ class Stats(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """Terms of a tile's gradient: dF/dK = K @ gram + y @ projection', dF/dtrace, dF/dsquare."""
+    """Terms of a tile's gradient: dF/dK = K @ gram + y @ projection', dF/dtrace, dF/dsquare.
+
+    ``targets`` is their number, trend functions not counted.
+    """
 
     gram: Array
     projection: Array
     trace: float
-    square: float
+    square: Array
+    targets: int
 
 
 def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> Stats:
@@ -89,36 +94,40 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
     prior, logs = theta.kernel.diag(X), 0.0
     if scaled is not None:
         prior, logs = prior * scaled.root**2, scaled.logs
-    square = (y.astype(np.float64) ** 2).sum(axis=0)
+    y = y.astype(np.float64, copy=False)
+    square = y.T @ y
     trace = number(prior.sum(dtype=np.float64))
     return Stats(gram, projection, trace, square, float(len(X)), logs)
 
 
-def bound(prepared: Prepared, total: Stats) -> Objective:
+def bound(prepared: Prepared, total: Stats, trend: int = 0) -> Objective:
     """Return Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form.
 
-    With β = B^-1 b:  dF/dS = p (I - B^-1) / 2s - β β' / 2s^3 and dF/db = β / s^2.  F depends
-    on K(Z, Z) through A alone, so dF/dK(Z, Z) = -L^-T N L^-1 / 2 with the symmetric
-    N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s + β β' / s^2.
+    With β = B^-1 b and W the weights of contrasts, I without a trend:  dF/dS = p (I - B^-1) / 2s -
+    β W β' / 2s^3 and dF/db = β W / s^2.  F depends on K(Z, Z) through A alone, so dF/dK(Z, Z) =
+    -L^-T N L^-1 / 2 with the symmetric N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s +
+    β W β' / s^2.
     """
-    s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
-    S, inner, beta, trace_gap, value = _collapse(s, total)
-    b, m, square, xp = total.projection, len(S), number(total.square.sum()), namespace(S)
-    inverse, explained = linalg.inverse_from_factor(inner), number((b * beta).sum())
+    s, n = prepared.theta.noise_variance, total.rows
+    S, inner, beta, trace_gap, value, (_, W, p) = _collapse(s, total, trend)
+    m, square, xp = len(S), number((W * total.square).sum()), namespace(S)
+    weighted = beta @ W
+    inverse = linalg.inverse_from_factor(inner)
+    explained = number((total.projection * weighted).sum())
     shrink = xp.eye(m) - inverse  # I - B^-1
-    outer = beta @ beta.T
+    outer = weighted @ beta.T
     S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
     N = p / s * S - p * shrink + outer / s**2  # since (I - B^-1) S / s = S / s - (I - B^-1)
     noise = 0.5 * (
         -p * n
         + p * number(xp.vdot(inverse, S)) / s
-        + (square - 2 * explained / s + number((beta * (S @ beta)).sum()) / s**2) / s
+        + (square - 2 * explained / s + number((weighted * (S @ beta)).sum()) / s**2) / s
         + p * trace_gap / s
     )
     L = prepared.factor
     gram = 2 * linalg.between_inverses(L, S_bar)
-    projection = linalg.solve_lower_t(L, beta / s**2)
-    cotangent = Cotangent(gram, projection, -0.5 * p / s, -0.5 / s)
+    projection = linalg.solve_lower_t(L, weighted / s**2)
+    cotangent = Cotangent(gram, projection, -0.5 * p / s, -0.5 / s * W, p)
     direct = inducing.inputs_vjp(prepared, -0.5 * linalg.between_inverses(L, N))
     assert direct.inputs is not None
     direct = direct._replace(noise=float(noise), inputs=to_host(direct.inputs))
@@ -127,22 +136,31 @@ def bound(prepared: Prepared, total: Stats) -> Objective:
 
 def value(noise_variance: float, total: Stats) -> float:
     """Return Titsias' bound alone."""
-    return _collapse(noise_variance, total)[-1]
+    return _collapse(noise_variance, total, 0)[4]
 
 
-def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float]:
-    """Return S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
-    S, b, p = linalg.symmetrize(total.gram.copy()), total.projection, total.projection.shape[1]
+def _collapse(
+    s: float, total: Stats, trend: int
+) -> tuple[Array, Array, Array, float, float, Contrasts]:
+    """Return S, the factor of B, B^-1 b, tr(K - Q), the bound and the contrasts."""
+    S, b = linalg.symmetrize(total.gram.copy()), total.projection
     inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
     beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
+    seen = contrasts(products(s, total, beta), trend, total.rows)
+    p = seen.targets
     trace_gap = _trace_gap(total.trace - number(S.trace()), total, s)
     value = -0.5 * (
         p * (total.rows * np.log(2 * np.pi * s) + total.logs)
         + p * linalg.logdet_factor(inner)
-        + (number(total.square.sum()) - number((b * beta).sum()) / s) / s
+        + seen.value
         + p * trace_gap / s
     )
-    return S, inner, beta, trace_gap, float(value)
+    return S, inner, beta, trace_gap, float(value), seen
+
+
+def products(s: float, total: Stats, beta: Array) -> Array:
+    """Return Y' (Q + s I)^-1 Y of the right sides Y, with β = B^-1 b."""
+    return (total.square - total.projection.T @ beta / s) / s
 
 
 def pull(
@@ -176,7 +194,7 @@ def pull(
     if scaled is not None:
         weights *= (scaled.root**2).astype(dtype, copy=False)
         noise += number((scaled.share * (weights * kernel.diag(X))).sum(dtype=np.float64))
-        noise += 0.5 * y.shape[1] * number(scaled.share.sum())
+        noise += 0.5 * cotangent.targets * number(scaled.share.sum())
     parameters += kernel.diag_vjp(X, weights).log_parameters
     return ThetaBar(parameters, noise, to_host(Z_bar))
 
@@ -256,6 +274,7 @@ class Collapsed(Additive):
 
     jitter: float
     tile_rows: int
+    trend: int = 0
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the Cholesky factor of K(Z, Z)."""
@@ -271,7 +290,7 @@ class Collapsed(Additive):
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
         """Return Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form."""
-        return bound(prepared, total)
+        return bound(prepared, total, self.trend)
 
     def local_vjp(
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()

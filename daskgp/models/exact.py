@@ -7,7 +7,7 @@ the diagonal matrix of the rows' own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,6 +19,7 @@ from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
 from daskgp.models.method import Pass
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
+from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -38,20 +39,33 @@ from daskgp.typing import Array
 
 
 class State(NamedTuple):
-    """Training inputs (n, d), the factor L (n, n) and the weights C^-1 y (n, p)."""
+    """Training inputs (n, d), the factor L (n, n) and the weights C^-1 y (n, p).
+
+    ``trend`` are the products M of targets and trend functions, if there are any.
+    """
 
     X: Array
     factor: Array
     weights: Array
+    trend: Array = NONE
 
 
 @dataclass(frozen=True)
 class Exact(Additive):
-    """The exact GP; memory grows with n^2, so ``plan`` refuses data that do not fit."""
+    """The exact GP; memory grows with n^2, so ``plan`` refuses data that do not fit.
+
+    Parameters
+    ----------
+    trend : int
+        Number of trend functions, which follow the targets as further columns.
+    """
+
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "exact"
     state_type: ClassVar[Any] = State
     divisible: ClassVar[bool] = False
+    takes_trend: ClassVar[bool] = True
 
     def prepare(self, theta: Theta) -> Theta:
         """Return ``theta``: there is nothing to prepare."""
@@ -67,16 +81,16 @@ class Exact(Additive):
 
     def objective(self, prepared: Theta, total: Block) -> Objective:
         """Return the log evidence of all targets, summed, and its gradient ([OPT] eqs. 4-6)."""
-        if namespace(total.X) is not np:
+        if namespace(total.X) is not np and not self.trend:
             return self.objective_many(prepared, [total])[0]
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
-        n, p = y.shape
+        n = len(y)
         K, pull = prepared.kernel.pullback(X)
         L = _factor(K.copy(), variances(prepared.noise_variance, total.noise))
         alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
-        value = -0.5 * number((y * alpha).sum())
-        value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
-        C_bar = 0.5 * (alpha @ alpha.T - p * linalg.inverse_from_factor(L))
+        seen, W, p = contrasts(y.T @ alpha, self.trend, n)
+        value = -0.5 * (seen + p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi)))
+        C_bar = 0.5 * (alpha @ W @ alpha.T - p * linalg.inverse_from_factor(L))
         noise = number(by_log_noise(prepared.noise_variance, total.noise, C_bar.diagonal()))
         return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
 
@@ -110,7 +124,8 @@ class Exact(Additive):
         """Return the factor and the weights of the posterior mean."""
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         L = _factor(prepared.kernel(X), variances(prepared.noise_variance, total.noise))
-        return State(X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, y)))
+        alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
+        return State(X, L, alpha, y.T @ alpha if self.trend else NONE)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"

@@ -171,6 +171,8 @@ class Declared(Protocol):
     """True if prediction reads training rows back."""
     divisible: ClassVar[bool] = True
     """True if the rows of a unit may be summarised in parts: the summary is a sum over rows."""
+    takes_trend: ClassVar[bool] = False
+    """True if it has a setting ``trend``, and with it products of targets and trend functions."""
 
     @property
     def likelihood_name(self) -> str:

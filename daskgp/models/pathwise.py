@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,7 +35,7 @@ TILE = 256
 """Rows of a tile."""
 PAGE = 256
 """Training rows whose noise is drawn together."""
-FEATURES, WEIGHTS, VALUES, NOISE = range(4)
+FEATURES, WEIGHTS, VALUES, NOISE, COEFFICIENTS = range(5)
 """Streams of random numbers."""
 
 
@@ -109,6 +109,8 @@ class PathDraw:
     seed : int
     n_frequencies : int, optional
         Frequencies of each term of the kernel; default ``FREQUENCIES``.
+    trend : (r, t) array, optional
+        Draws of the coefficients of trend functions: the paths are those of what these leave.
     """
 
     kernel: Kernel
@@ -117,6 +119,7 @@ class PathDraw:
     n_samples: int
     seed: int
     n_frequencies: int | None = None
+    trend: Array | None = field(default=None, compare=False)
 
     @property
     def prior(self) -> Prior:
@@ -139,9 +142,20 @@ class PathDraw:
         """Number of columns t."""
         return self.n_targets * self.n_samples
 
+    def coefficients(self, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Return draws (r, t) of coefficients with mean (r, p) and a root (r, r) of covariance."""
+        return np.asarray(self.repeated(mean) + root @ self.normal(len(root), COEFFICIENTS))
+
     def repeated(self, values: Array) -> Array:
-        """Return columns of targets (..., p) once for each of their paths (..., t)."""
-        return namespace(values).repeat(values, self.n_samples, axis=-1)
+        """Return columns of targets (..., p) once for each of their paths (..., t).
+
+        Further columns are those of trend functions, whose draws are taken off.
+        """
+        xp, p = namespace(values), self.n_targets
+        found = xp.repeat(values[..., :p], self.n_samples, axis=-1)
+        if self.trend is None or values.shape[-1] == p:
+            return found
+        return found - values[..., p:] @ xp.asarray(self.trend)
 
     def stream(self, *stream: int) -> np.random.Generator:
         """Return a generator of the numbers of one stream."""

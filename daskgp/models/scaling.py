@@ -21,6 +21,7 @@ from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import united
 from daskgp.models import repeats
 from daskgp.models.transform import Transform
+from daskgp.models.trend import Trend, by_column, uncorrelated
 from daskgp.models.values import Block, Moments
 from daskgp.typing import Array, MeanName
 
@@ -68,6 +69,14 @@ class Sums(NamedTuple):
     """Columns of x that are x, y and z of places on a sphere, one feature of one scale."""
     transform: Transform | None = None
     """Transform of the targets, of which y here is the result."""
+    trend: Sums | None = None
+    """Sums of the columns of a trend, as users have them, in place of x."""
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        """All parts as arrays."""
+        own = [np.asarray(part) for part in self[:-1]]
+        return own if self.trend is None else own + self.trend.parts
 
 
 def complete_rows(X: Array, y: Array) -> Array:
@@ -141,6 +150,7 @@ def combine(a: Sums, b: Sums) -> Sums:
         repeats.combine(a.targets, b.targets),
         a.sphere,
         a.transform,
+        None if a.trend is None or b.trend is None else combine(a.trend, b.trend),
     )
 
 
@@ -149,7 +159,7 @@ class Scaling:
     """Affine maps between the user's units and the model's.
 
     x -> (x - x_shift) / x_scale, and y -> (y - intercept - slope' x_scaled) / y_scale, of the
-    transformed y if there is a ``transform``.
+    transformed y if there is a ``transform``, and less the least squares fit of a ``trend``.
     A column that is left out, because it is constant, has an infinite scale: all its values are
     0 in the model's units.
     """
@@ -160,11 +170,17 @@ class Scaling:
     slope: np.ndarray
     y_scale: np.ndarray
     transform: Transform | None = None
+    trend: Trend | None = None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by name."""
-        return {name: array for name, array in vars(self).items() if name != "transform"}
+        return {name: a for name, a in vars(self).items() if name not in ("transform", "trend")}
+
+    @property
+    def n_sides(self) -> int:
+        """Number of columns of y in a block: targets and trend functions."""
+        return len(self.y_scale) + (0 if self.trend is None else self.trend.n_functions)
 
     def inputs(self, X: Array) -> Array:
         """Return the scaled inputs (n, d)."""
@@ -181,7 +197,7 @@ class Scaling:
         """Return the same map of inputs, with p targets left as they are."""
         slope = np.zeros((len(self.x_shift), p))
         own = {"intercept": np.zeros(p), "slope": slope, "y_scale": np.ones(p)}
-        return replace(self, **own, transform=None)
+        return replace(self, **own, transform=None, trend=None)
 
     @property
     def uses(self) -> np.ndarray:
@@ -202,17 +218,23 @@ class Scaling:
     def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
         """Return scaled rows without missing values, centred in float64 before any narrowing.
 
-        ``y`` is as ``Rows.read`` returns it, with weights and error variances after the targets.
+        ``y`` is as ``Rows.read`` returns it, with columns of a trend, weights and error variances
+        after the targets.  Trend functions follow them in the block.
         """
-        keep, p = complete_rows(X, y), len(self.y_scale)
+        keep, p, trend = complete_rows(X, y), len(self.y_scale), self.trend
+        end = p if trend is None else p + len(trend.columns)
         if not keep.all():
             X, y = X[keep], y[keep]
         scaled = self.inputs(np.asarray(X, np.float64))
         measured = np.asarray(y[:, :p], np.float64)
         if self.transform is not None:
             measured = self.transform.forward(measured)
-        targets = (measured - self._trend(scaled)) / self.y_scale
-        noise = self.noise(*y[:, p:].T) if y.shape[1] > p else None
+        if trend is not None:
+            measured = measured - trend.fitted(y[:, p:end])
+        targets = (measured - self.mean_function(scaled)) / self.y_scale
+        if trend is not None:
+            targets = np.concatenate([targets, trend.functions(y[:, p:end])], axis=1)
+        noise = self.noise(*y[:, end:].T) if y.shape[1] > end else None
         return Block(scaled.astype(dtype, copy=False), targets, noise)
 
     def noise(self, weight: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -224,7 +246,7 @@ class Scaling:
 
         They are those of the transformed y if there is a ``transform``.
         """
-        mean = np.asarray(moments.mean, np.float64) * self.y_scale + self._trend(scaled)
+        mean = np.asarray(moments.mean, np.float64) * self.y_scale + self.mean_function(scaled)
         unit = self.y_scale**2
         variance, covariance = moments.variance, moments.covariance
         return Moments(
@@ -233,8 +255,9 @@ class Scaling:
             None if covariance is None else covariance.astype(np.float64)[:, :, None] * unit,
         )
 
-    def _trend(self, scaled: np.ndarray) -> np.ndarray:
-        return self.intercept + (scaled @ self.slope if self.slope.any() else 0.0)
+    def mean_function(self, scaled: np.ndarray) -> np.ndarray:
+        """Return the mean (n, p) at scaled inputs, in the user's units, without that of a trend."""
+        return self.intercept + (by_column(scaled, self.slope) if self.slope.any() else 0.0)
 
 
 def _columns(variance: Array) -> np.ndarray:
@@ -250,12 +273,19 @@ def identity(n_features: int, n_targets: int) -> Scaling:
 
 
 def solve(
-    sums: Sums, n_features: int, mean: MeanName, standardize: bool, tied: Ties = ()
+    sums: Sums, n_features: int, mean: MeanName | None, standardize: bool, tied: Ties = ()
 ) -> Scaling:
-    """Return the scaling of summed rows: least squares for ``mean="linear"``, residual scale for y.
+    """Return the scaling of summed rows: least squares for ``mean="ols"``, residual scale for y.
 
-    Columns that are ``tied`` share a scale; constant ones are left out.
+    Columns that are ``tied`` share a scale; constant ones are left out.  A mean of None is that of
+    a trend which is integrated over.
     """
+    if mean is None:
+        assert sums.trend is not None
+        plain = solve(sums, n_features, "constant", standardize, tied)
+        trend, y_scale = _integrated(sums.trend, len(plain.intercept))
+        y_scale = y_scale if standardize else plain.y_scale
+        return replace(plain, intercept=np.zeros(len(y_scale)), y_scale=y_scale, trend=trend)
     d, p = n_features, len(sums.mean) - n_features
     flat = constant(sums, d)
     shift, scale = np.zeros(d), np.where(flat, np.inf, 1.0)
@@ -271,9 +301,30 @@ def solve(
     return Scaling(shift, scale, intercept, slope, y_scale, sums.transform)
 
 
-def target_variance(sums: Sums, scaling: Scaling, mean: MeanName) -> float:
-    """Return the mean variance of scaled targets about their mean function; 1 if standardised."""
-    _, spread = _trend(sums, len(scaling.x_scale), mean)
+def _integrated(sums: Sums, p: int) -> tuple[Trend, np.ndarray]:
+    """Return the trend of the columns of sums (q + p columns), and the spread (p,) it leaves."""
+    q = len(sums.mean) - p
+    own = solve(sums, q, "ols", True)
+    uses = np.flatnonzero(own.uses)
+    unit = own.x_scale[uses]
+    correlations = sums.scatter[np.ix_(uses, uses)] / np.outer(unit, unit) / sums.weight
+    small = uncorrelated(correlations)
+    basis = np.zeros((q, small.shape[1]))
+    basis[uses] = small
+    columns = tuple(range(q))
+    return Trend(columns, own.x_shift, own.x_scale, own.intercept, own.slope, basis), own.y_scale
+
+
+def target_variance(sums: Sums, scaling: Scaling, mean: MeanName | None) -> float:
+    """Return the mean variance of scaled targets about their mean function; 1 if standardised.
+
+    A mean of None is that of a trend which is integrated over.
+    """
+    if mean is None:
+        assert sums.trend is not None
+        _, spread = _trend(sums.trend, len(sums.trend.mean) - len(scaling.y_scale), "ols")
+    else:
+        _, spread = _trend(sums, len(scaling.x_scale), mean)
     return float(np.mean((spread / scaling.y_scale) ** 2))
 
 
@@ -322,7 +373,7 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     n, p = sums.weight, len(sums.mean) - d
     total, size = np.diag(sums.scatter)[d:], _sizes(sums)[d:]
     residual, slope, rounding = total, np.zeros((d, p)), np.zeros(p)
-    if mean == "linear":
+    if mean == "ols":
         # in units of standard deviations, or lstsq would take columns of small units for noise
         unit = scales(sums, d)  # infinite units give no slope
         cross = sums.scatter[:d, d:] / unit[:, None]

@@ -90,13 +90,13 @@ class Scaled(NamedTuple):
         """Return dF/dK of a tile K (r, m) of some rows, and dF/dlog s through their scale r.
 
         F is a function of T = r K and t = r y with dF/dT = T @ gram + t @ projection' and dF/dt =
-        T @ projection + 2 square t, so dF/dlog r^2 is half of <dF/dT, T> + <dF/dt, t>.
+        T @ projection + 2 t @ square, so dF/dlog r^2 is half of <dF/dT, T> + <dF/dt, t>.
         """
         root, y = self.root[rows, None], self.y[rows]
         T = root * tile
         T_bar = T @ cotangent.gram
         T_bar += y @ cotangent.projection.T
-        y_bar = T @ cotangent.projection + 2.0 * cotangent.square * y
+        y_bar = T @ cotangent.projection + 2.0 * (y @ cotangent.square)
         by_root = (T_bar * T).sum(axis=1) + (y_bar * y).sum(axis=1)
         return root * T_bar, 0.5 * number((self.share[rows] * by_root).sum())
 

@@ -78,6 +78,29 @@ def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
     return Table(rows, [] if np.isnan(known).all() else _remarks(kernel, rows))
 
 
+def of_trend(solved: Solved) -> Table:
+    """Return intercept and slopes of the trend of a fit, those of one target after another."""
+    trend = solved.trend
+    assert trend is not None
+    T, base = trend.in_users_units()
+    B, root = solved.coefficients
+    values = base + T @ B * solved.scaling.y_scale
+    errors = np.sqrt(((T @ root) ** 2).sum(axis=1))[:, None] * solved.scaling.y_scale
+    names = ["intercept", *(solved.feature_names[j] for j in trend.columns)]
+    known = solved.feature_units or solved.feature_names
+    per = ["", *(f"/{_whole(known[j] or solved.feature_names[j])}" for j in trend.columns)]
+    uses = np.isfinite([1.0, *trend.scale])  # constant columns are left out
+    rows = []
+    for k, target in enumerate(solved.target_names):
+        of = f" of {target}" if len(solved.target_names) > 1 else ""
+        unit = solved.target_units[k] if solved.target_units else _target(solved)
+        rows += [
+            Hyperparameter(names[i] + of, float(values[i, k]), float(errors[i, k]), unit + per[i])
+            for i in np.flatnonzero(uses)
+        ]
+    return Table(rows)
+
+
 def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
     """Yield a line for every group of variances that have no errors of their own."""
     unsure = {row.name for row in rows if np.isnan(row.standard_error)}
@@ -121,9 +144,11 @@ def _target(solved: Solved) -> str:
 
 
 def _power(name: str, power: int) -> str:
-    if power == 1:
-        return name
-    return f"({name})^{power}" if set(name) & set(" */^") else f"{name}^{power}"
+    return name if power == 1 else f"{_whole(name)}^{power}"
+
+
+def _whole(name: str) -> str:
+    return f"({name})" if set(name) & set(" */^") else name
 
 
 def _text(cell: Any) -> str:

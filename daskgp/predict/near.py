@@ -161,7 +161,7 @@ class Local:
         time.
         """
         X, scaled, usable = new
-        total = _Gathered.empty(len(X), self.fit.scaling.y_scale.size, want)
+        total = _Gathered.empty(len(X), self.fit.scaling.n_sides, want)
         places = np.flatnonzero(usable)
         for key, group in self.nearby.groups(np.asarray(X, np.float64)[usable]):
             near = self._cached(key, partial(self._condition, key))

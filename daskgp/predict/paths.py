@@ -159,7 +159,9 @@ def draw(
         _seed(random_state),
         n_frequencies,
     )
-    model: Any = solved.model
+    model = without_trend(solved.model)
+    if solved.trend is not None:
+        drawn = replace(drawn, trend=drawn.coefficients(*solved.coefficients))
     scaling, theta, kept = repeated(solved.scaling, drawn), solved.theta, solved.kept
     with single_blas_thread():  # the bits are those of any other process
         if isinstance(kept, Nearby):
@@ -192,6 +194,11 @@ def draw(
     return Paths(drawn.n_samples, inside, solved)
 
 
+def without_trend(model: Any) -> Any:
+    """Return a method for targets without trend functions."""
+    return replace(model, trend=0) if model.takes_trend else model
+
+
 def check(solved: Solved) -> None:
     """Raise SettingError if a method, or its kernel, has no sample paths."""
     missing = solved.model.why_no_paths()
@@ -207,10 +214,13 @@ def _seed(random_state: int | None) -> int:
 
 
 def repeated(scaling: Scaling, drawn: PathDraw) -> Scaling:
-    """Return the scaling of transformed targets once for each of their paths."""
-    names = ("intercept", "slope", "y_scale")
+    """Return the scaling of transformed targets once for each path, with its draw of a trend."""
+    names, trend = ("intercept", "slope", "y_scale"), scaling.trend
     own = {name: drawn.repeated(getattr(scaling, name)) for name in names}
-    return replace(scaling, **own, transform=None)
+    if trend is not None:
+        fit = {name: drawn.repeated(getattr(trend, name)) for name in ("intercept", "slope")}
+        trend = replace(trend, **fit).given(drawn.trend * own["y_scale"])
+    return replace(scaling, **own, transform=None, trend=trend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +251,8 @@ class PathRows(Rows):
         assert self.scaled is not None
         X, y = super().read(start, stop)
         p, unit = self.drawn.n_targets, self.drawn.repeated(self.scaled.y_scale)
-        spread = _spread(self.scaled, self.noise_variance, y[:, p:])
+        end = p + len(self.trend or ())
+        spread = _spread(self.scaled, self.noise_variance, y[:, end:])
         make = partial(self._seen, X, spread, start)
         seen = cached((self.token, (start, stop)), make, "cpu", CACHE_BYTES)
         measured = np.asarray(y[:, :p], np.float64)

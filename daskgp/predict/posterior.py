@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned
 from daskgp.data import checksum, feature_units, moments
 from daskgp.data.reading import check_table, unmasked
+from daskgp.data.regressor import Known
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
@@ -21,6 +22,7 @@ from daskgp.models.columns import Columns
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.transform import Transform
+from daskgp.models.trend import NONE, Trend, posterior
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.predict.law import Law
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
@@ -60,6 +62,7 @@ class Solved:
     origin: Origin | None = None
     geographic: tuple[int, int] | None = None
     feature_units: tuple[str, ...] = ()
+    known: Known | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -71,7 +74,7 @@ class Solved:
     def token(self) -> str:
         """Checksum of all that predictions depend on."""
         theta, parts = self.theta, enumerate(leaves(self.state))
-        arrays = {f"state_{i}": np.asarray(a) for i, a in parts}
+        arrays = {f"state_{i}": np.asarray(a) for i, a in parts if np.shape(a) != NONE.shape}
         arrays |= {k: np.asarray(v) for k, v in self.scaling.arrays.items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
@@ -93,6 +96,11 @@ class Solved:
             settings["geographic"] = list(self.geographic)
         if self.feature_units:
             settings["units"] = list(self.feature_units)
+        if self.trend is not None:
+            settings["trend"] = list(self.trend.columns)
+            arrays |= {f"trend_{name}": array for name, array in self.trend.arrays.items()}
+        if self.known is not None:
+            settings["regressor"] = self.known.regressor.token
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
@@ -161,6 +169,28 @@ class Solved:
         """Transform of the targets, if there is one."""
         return self.scaling.transform
 
+    @property
+    def trend(self) -> Trend | None:
+        """Trend whose coefficients are integrated over, or known, if there is one."""
+        return self.scaling.trend
+
+    @cached_property
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (r, p) and a root (r, r) of the covariance of a trend's coefficients.
+
+        They are those of scaled targets, of which the least squares fit is taken.
+        """
+        assert self.trend is not None
+        return posterior(np.asarray(self.state.trend), self.trend.n_functions)
+
+    @property
+    def scaling_of_mean(self) -> Scaling:
+        """Scaling whose trend has the posterior mean of its coefficients."""
+        if self.trend is None or not self.trend.n_functions:
+            return self.scaling
+        own = self.coefficients[0] * self.scaling.y_scale
+        return replace(self.scaling, trend=self.trend.given(own))
+
     def refuse_transformed(self, what: str, instead: str) -> None:
         """Raise SettingError if targets are transformed, for what would be of these."""
         if self.transform is not None:
@@ -222,15 +252,19 @@ class Solved:
             transform = None
         if observed or transform is not None:  # their means depend on the variance
             want = "variance"
-        X = self.columns.inputs(X)
+        given, X = X, self.columns.inputs(X)
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         usable = usable_rows(scaled)
         scaled[~usable] = 0.0
         predicted = self._scaled_moments(NewRows(X, scaled, usable), want)
         if predicted.variance is not None:
             variance = self._checked(predicted.variance, scaled)
+            predicted = predicted._replace(variance=variance)
+        predicted = self._with_trend(predicted, given, usable)
+        if predicted.variance is not None:
+            variance = predicted.variance
             adds = include_noise and not predicted.noisy and not other
-            variance += self.theta.noise_variance if adds else 0.0
+            variance = variance + (self.theta.noise_variance if adds else 0.0)
             predicted = predicted._replace(variance=variance)
         if observed:
             assert self.likelihood is not None
@@ -241,13 +275,15 @@ class Solved:
             assert predicted.variance is not None
             mean, variance = transform.moments(predicted.mean, predicted.variance)
             predicted = predicted._replace(mean=mean, variance=variance)
+        if self.known is not None:
+            predicted = predicted._replace(mean=predicted.mean + self.known.regressor(given))
         for values in (predicted.mean, predicted.variance):
             if values is not None:
                 values[~usable] = np.nan
         return predicted
 
     def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
-        X = self.columns.inputs(X)
+        given, X = X, self.columns.inputs(X)
         scaled = self.scaling.inputs(np.asarray(X, np.float64))
         if not usable_rows(scaled).all():
             raise InputError(
@@ -260,7 +296,33 @@ class Solved:
         diagonal = np.diag_indices(len(X))
         covariance[diagonal] = self._checked(covariance[diagonal], scaled)
         covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
-        return self.scaling.moments(predicted._replace(covariance=covariance), scaled)
+        predicted = predicted._replace(covariance=covariance)
+        found = self.scaling.moments(self._with_trend(predicted, given, new.usable), scaled)
+        if self.known is None:
+            return found
+        return found._replace(mean=found.mean + self.known.regressor(given))
+
+    def _with_trend(self, predicted: Moments, X: np.ndarray, usable: np.ndarray) -> Moments:
+        """Return the posterior of a trend and the rest, from that of targets and trend functions.
+
+        With a = h - E h, where E h is what the method predicts of the functions themselves, the
+        mean gains a' B and the covariance a G a'.
+        """
+        trend, p = self.trend, self.n_targets
+        if trend is None:
+            return predicted
+        values = np.where(usable[:, None], np.asarray(X, np.float64)[:, trend.columns], 0.0)
+        own = np.asarray(predicted.mean, np.float64)
+        mean = own[:, :p] + trend.fitted(values) / self.scaling.y_scale
+        if not trend.n_functions:
+            return predicted._replace(mean=mean)
+        apart, (B, root) = trend.functions(values) - own[:, p:], self.coefficients
+        spread, (variance, covariance) = apart @ root, predicted[1:3]
+        return predicted._replace(
+            mean=mean + apart @ B,
+            variance=None if variance is None else variance + (spread**2).sum(axis=1),
+            covariance=None if covariance is None else covariance + spread @ spread.T,
+        )
 
     def _scaled_moments(self, new: NewRows, want: Want) -> Moments:
         device, n = backend.resolve_device(self.device), len(new.X)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,23 +17,25 @@ import numpy as np
 from daskgp import kernels
 from daskgp.data import visibility
 from daskgp.data.blocks import prepared
+from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
 from daskgp.kernels import Kernel
 from daskgp.models import by_name, columns
 from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
+from daskgp.models.trend import Trend
 from daskgp.models.values import Theta
 from daskgp.predict.members import Members, open_rows
-from daskgp.predict.near import open_nearby
+from daskgp.predict.near import Nearby, open_nearby
 from daskgp.predict.posterior import Origin, Solved
 from daskgp.predict.supports import Supports, open_points
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.typing import Device
 
-NEAR = "near_"
-"""Prefix of the names of arrays that belong to training rows."""
+NEAR, TREND, REGRESSOR = "near_", "trend_", "regressor_"
+"""Prefixes of the names of arrays that belong to training rows, a trend and a regressor."""
 HELD_BYTES = 512 << 20
 """Maximum bytes of fitted methods that a process keeps; the one it used last always stays."""
 
@@ -65,7 +68,9 @@ Node: TypeAlias = Solved | Sent
 def sendable(solved: Solved) -> Node:
     """Return what a graph carries: the address of a method whose store is unchanged, else all."""
     origin = solved.origin
-    if origin is None or not _of_package(solved.theta.kernel):  # workers may not know the class
+    if origin is None or solved.known is not None:  # stores hold no regressor
+        return solved
+    if not _of_package(solved.theta.kernel):  # workers may not know the class
         return solved
     if models.checksum_at(origin.url) != origin.checksum:
         return solved
@@ -97,8 +102,8 @@ def origin_of(url: str, checksum: str) -> Origin | None:
     return Origin(place, checksum, remote.learned(own.address, own.options))
 
 
-def restored(content: models.Stored, device: Device, url: str) -> Solved:
-    """Return the fitted method that a model store describes.
+def restored(content: models.Stored, device: Device, url: str, regressor: Any = None) -> Solved:
+    """Return the fitted method that a model store describes, with its mean if that is a regressor.
 
     Raise StoreError, or what the parts raise, if they do not fit together.
     """
@@ -114,13 +119,17 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         kept = _open_kept(models.rows_url(url), part(arrays, NEAR))
         if kept.token != attributes["blocks"]:
             raise StoreError("its rows are not those of the fit: fit again")
+    scaling, state = _scaling(attributes, arrays), part(arrays, "state_")
+    if scaling.trend is not None and isinstance(kept, Nearby):
+        kept = replace(kept, rows=replace(kept.rows, trend=scaling.trend.columns))
+    targets = _names(attributes["target_names"])
     return Solved(
         model_type(**attributes["model_settings"]),
         theta,
-        state_type(**{name: arrays[f"state_{name}"] for name in state_type._fields}),
-        _scaling(attributes, arrays),
+        state_type(**{name: state[name] for name in state_type._fields if name in state}),
+        scaling,
         names,
-        _names(attributes["target_names"]),
+        targets,
         bool(attributes["vector_target"]),
         str(attributes["dtype"]),
         device,
@@ -129,14 +138,27 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         origin_of(url, content.checksum),
         columns.chosen(None, names, attributes.get("geographic")),
         _names(attributes.get("feature_units", [])),
+        known=_known(regressor, names, len(targets), arrays),
     )
+
+
+def _known(
+    regressor: Any, names: tuple[str, ...], n_targets: int, arrays: dict[str, np.ndarray]
+) -> Known | None:
+    """Return the regressor that is the mean, not checked, and what that of the fit predicted."""
+    if regressor is None:
+        return None
+    return Known(Regressor(regressor, names, n_targets), **part(arrays, REGRESSOR))
 
 
 def _scaling(attributes: dict[str, Any], arrays: dict[str, np.ndarray]) -> Scaling:
     said = attributes.get("target_transform")
     transform = None if said is None else Transform.from_dict(said)
-    names = (field.name for field in dataclasses.fields(Scaling) if field.name != "transform")
-    return Scaling(**{name: arrays[f"scaling_{name}"] for name in names}, transform=transform)
+    names = {field.name for field in dataclasses.fields(Scaling)} - {"transform", "trend"}
+    found = {name: arrays[f"scaling_{name}"] for name in names}
+    columns = attributes.get("trend")
+    trend = None if columns is None else Trend(tuple(map(int, columns)), **part(arrays, TREND))
+    return Scaling(**found, transform=transform, trend=trend)
 
 
 def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from daskgp.checks import positive, shown, whole
 from daskgp.checks import rows as rows_of
 from daskgp.data import feature_units, partition, visibility
 from daskgp.data.partition import Span
+from daskgp.data.regressor import Regressor
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
@@ -196,12 +197,18 @@ class Sums(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows X (n, d) and y (n, p) with their weights (n,) and error variances (n,)."""
+    """Rows X (n, d) and y (n, p) with their weights (n,), error variances (n,) and mean (n, p)."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
     error: np.ndarray
+    mean: np.ndarray | None
+
+    def at(self, rows: slice) -> Block:
+        """Return some of the rows."""
+        mean = None if self.mean is None else self.mean[rows]
+        return Block(self.X[rows], self.y[rows], self.weight[rows], self.error[rows], mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,14 +218,24 @@ class Expected:
     kernel: Kernel
     scaling: Scaling
     noise: float
+    regressor: Regressor | None
 
-    def semivariance(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Return expected semivariances (n, m, p) of rows X and Z without noise, in y's units."""
-        X, Z = self.scaling.inputs(X), self.scaling.inputs(Z)
+    def mean(self, X: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Return the mean function (n, p) at rows X (n, d), with their inputs."""
+        mean, trend = np.zeros((len(X), len(self.scaling.y_scale))), self.scaling.trend
+        mean += self.scaling.mean_function(self.scaling.inputs(inputs))
+        if trend is not None:
+            mean = mean + trend.fitted(X[:, trend.columns])
+        return mean if self.regressor is None else mean + self.regressor(X)
+
+    def semivariance(self, a: Block, b: Block) -> np.ndarray:
+        """Return expected semivariances (n, m, p) of rows without noise, in y's units."""
+        X, Z = self.scaling.inputs(a.X), self.scaling.inputs(b.X)
         prior = (self.kernel.diag(X)[:, None] + self.kernel.diag(Z)) / 2
         latent = prior - self.kernel(X, Z)
-        slope = self.scaling.slope
-        trend = ((X @ slope)[:, None] - Z @ slope) ** 2 / 2
+        assert a.mean is not None
+        assert b.mean is not None
+        trend = (a.mean[:, None] - b.mean) ** 2 / 2
         return np.asarray(latent[:, :, None] * self.scaling.y_scale**2 + trend)
 
     @property
@@ -240,8 +257,8 @@ def _sums(
 ) -> Sums:
     """Return the sums over the pairs of two blocks, or within one if they are the same."""
     with single_blas_thread():
-        first = _read(rows, pair[0])
-        second = first if pair[0] == pair[1] else _read(rows, pair[1])
+        first = _read(rows, pair[0], expected)
+        second = first if pair[0] == pair[1] else _read(rows, pair[1], expected)
         X, y, Z, z = first.X, first.y, second.X, second.y
         k, p = len(edges) - 1, y.shape[1]
         total = Sums(np.zeros(k), np.zeros((k, 1)), np.zeros((k, p)))
@@ -258,7 +275,7 @@ def _sums(
             values = [away[i, j][:, None], (y[tile][i] - z[j]) ** 2 / 2]
             if expected is not None:
                 noise = expected.noise_of(first)[tile][i] + expected.noise_of(second)[j]
-                values.append(expected.semivariance(X[tile], Z)[i, j] + noise / 2)
+                values.append(expected.semivariance(first.at(tile), second)[i, j] + noise / 2)
             found = np.bincount(index, minlength=k).astype(np.float64)
             total = add(total, Sums(found, *(_by_class(index, v, k) for v in values)))
         return total
@@ -273,13 +290,14 @@ def distances(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
     return np.asarray(cdist(X, Z))
 
 
-def _read(rows: data.Rows, span: Span) -> Block:
-    X, y = (part.astype(np.float64) for part in rows.read(*span))
+def _read(rows: data.Rows, span: Span, expected: Expected | None = None) -> Block:
+    given, y = (part.astype(np.float64) for part in rows.raw(*span))
+    X = rows.columns.inputs(given)
     keep = complete_rows(X, y) & ~(np.isinf(X).any(axis=1) | np.isinf(y).any(axis=1))
     X, y, p = X[keep], y[keep], rows.n_targets
-    if rows.n_noise:
-        return Block(X, y[:, :p], y[:, p], y[:, p + 1])
-    return Block(X, y, np.ones(len(y)), np.zeros(len(y)))
+    mean = None if expected is None else expected.mean(given[keep], X)
+    weight, error = y[:, p:].T if rows.n_noise else (np.ones(len(y)), np.zeros(len(y)))
+    return Block(X, y[:, :p], weight, error, mean)
 
 
 def _pieces(rows: data.Rows, n_pairs: int, seed: int) -> list[tuple[Span, Span]]:
@@ -396,4 +414,7 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
         raise InputError(
             f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}"
         )
-    return Expected(solved.theta.kernel, solved.scaling, solved.theta.noise_variance)
+    regressor = None if solved.known is None else solved.known.regressor
+    return Expected(
+        solved.theta.kernel, solved.scaling_of_mean, solved.theta.noise_variance, regressor
+    )

@@ -600,7 +600,7 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
         ({"optimizer": "sgd"}, "optimizer='sgd': choose one of"),
         (
             {"mean": "linear", "likelihood": "poisson"},
-            "mean='linear' is least squares of measured targets: with likelihood='poisson'",
+            "mean='linear' is a mean of measured targets: with likelihood='poisson'",
         ),
         ({"precondition": "full"}, "precondition='full': choose one of 'blocks', 'jacobi', None"),
         ({"n_columns": 0}, "n_columns=0: a whole number from 1 is needed"),
@@ -643,7 +643,7 @@ def test_decoupled_settings_that_cannot_be_used(settings, says):
         (("natural=auto",), "setting natural='auto': a number or none is needed"),
         (("validation=0.9",), "validation=0.9: hold out at most half of the rows"),
         (("optimizer=l-bfgs",), "optimizer='l-bfgs' needs all rows at every step"),
-        (("likelihood=poisson", "mean=linear"), "mean='linear' is least squares of measured"),
+        (("likelihood=poisson", "mean=linear"), "mean='linear' is a mean of measured"),
         (("likelihood=bernoulli",), "takes only 0 and 1: code the two classes as 0 and 1"),
         (("likelihood=poisson",), "takes whole numbers from 0 on: give counts, or take another"),
     ],

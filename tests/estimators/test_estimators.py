@@ -69,13 +69,13 @@ def test_bound_and_predictions_are_dense_for_any_chunks(blocks, p, monkeypatch):
     chunks = ragged(300, blocks)
     lazy = [da.from_array(a, chunks=(chunks, *a.shape[1:])) for a in (X, y)]
     # a store has equal chunks, so the ragged ones are given to the rounds as they are
-    model = fixed(Z, mean="linear").fit(*lazy)
+    model = fixed(Z, mean="ols").fit(*lazy)
     assert_dense(model, X, y, T)
     rows = Rows(X, y, chunks, ("a", "b", "c"), tuple("y" * p))
     edges = np.cumsum([0, *chunks]).tolist()
     spans = tuple(partition.Span(*edge) for edge in itertools.pairwise(edges))
     assert len(spans) == blocks
-    model = fixed(Z, mean="linear")
+    model = fixed(Z, mean="ols")
     monkeypatch.setattr(model, "_spans", lambda rows: spans)
     model._fit_rows(rows, Executor.current(False), None)
     assert_dense(model, X, y, T)
@@ -229,7 +229,7 @@ def test_far_from_the_data_predictions_return_to_the_mean_function():
     np.testing.assert_allclose(zero, 0.0, atol=1e-12)
     constant = SGPR(kernel, mean="constant", **at).fit(X, y).predict(far)
     np.testing.assert_allclose(constant, y.mean(), rtol=1e-12)
-    linear = SGPR(kernel, mean="linear", **at).fit(X, y).predict(far)
+    linear = SGPR(kernel, mean="ols", **at).fit(X, y).predict(far)
     design = np.column_stack([np.ones(300), X])
     wanted = np.column_stack([np.ones(2), far]) @ np.linalg.lstsq(design, y)[0]
     np.testing.assert_allclose(linear, wanted, rtol=1e-8)
@@ -397,7 +397,7 @@ EVERY = {
     "n_inducing": 12,
     "inducing": "kmeans",
     "noise_variance": 0.3,
-    "mean": "linear",
+    "mean": "ols",
     "max_iter": 2,
     "block_rows": 70,
     "random_state": 3,

@@ -111,7 +111,7 @@ def dense(model, T):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"neighbours": "order", "markov_order": 1, "mean": "linear"},
+        {"neighbours": "order", "markov_order": 1, "mean": "ols"},
         {"neighbours": "nearest", "markov_order": 2, "predict_rows": 50},
         {"neighbours": "nearest", "markov_order": 3, "predict_order": 1},
         {"neighbours": "nearest", "markov_order": 0},

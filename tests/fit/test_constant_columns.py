@@ -87,7 +87,7 @@ def test_a_fit_is_that_without_the_column(name, caplog, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sgpr", "lma", "svgp", "cagp"])
-@pytest.mark.parametrize("mean", ["zero", "linear"])
+@pytest.mark.parametrize("mean", ["zero", "ols"])
 @pytest.mark.parametrize("standardize", [True, False])
 def test_mean_functions_and_units_leave_it_out_too(name, mean, standardize):
     settings = {"mean": mean, "standardize": standardize}

@@ -167,7 +167,7 @@ def everything(url, executor):
         objective = model.evaluate(toy.theta(S), stage)
         found += bits([objective.value, objective.gradient.noise])
     sums = sampling.describe(stage.rows, stage.spans, executor)
-    scale = scaling.solve(sums, stage.rows.n_features, "linear", True)
+    scale = scaling.solve(sums, stage.rows.n_features, "ols", True)
     sample = sampling.gather_sample(stage.rows, stage.spans, scale, 200, 0, executor)
     theta = Theta(kernels.Matern32((1.0, 2.0, 0.5)), 0.1, sample.X[:30])
     units, model = partition.alone(stage.spans), SGPR(tile_rows=7)

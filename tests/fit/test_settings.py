@@ -50,7 +50,7 @@ OWN |= {"experts": {"kernel": FAR["kernel"]}}
 OTHER = {
     "kernel": "rbf(0.4)",
     "noise_variance": 0.3,
-    "mean": "linear",
+    "mean": "ols",
     "standardize": False,
     "optimizer": "adam",
     "learning_rate": 0.011,

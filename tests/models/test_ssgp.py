@@ -303,7 +303,7 @@ def test_a_fit_is_the_dense_definition_for_any_chunks(chunks, p):
     y = np.column_stack([y, 10 * y**2])[:, :p] if p == 2 else y
     T = rows(20, seed=1)[0]
     lazy = [da.from_array(a, chunks=(chunks, *a.shape[1:])) for a in (X, y)]
-    made = SparseSpectrumGP(n_spectral=30, optimizer=None, mean="linear", noise_variance=0.05)
+    made = SparseSpectrumGP(n_spectral=30, optimizer=None, mean="ols", noise_variance=0.05)
     model = made.fit(*lazy)
     evidence, mean, cov = dense(*scaled(model, X, y, T))
     assert model.objective_ == pytest.approx(evidence, rel=1e-8)

@@ -112,7 +112,7 @@ def test_distances_are_over_the_columns_asked_for(small_blocks):
         daskgp.variogram(X, y, columns=["z"])
 
 
-@pytest.mark.parametrize("mean", ["constant", "linear"])
+@pytest.mark.parametrize("mean", ["constant", "ols", "linear"])
 @pytest.mark.parametrize("p", [1, 2])
 def test_a_model_expects_its_kernel_noise_and_trend_in_the_units_of_y(mean, p, small_blocks):
     X, y = rows(p=p)
@@ -123,6 +123,9 @@ def test_a_model_expects_its_kernel_noise_and_trend_in_the_units_of_y(mean, p, s
     scaled = solved.scaling.inputs(X)
     kernel, noise = model.kernel_(scaled), model.noise_variance_
     trend = scaled @ solved.scaling.slope
+    if mean == "linear":
+        slopes = [row.value for row in model.trend_ if "intercept" not in row.name]
+        trend = X @ np.reshape(slopes, (p, 2)).T
 
     def expected(i, j):
         latent = kernel[i, i] - kernel[i, j] + noise
@@ -163,7 +166,9 @@ def test_some_blocks_stand_for_many_rows(monkeypatch):
     read = []
     plain = module._read
     monkeypatch.setattr(module, "BLOCK_ROWS", 50)
-    monkeypatch.setattr(module, "_read", lambda rows, span: read.append(span) or plain(rows, span))
+    monkeypatch.setattr(
+        module, "_read", lambda rows, span, _=None: read.append(span) or plain(rows, span)
+    )
     all_pairs = daskgp.variogram(X, y)
     assert all_pairs.edges[-1] == pytest.approx(np.sqrt(2) / 3, rel=0.02)  # a third of the diagonal
     read.clear()

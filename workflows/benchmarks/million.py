@@ -29,9 +29,9 @@ DASKGP: dict[str, dict[str, object]] = {
         "predict_order": 6,
         "train_blocks": 64,
         "max_iter": 25,
-        "mean": "linear",
+        "mean": "ols",
     },
-    "sgpr": {"n_inducing": 1_024, "train_blocks": 16, "max_iter": 30, "mean": "linear"},
+    "sgpr": {"n_inducing": 1_024, "train_blocks": 16, "max_iter": 30, "mean": "ols"},
 }
 METHODS = (*DASKGP, "climatology")
 WEATHER = {"lon": 8.0, "lat": 8.0, "elevation": 1500.0, "day": 3.0}

@@ -38,10 +38,18 @@ def _describe_block(
 ) -> scaling.Sums:
     with single_blas_thread():
         X, y = rows.read(*span)
-        p = rows.n_targets
+        p, end = rows.n_targets, rows.noise_from
         if transform is not None:
             y = np.concatenate([transform.forward(y[:, :p]), y[:, p:]], axis=1)
-        return scaling.local(X, y[:, :p], y[:, p:] if rows.n_noise else None, usual)
+        noise = y[:, end:] if rows.n_noise else None
+        sums = scaling.local(X, y[:, :p], noise, usual)
+        if rows.trend is None:
+            return sums
+        kept = scaling.complete_rows(X, y[:, :p]) & ~np.isinf(X).any(axis=1)
+        of_trend = scaling.local(
+            y[kept, p:end], y[kept, :p], None if noise is None else noise[kept], usual
+        )
+        return sums._replace(trend=of_trend)
 
 
 def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple[float, float]:
@@ -76,8 +84,7 @@ LARGEST = 1e50
 def _noise_block(rows: Rows, span: Span) -> np.ndarray:
     """Return the number of complete rows, sums of log w and log e, and counts of wrong ones."""
     X, y = rows.read(*span)
-    p = rows.n_targets
-    noise = y[scaling.complete_rows(X, y[:, :p]), p:]
+    noise = y[scaling.complete_rows(X, y[:, : rows.n_targets]), rows.noise_from :]
     # squares of others overflow, or vanish
     finite = np.isfinite(noise) & (noise <= LARGEST) & ~((noise > 0) & (noise < 1 / LARGEST))
     wrong = np.stack([(finite & (noise <= 0)).sum(axis=0), (~finite).sum(axis=0)], axis=1)

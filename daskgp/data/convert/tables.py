@@ -47,6 +47,11 @@ def opened(source: str, **how: Any) -> Any:
     return fsspec.open(source, "rb", **how, **(remote.options(source) or {}))
 
 
+def frame(values: np.ndarray, names: list[str]) -> Any:
+    """Return the data frame of columns of numbers."""
+    return pd.DataFrame(values, columns=names)
+
+
 @contextmanager
 def csv_file(source: str, targets: Names) -> Iterator[Table]:
     """Yield the table in a csv, also a compressed one."""

@@ -13,14 +13,14 @@ of L_R^-1 [A, y] are C^{-1/2} [E, e].
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace, number, wide
+from daskgp.arrays.backend import namespace, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
@@ -43,6 +43,7 @@ from daskgp.models.markov.windows import (
 )
 from daskgp.models.method import Pass, Rounds
 from daskgp.models.pathwise import ConditionedPaths, PathDraw, Paths, PathState
+from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -64,11 +65,15 @@ FAR = 1e-3
 
 
 class State(NamedTuple):
-    """L (m, m), L_B (m, m) and the weights (I + G)^-1 g of the low-rank part (m, p)."""
+    """L (m, m), L_B (m, m) and the weights (I + G)^-1 g of the low-rank part (m, p).
+
+    ``trend`` are the products M of targets and trend functions, if there are any.
+    """
 
     factor: Array
     inner_factor: Array
     weights: Array
+    trend: Array = NONE
 
 
 class Near(NamedTuple):
@@ -106,14 +111,18 @@ class LMA(Additive):
     jitter : float
         Added to the diagonal of K(S, S), relative to its mean; raised, with a logged warning,
         when the factorisation fails.
+    trend : int
+        Number of trend functions, which follow the targets as further columns.
     """
 
     markov_order: int = 1
     prediction: Literal["consistent", "paper"] = "consistent"
     jitter: float = 1e-8
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "lma"
     state_type: ClassVar[Any] = State
+    takes_trend: ClassVar[bool] = True
     divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
 
@@ -196,19 +205,15 @@ class LMA(Additive):
         It depends on the hyper-parameters through the blocks alone, so its direct gradient is 0.
         """
         inner, beta = _inner(total)
-        n, (m, p) = total.rows, beta.shape
-        explained = number((total.projection * beta).sum())
-        value = -0.5 * (
-            number(total.square.sum())
-            - explained
-            + p * (total.logdet + linalg.logdet_factor(inner) + n * np.log(2 * np.pi))
-        )
-        xp = namespace(beta)
-        moments = xp.empty((m + p, m + p))
-        moments[:m, :m] = -0.5 * (beta @ beta.T + p * linalg.inverse_from_factor(inner))
-        moments[:m, m:] = 0.5 * beta
-        moments[m:, :m] = 0.5 * beta.T
-        moments[m:, m:] = -0.5 * xp.eye(p)
+        n, (m, sides) = total.rows, beta.shape
+        seen, W, p = contrasts(_products(total, beta), self.trend, n)
+        logdet = total.logdet + linalg.logdet_factor(inner)
+        value = -0.5 * (seen + p * (logdet + n * np.log(2 * np.pi)))
+        moments, weighted = namespace(beta).empty((m + sides, m + sides)), beta @ W
+        moments[:m, :m] = -0.5 * (weighted @ beta.T + p * linalg.inverse_from_factor(inner))
+        moments[:m, m:] = 0.5 * weighted
+        moments[m:, :m] = 0.5 * weighted.T
+        moments[m:, m:] = -0.5 * W
         inputs = inputs_of(prepared.theta)
         kernel = prepared.theta.kernel
         zero = ThetaBar(np.zeros(len(kernel.log_parameters)), 0.0, np.zeros(inputs.shape))
@@ -270,7 +275,8 @@ class LMA(Additive):
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior of the low-rank part, whitened by L."""
         inner, beta = _inner(total)
-        return State(prepared.factor, inner, beta)
+        M = _products(total, beta) if self.trend else NONE
+        return State(prepared.factor, inner, beta, M)
 
     def features(self, theta: Theta, state: State, X: Array) -> Array:
         """Return A (n, m) of rows X (n, d)."""
@@ -393,6 +399,11 @@ def _pull(
     windows = [(piece.own, piece.near) for piece in pieces]
     kept = [piece.kept for piece in pieces if piece.kept is not None]
     return model.local_vjp_many(prepared, windows, cotangent, kept or None)
+
+
+def _products(total: Stats, beta: Array) -> Array:
+    """Return Y' C^-1 Y of the right sides Y with the covariance C of the whole method."""
+    return total.square - total.projection.T @ beta
 
 
 def _inner(total: Stats) -> tuple[Array, Array]:

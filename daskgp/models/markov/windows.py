@@ -33,7 +33,7 @@ class Stats(NamedTuple):
     projection: Array
     """g = E' C^-1 e (m, p)."""
     square: Array
-    """e' C^-1 e per target (p,)."""
+    """e' C^-1 e (p, p)."""
     logdet: float
     """log|C|."""
     rows: float
@@ -131,7 +131,7 @@ def summary_of(window: Window, targets: int) -> Stats:
         logdet = linalg.logdet_factor(factor)
     m = len(own) - targets
     E, e = own[:m], own[m:]
-    return Stats(E @ E.T, E @ e.T, (e * e).sum(axis=1), logdet, float(own.shape[1]))
+    return Stats(E @ E.T, E @ e.T, e @ e.T, logdet, float(own.shape[1]))
 
 
 def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:

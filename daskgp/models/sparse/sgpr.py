@@ -6,7 +6,7 @@ b = A y with A = L^-1 K(Z, X); s the noise variance; B = I + S / s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from daskgp.arrays import linalg
@@ -15,16 +15,21 @@ from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
+from daskgp.models.trend import NONE
 from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
 from daskgp.typing import Array
 
 
 class State(NamedTuple):
-    """Solved posterior: L (m, m), the factor of B (m, m) and the weights of the mean (m, p)."""
+    """Solved posterior: L (m, m), the factor of B (m, m) and the weights of the mean (m, p).
+
+    ``trend`` are the products M of targets and trend functions, if there are any.
+    """
 
     factor: Array
     inner_factor: Array
     weights: Array
+    trend: Array = NONE
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,17 @@ class SGPR(Collapsed):
         when the factorisation fails.
     tile_rows : int
         Rows per tile of the kernel.
+    trend : int
+        Number of trend functions, which follow the targets as further columns.
     """
 
     jitter: float = 1e-8
     tile_rows: int = collapsed.TILE_ROWS
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "sgpr"
     state_type: ClassVar[Any] = State
+    takes_trend: ClassVar[bool] = True
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
@@ -52,7 +61,8 @@ class SGPR(Collapsed):
         S = linalg.symmetrize(total.gram.copy())
         inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
         beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
-        return State(L, inner, linalg.solve_lower_t(L, beta / s))
+        M = collapsed.products(s, total, beta) if self.trend else NONE
+        return State(L, inner, linalg.solve_lower_t(L, beta / s), M)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"

@@ -10,7 +10,7 @@ with n is summed over tiles of rows, so the numbers do not depend on how rows ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from daskgp.errors import SettingError
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
 from daskgp.models.additive import Additive
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
+from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -53,7 +54,7 @@ class Stats(NamedTuple):
     projection: Array
     """b = Phi' y (2m, p)."""
     square: Array
-    """Sum of y^2 per target (p,)."""
+    """y'y (p, p)."""
     rows: float
     """Number of rows."""
     logs: float = 0.0
@@ -61,18 +62,26 @@ class Stats(NamedTuple):
 
 
 class Cotangent(NamedTuple):
-    """Terms of a tile's gradient: dF/dPhi = Phi @ gram + y @ projection', and dF/dsquare."""
+    """Terms of a tile's gradient: dF/dPhi = Phi @ gram + y @ projection', and dF/dsquare.
+
+    ``targets`` is their number, trend functions not counted.
+    """
 
     gram: Array
     projection: Array
-    square: float
+    square: Array
+    targets: int
 
 
 class State(NamedTuple):
-    """Solved posterior of the weights: the factor of B (2m, 2m) and their mean (2m, p)."""
+    """Solved posterior of the weights: the factor of B (2m, 2m) and their mean (2m, p).
+
+    ``trend`` are the products M of targets and trend functions, if there are any.
+    """
 
     factor: Array
     weights: Array
+    trend: Array = NONE
 
 
 def frequencies(theta: Theta) -> Array:
@@ -90,12 +99,16 @@ class SparseSpectrum(Additive):
     ----------
     tile_rows : int
         Rows per tile of features.
+    trend : int
+        Number of trend functions, which follow the targets as further columns.
     """
 
     tile_rows: int = 1024
+    trend: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "ssgp"
     state_type: ClassVar[Any] = State
+    takes_trend: ClassVar[bool] = True
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the frequencies and the amplitude of the features."""
@@ -118,7 +131,8 @@ class SparseSpectrum(Additive):
                 Phi *= scaled.root[rows, None]
             linalg.add_gram_lower(gram, Phi, work)
             projection += Phi.T @ y[rows]
-        square = (y.astype(np.float64) ** 2).sum(axis=0)
+        y = y.astype(np.float64, copy=False)
+        square = y.T @ y
         logs = 0.0 if scaled is None else scaled.logs
         return Stats(gram, projection, square, float(len(X)), logs)
 
@@ -129,27 +143,28 @@ class SparseSpectrum(Additive):
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
         """Return log evidence log N(y | 0, Phi Phi' + s I), summed over targets, and its adjoint.
 
-        With β = B^-1 b:  dF/dG = -p B^-1 / 2s - β β' / 2s^3 and dF/db = β / s^2.  The features
-        are proportional to the root of the variance, so dF/dlog v = <dF/dG, G> + <dF/db, b> / 2.
+        With β = B^-1 b and W the weights of contrasts, I without a trend:  dF/dG = -p B^-1 / 2s -
+        β W β' / 2s^3 and dF/db = β W / s^2.  The features are proportional to the root of the
+        variance, so dF/dlog v = <dF/dG, G> + <dF/db, b> / 2.
         """
-        s, p, n = prepared.theta.noise_variance, total.projection.shape[1], total.rows
+        s, n = prepared.theta.noise_variance, total.rows
         G, b = linalg.symmetrize(total.gram.copy()), total.projection
         factor, beta = _posterior(G, b, s)
         inverse = linalg.inverse_from_factor(factor)
-        xp, square, explained = namespace(G), number(total.square.sum()), number((b * beta).sum())
+        seen, W, p = contrasts(_products(s, total, beta), self.trend, n)
+        xp, weighted = namespace(G), beta @ W
+        square, explained = number((W * total.square).sum()), number((b * weighted).sum())
         value = -0.5 * (
-            p * (n * np.log(2 * np.pi * s) + total.logs)
-            + p * linalg.logdet_factor(factor)
-            + (square - explained / s) / s
+            p * (n * np.log(2 * np.pi * s) + total.logs) + p * linalg.logdet_factor(factor) + seen
         )
         used = p * number(xp.vdot(inverse, G)) / s
-        through = number((beta * (G @ beta)).sum()) / s**3
+        through = number((weighted * (G @ beta)).sum()) / s**3
         noise = 0.5 * (used - p * n + (square - 2 * explained / s) / s + through)
         variance = 0.5 * (explained / s**2 - used - through)
         inverse *= -p / s
-        inverse -= beta @ (beta.T / s**3)  # 2 dF/dG
+        inverse -= weighted @ (beta.T / s**3)  # 2 dF/dG
         direct = _gradient(prepared.theta, np.zeros(prepared.frequencies.shape), variance)
-        cotangent = Cotangent(inverse, beta / s**2, -0.5 / s)
+        cotangent = Cotangent(inverse, weighted / s**2, -0.5 / s * W, p)
         return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
 
     def local_vjp(
@@ -176,7 +191,7 @@ class SparseSpectrum(Additive):
             bar[:, m:] -= bar[:, :m]
             W_bar += bar[:, m:].T @ X[rows].astype(np.float64, copy=False)
         if scaled is not None:
-            noise += 0.5 * y.shape[1] * number(scaled.share.sum())
+            noise += 0.5 * cotangent.targets * number(scaled.share.sum())
         return _gradient(prepared.theta, to_host(W_bar))._replace(noise=noise)
 
     def posterior(self, prepared: Prepared, total: Stats) -> State:
@@ -184,7 +199,7 @@ class SparseSpectrum(Additive):
         s = prepared.theta.noise_variance
         G = linalg.symmetrize(total.gram.copy())
         factor, beta = _posterior(G, total.projection, s)
-        return State(factor, beta / s)
+        return State(factor, beta / s, _products(s, total, beta) if self.trend else NONE)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -268,6 +283,11 @@ def _posterior(G: Array, b: Array, s: float) -> tuple[Array, Array]:
     B[diagonal, diagonal] += 1.0
     factor, _ = linalg.cholesky(B, jitter=0.0, overwrite=True)
     return factor, linalg.solve_lower_t(factor, linalg.solve_lower(factor, b))
+
+
+def _products(s: float, total: Stats, beta: Array) -> Array:
+    """Return Y' (Phi Phi' + s I)^-1 Y of the right sides Y, with β = B^-1 b."""
+    return (total.square - total.projection.T @ beta / s) / s
 
 
 def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBar:

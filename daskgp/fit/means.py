@@ -1,0 +1,151 @@
+"""Mean functions: least squares, a trend that is integrated over, or a regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
+
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp.checks import shown
+from daskgp.data import Rows
+from daskgp.data.regressor import Regressor
+from daskgp.errors import InputError, SettingError
+from daskgp.models.method import Declared
+from daskgp.models.scaling import Scaling
+from daskgp.typing import MeanName
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+
+WORDS: tuple[str, ...] = get_args(MeanName)
+LEAST_SQUARES = ("zero", "constant", "ols")
+INTEGRATED = "ExactGP, SGPR, LMA, PIC or SparseSpectrumGP"
+
+
+def is_regressor(mean: Any) -> bool:
+    """Return True for an object that predicts."""
+    return hasattr(mean, "predict")
+
+
+def is_integrated(mean: Any) -> bool:
+    """Return True for a trend whose coefficients are integrated over."""
+    if isinstance(mean, str):
+        return mean not in LEAST_SQUARES
+    return not is_regressor(mean)
+
+
+def check(estimator: GaussianProcess) -> None:
+    """Raise SettingError for a mean function that is none, or that the method does not take."""
+    mean: Any = estimator.mean
+    if isinstance(mean, str):
+        if mean not in WORDS:
+            words = ", ".join(map(repr, WORDS))
+            raise SettingError(
+                f"mean={shown(mean)}: choose one of {words}, a list of columns of X for a trend, "
+                "or a fitted regressor"
+            )
+    elif is_regressor(mean):
+        _check_regressor(estimator, mean)
+    elif not (isinstance(mean, Sequence) and all(isinstance(name, str) for name in mean)):
+        raise SettingError(
+            f"mean={shown(mean)}: give {', '.join(map(repr, WORDS))}, a list of names of columns, "
+            "or a fitted regressor, which has predict"
+        )
+    if isinstance(mean, str) and mean in ("zero", "constant"):
+        return
+    codes = estimator._codes
+    if codes is not None:
+        raise SettingError(
+            f"mean={shown(mean)} is a mean of measured targets: with likelihood={codes.name!r} "
+            "choose 'constant' or 'zero'"
+        )
+    if is_integrated(mean) and not estimator._model().takes_trend:
+        raise SettingError(
+            f"mean={shown(mean)} is a trend that is integrated over, which "
+            f"{type(estimator).__name__} cannot: choose mean='ols', least squares whose "
+            f"uncertainty is not counted, a fitted regressor, or {INTEGRATED}"
+        )
+
+
+def _check_regressor(estimator: GaussianProcess, mean: Any) -> None:
+    name = shown(mean)
+    if isinstance(mean, type):
+        raise SettingError(f"mean={name} is a class: give a fitted regressor, an instance of it")
+    if hasattr(mean, "fit"):
+        try:
+            check_is_fitted(mean)
+        except NotFittedError as error:
+            raise SettingError(
+                f"mean={name} is not fitted: fit it to X and y before the GP, which models what it "
+                "leaves"
+            ) from error
+    if estimator.target_transform is not None:
+        raise SettingError(
+            f"mean={name} predicts y and target_transform={estimator.target_transform!r} is of "
+            "what is left of it: fit both to transformed targets, or leave one out"
+        )
+
+
+def columns(mean: Any, names: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the numbers of the columns of a trend that is integrated over; None for other means.
+
+    Raises
+    ------
+    SettingError
+        If a name is no column, or named twice.
+    """
+    if not is_integrated(mean):
+        return None
+    if isinstance(mean, str):
+        return tuple(range(len(names)))
+    for i, name in enumerate(mean):
+        if name not in names:
+            words = ", ".join(map(repr, WORDS))
+            raise SettingError(
+                f"mean names {shown(name)}, the columns of X are {shown(', '.join(names))}: name "
+                f"some of these, or choose {words}"
+            )
+        if name in mean[:i]:
+            raise SettingError(f"mean={shown(mean)} names {name!r} twice: name it once")
+    return tuple(names.index(name) for name in mean)
+
+
+def regressor(mean: Any, rows: Rows) -> Regressor | None:
+    """Return the regressor of rows; None for other means."""
+    if isinstance(mean, str) or not is_regressor(mean):
+        return None
+    return Regressor(mean, rows.feature_names, rows.n_targets)
+
+
+def described(mean: Any) -> MeanName | None:
+    """Return the mean that is fitted in the first pass; None for that of a trend."""
+    if is_integrated(mean):
+        return None
+    return "constant" if is_regressor(mean) else mean
+
+
+def of_columns(scale: Scaling, rows: Rows, n: int) -> Scaling:
+    """Return the scaling of n rows with the columns of its trend.
+
+    Raise InputError where the rows do not determine it.
+    """
+    if scale.trend is None:
+        return scale
+    assert rows.trend is not None
+    functions = scale.trend.n_functions
+    if n <= functions:
+        raise InputError(
+            f"{n} usable rows do not determine a trend of {functions} functions: name fewer "
+            "columns in mean=, or choose 'constant'"
+        )
+    return replace(scale, trend=replace(scale.trend, columns=rows.trend))
+
+
+def with_trend(model: Any, scale: Scaling) -> Any:
+    """Return a method for rows whose targets are followed by the trend functions of a scaling."""
+    number = 0 if scale.trend is None else scale.trend.n_functions
+    declared: Declared = model
+    return replace(model, trend=number) if declared.takes_trend else model

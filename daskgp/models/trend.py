@@ -1,0 +1,157 @@
+"""Trends whose coefficients are integrated over: universal kriging [Matheron 1969].
+
+Letters: h(x) (r,) trend functions, 1 first; y = h' b + f + noise with a flat prior of b; C the
+covariance of f + noise that a method has, H (n, r) the functions at the rows.  The functions go
+along with the targets as further right sides Y = [y, H], so a method sums M = Y' C^-1 Y as it does
+for several targets, and everything follows from blocks of M: b ~ N(B, G) with G = (H' C^-1 H)^-1
+and B = G H' C^-1 y; at a place with a = h - H' C^-1 k the mean gains a' B and the variance a' G a.
+The evidence is the density of contrasts of the targets, which have no trend (restricted likelihood,
+Patterson & Thompson 1971, Harville 1974).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from daskgp.arrays.backend import namespace, to_host
+from daskgp.typing import Array
+
+NONE = np.zeros((0, 0))
+"""Products of a method without a trend."""
+PRECISION = 1e-12
+"""Prior precision of coefficients, relative to what the rows say of each alone: those of a few
+blocks may not tell all of them apart."""
+ALIKE = 1e-10
+"""Share of the largest eigenvalue of the columns' correlations below which columns are combinations
+of others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trend:
+    """Trend functions of rows X (n, d) in the user's units, and their least squares fit.
+
+    With c = (X[columns] - shift) / scale the functions are 1 and c @ basis, uncorrelated and of
+    variance 1 over the training rows.  A method sees targets less intercept + c @ slope; without
+    a ``basis`` that is the whole mean function.
+
+    Parameters
+    ----------
+    columns : tuple of int
+        q columns of X.
+    shift, scale : ndarray (q,)
+        The scale of a constant column is infinite.
+    intercept : ndarray (p,)
+    slope : ndarray (q, p)
+        In the units of the (transformed) targets.
+    basis : ndarray (q, r - 1), optional
+    """
+
+    columns: tuple[int, ...]
+    shift: np.ndarray
+    scale: np.ndarray
+    intercept: np.ndarray
+    slope: np.ndarray
+    basis: np.ndarray | None = None
+
+    @property
+    def n_functions(self) -> int:
+        """Number r of functions whose coefficients are integrated over."""
+        return 0 if self.basis is None else 1 + self.basis.shape[1]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays by name."""
+        found = {name: value for name, value in vars(self).items() if name != "columns"}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def functions(self, values: np.ndarray) -> np.ndarray:
+        """Return h (n, r) of values (n, q) of the columns."""
+        if self.basis is None:
+            return np.empty((len(values), 0))
+        return np.column_stack([np.ones(len(values)), by_column(self._scaled(values), self.basis)])
+
+    def fitted(self, values: np.ndarray) -> np.ndarray:
+        """Return the least squares fit (n, p) at values (n, q) of the columns."""
+        return self.intercept + by_column(self._scaled(values), self.slope)
+
+    def given(self, coefficients: np.ndarray) -> Trend:
+        """Return the trend of t targets with coefficients (r, t), in their units, that are known.
+
+        The least squares fit is that of these t targets.
+        """
+        assert self.basis is not None
+        slope = self.slope + self.basis @ coefficients[1:]
+        return replace(self, intercept=self.intercept + coefficients[0], slope=slope, basis=None)
+
+    def in_users_units(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return T (1 + q, r) and t (1 + q, p): intercept and slopes are t + T b of X itself."""
+        assert self.basis is not None
+        by_column = self.basis / self.scale[:, None]
+        T = np.zeros((1 + len(self.columns), self.n_functions))
+        T[0, 0], T[0, 1:], T[1:, 1:] = 1.0, -self.shift @ by_column, by_column
+        slope = self.slope / self.scale[:, None]
+        return T, np.concatenate([(self.intercept - self.shift @ slope)[None], slope])
+
+    def _scaled(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray((values - self.shift) / self.scale)
+
+
+def by_column(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return A B (n, p) of A (n, q) and B (q, p), with bits that do not depend on other rows."""
+    found = np.zeros((len(A), B.shape[1]))
+    for a, b in zip(A.T, B, strict=True):
+        found += a[:, None] * b
+    return found
+
+
+def uncorrelated(correlations: np.ndarray) -> np.ndarray:
+    """Return the basis (q, k) in which columns with these correlations (q, q) have none.
+
+    k < q if some columns are constant (zeros) or combinations of others.
+    """
+    values, vectors = np.linalg.eigh(correlations)
+    kept = values > ALIKE * max(values.max(initial=0.0), 1.0)
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+
+
+class Contrasts(NamedTuple):
+    """The part of -2 log evidence that depends on M = Y' C^-1 Y, and its derivative there.
+
+    ``weights`` (p + r, p + r) is the identity without a trend, when ``value`` is tr M; ``targets``
+    is the number p.
+    """
+
+    value: float
+    weights: Array
+    targets: int
+
+
+def contrasts(M: Array, trend: int, rows: float) -> Contrasts:
+    """Return the evidence's dependence on M (p + r, p + r), whose last ``trend`` sides are H.
+
+    It is tr(M_yy - M_yH M_HH^-1 M_Hy) + p (log|M_HH| - log|H'H| - r log 2 pi), and H'H = n I for
+    the functions of n rows.
+    """
+    xp, p = namespace(M), len(M) - trend
+    if not trend:
+        return Contrasts(float(to_host(M.trace())), xp.eye(p), p)
+    M = to_host(M)
+    B, root = posterior(M, trend)
+    weights = np.eye(p + trend)
+    weights[:p, p:], weights[p:, :p] = -B.T, -B
+    weights[p:, p:] = B @ B.T + p * (root @ root.T)
+    value = np.trace(M[:p, :p]) - (M[p:, :p] * B).sum()
+    value -= p * (2.0 * np.log(root.diagonal()).sum() + trend * np.log(2 * np.pi * rows))
+    return Contrasts(float(value), xp.asarray(weights), p)
+
+
+def posterior(M: np.ndarray, trend: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return B (r, p) and a root (r, r) of G, from M (p + r, p + r)."""
+    p = len(M) - trend
+    known = M[p:, p:].diagonal()
+    H = M[p:, p:] + np.diag(np.where(known > 0.0, PRECISION * known, 1.0))
+    root = np.linalg.inv(np.linalg.cholesky(H)).T
+    return root @ (root.T @ M[p:, :p]), root
