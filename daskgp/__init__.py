@@ -6,6 +6,8 @@ Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
     plan, connect, kernels, priors
+Checks of a fit
+    cross_validate, check
 Errors
     DaskgpError, InputError and the others in ``daskgp.errors``
 """
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         ExpertsGP,
         OptiComGP,
         SparseSpectrumGP,
+        cross_validate,
         load,
         plan,
     )
@@ -56,6 +59,7 @@ __all__ = [
     "SparseSpectrumGP",
     "connect",
     "convert",
+    "cross_validate",
     "errors",
     "kernels",
     "load",
@@ -87,6 +91,7 @@ _HOMES = {
     "SparseSpectrumGP": "daskgp.estimators",
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
+    "cross_validate": "daskgp.estimators",
     "load": "daskgp.estimators",
     "open_dataset": "daskgp.data",
     "plan": "daskgp.estimators",

@@ -74,6 +74,7 @@ def test_the_exports_are_those_of_the_interface():
         "plan",
         "plot",
         "connect",
+        "cross_validate",
         "kernels",
         "errors",
         "DaskgpError",

@@ -157,6 +157,11 @@ class Solved:
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
 
     @property
+    def noise(self) -> np.ndarray:
+        """Noise variance (p,) of a row of weight 1, in the units of y squared."""
+        return np.asarray(self.theta.noise_variance * self.scaling.y_scale**2)
+
+    @property
     def transform(self) -> Transform | None:
         """Transform of the targets, if there is one."""
         return self.scaling.transform
