@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         load,
         plan,
     )
+    from daskgp.predict.check import check
     from daskgp.predict.variogram import variogram
     from daskgp.runtime.connect import connect
 
@@ -57,6 +58,7 @@ __all__ = [
     "InputError",
     "OptiComGP",
     "SparseSpectrumGP",
+    "check",
     "connect",
     "convert",
     "cross_validate",
@@ -89,6 +91,7 @@ _HOMES = {
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
+    "check": "daskgp.predict.check",
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
     "cross_validate": "daskgp.estimators",

@@ -73,6 +73,7 @@ def test_the_exports_are_those_of_the_interface():
         "metrics",
         "plan",
         "plot",
+        "check",
         "connect",
         "cross_validate",
         "kernels",

@@ -177,13 +177,13 @@ class Boxes:
 
     def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
         """Return the parts of rows, see ``Scheme``."""
-        return self.of_inputs(self.rows.columns.inputs(X))
+        box = self.number_of(self.rows.columns.inputs(X))
+        return np.where(box < 0, LEFT_OUT, self.parts[box])
 
-    def of_inputs(self, inputs: np.ndarray) -> np.ndarray:
-        """Return the part (r,) of each row of inputs."""
+    def number_of(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the number (r,) of the box of each row of inputs."""
         scaled = np.asarray(inputs[:, self.columns], np.float64) / self.unit
-        box = self.numbers(scaled)
-        return np.where(np.isfinite(scaled).all(axis=1), self.parts[box], LEFT_OUT)
+        return np.where(np.isfinite(scaled).all(axis=1), self.numbers(scaled), LEFT_OUT)
 
     def numbers(self, scaled: np.ndarray) -> np.ndarray:
         """Return the number of the box of each place (r, columns) over the units."""
@@ -192,7 +192,7 @@ class Boxes:
             for _ in range((len(self.axis) + 1).bit_length() - 1):
                 beyond = scaled[np.arange(len(scaled)), self.axis[node]] > self.cut[node]
                 node = 2 * node + 1 + beyond
-        return node - len(self.axis)
+        return np.asarray(node - len(self.axis))
 
 
 def units_of(rows: Rows, columns: Sequence[int], sample: np.ndarray) -> np.ndarray:

@@ -162,9 +162,10 @@ def cross_validate(
     max_rows : int, optional
         Most rows that a fit is given, drawn at random from those of its fold.
     metrics : sequence of str
-        Scores: "rmse", "mae", "bias", "nlpd", "crps", "coverage_50", "coverage_80", "coverage_95",
-        and "z_mean" and "z_variance" of the standardised residuals.  "crps" is there where y is f
-        and Gaussian noise; of classes there are the first four.
+        Scores: "rmse", "mae", "bias", "spread" (root mean predictive variance), "nlpd", "crps",
+        "coverage_50", "coverage_80", "coverage_95", and "z_mean" and "z_variance" of the
+        standardised residuals.  "crps" is there where y is f
+        and Gaussian noise; of classes there are the first five.
     predictions : str, optional
         Where held-out predictions are written: a Zarr group with ``mean`` and ``variance`` of new
         observations (n, p), and the ``fold`` (n,) that a row was held out of; NaN and -1 for those
@@ -212,7 +213,7 @@ def cross_validate(
         stores.refuse_existing(str(predictions), "predictions")
     executor = Executor.current(model.progress, model.device)
     with ExitStack() as stack:
-        url = stack.enter_context(_scratch(store or model.store))
+        url = stack.enter_context(scratch(store or model.store))
         if columns is not None:
             X, y, _ = stack.enter_context(columns.converted(f"{url}-named"))
             y_variance = sample_weight = None
@@ -227,7 +228,7 @@ def cross_validate(
             parts = wanted.made(rows, url, executor)
             if max_rows is not None and all(parts.trained(f) <= max_rows for f in parts.folds):
                 logger.info("max_rows=%d is no fewer rows than folds train on", max_rows)
-            run = partial(_fold, model, parts, url, (max_rows, random_state), output, executor)
+            run = partial(fold_of, model, parts, url, (max_rows, random_state), output, executor)
             found = [run(i) for i in range(len(parts.folds))]
     scheme = LOO if loo else wanted.scheme
     return _collected(scheme, found, names, None if predictions is None else str(predictions))
@@ -301,8 +302,8 @@ def _check_loo(model: GaussianProcess, folds: Any, **others: Any) -> None:
 
 
 @contextmanager
-def _scratch(store: str | None) -> Iterator[str]:
-    """Yield a URL beside which a cross-validation keeps what it writes; all of it is removed."""
+def scratch(store: str | None) -> Iterator[str]:
+    """Yield a URL beside which held-out folds keep what they write; all of it is removed."""
     with scratch_rows(store) as url:
         try:
             yield url
@@ -349,7 +350,7 @@ def _output(url: str, rows: data.Rows) -> Iterator[zarr.Group]:
 # -- folds ---------------------------------------------------------------------------------
 
 
-def _fold(
+def fold_of(
     model: GaussianProcess,
     parts: Parts,
     url: str,
@@ -443,7 +444,7 @@ def _judged(
         numbers = reading.read(held, rows)
         numbers[places] = number
         held[rows] = numbers
-    return Sums.of(solved, found, np.zeros(len(places), int), 1)
+    return Sums.of(found, np.zeros(len(places), int), 1)
 
 
 def _loo(

@@ -128,6 +128,10 @@ class Exact(Additive):
             return Moments(mean, variance=variance)
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
 
+    def stands_for_rows(self, theta: Theta, state: State) -> tuple[str, Array]:
+        """Return the rows themselves."""
+        return "training row", state.X
+
     def why_no_loo(self) -> None:
         """Return None: the factor has all rows."""
 

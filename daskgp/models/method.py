@@ -200,6 +200,10 @@ class Declared(Protocol):
             f"{self.name} has no sample paths: choose LMA, SGPR or SVGP, or sample_y for a few rows"
         )
 
+    def stands_for_rows(self, theta: Theta, state: Any) -> tuple[str, Any] | None:
+        """Return places (m, d) that stand for the training rows, and what one is; None if none."""
+        return None if theta.inputs is None else ("inducing input", theta.inputs)
+
     def why_no_loo(self) -> str | None:
         """Return why there are no leave-one-out predictions; None if ``loo`` makes them."""
         return (

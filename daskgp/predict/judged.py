@@ -91,9 +91,9 @@ def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predi
     return Judged(y, m, v, y - m, scores, density, crps)
 
 
-COLUMNS = ("n", "error", "size", "square", "score", "score2", "density", "crps", "y", "y2")
+COLUMNS = ("n", "error", "size", "square", "score", "score2", "density", "crps", "variance")
 """Sums over values: their number, y - mean, its size and square, scores and their squares, log
-density, CRPS, and the targets in units of their own and about their mean, and the squares."""
+density, CRPS, and predictive variances."""
 
 
 @dataclass(eq=False)
@@ -112,13 +112,13 @@ class Sums:
     counts: np.ndarray
 
     @classmethod
-    def of(cls, solved: Solved, judged: Judged, group: np.ndarray, groups: int) -> Sums:
+    def of(cls, judged: Judged, group: np.ndarray, groups: int) -> Sums:
         """Return the sums over values by the group (n,) of each row; those of a group -1 none."""
         known = ~np.isnan(judged.y) & (group >= 0)[:, None]
-        centred = (judged.y - solved.scaling.intercept) / solved.scaling.y_scale
         crps = np.full(judged.y.shape, np.nan) if judged.crps is None else judged.crps
         e, z = judged.error, judged.score
-        values = (e * 0 + 1, e, np.abs(e), e**2, z, z**2, judged.density, crps, centred, centred**2)
+        one, v = np.ones(e.shape), judged.variance
+        values = one, e, np.abs(e), e**2, z, z**2, judged.density, crps, v
         which = np.broadcast_to(group[:, None], known.shape)[known]
         table = np.stack([np.bincount(which, v[known], minlength=groups) for v in values], axis=1)
         graded = known & ~np.isnan(z)
@@ -135,6 +135,11 @@ class Sums:
         """Sums over all groups."""
         return Sums(self.table.sum(axis=0)[None], self.counts.sum(axis=0)[None])
 
+    @staticmethod
+    def column(name: str) -> int:
+        """Return the number of a column of the table."""
+        return COLUMNS.index(name)
+
     def group(self, number: int) -> Sums:
         """Return the sums over one group."""
         return Sums(self.table[[number]], self.counts[[number]])
@@ -149,6 +154,7 @@ class Sums:
             "rmse": math.sqrt(mean["square"]),
             "mae": mean["size"],
             "bias": mean["error"],
+            "spread": math.sqrt(mean["variance"]),
             "nlpd": -mean["density"],
             "crps": mean["crps"],
             **{f"coverage_{level * 100:.0f}": self.coverage(level) for level in LEVELS},
@@ -167,7 +173,15 @@ class Sums:
         return float(high - low)
 
 
-METRICS = ("rmse", "mae", "bias", "nlpd", "crps", *(f"coverage_{100 * q:.0f}" for q in LEVELS))
+METRICS = (
+    "rmse",
+    "mae",
+    "bias",
+    "spread",
+    "nlpd",
+    "crps",
+    *(f"coverage_{100 * q:.0f}" for q in LEVELS),
+)
 METRICS = (*METRICS, "z_mean", "z_variance")
 """Names of scores."""
 

@@ -46,7 +46,7 @@ def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
     scaled = np.asarray(block.X, np.float64)
     own = solved.scaling.moments(found, scaled)
     mean, variance = np.full((2, len(keep), solved.n_targets), np.nan)
-    mean[keep], variance[keep] = own.mean, own.variance
+    mean[keep], variance[keep] = own.mean, np.asarray(own.variance) * solved.spread**2
     return Moments(mean, variance)
 
 

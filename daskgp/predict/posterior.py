@@ -60,6 +60,7 @@ class Solved:
     origin: Origin | None = None
     geographic: tuple[int, int] | None = None
     feature_units: tuple[str, ...] = ()
+    spread: float = 1.0
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -93,6 +94,8 @@ class Solved:
             settings["geographic"] = list(self.geographic)
         if self.feature_units:
             settings["units"] = list(self.feature_units)
+        if self.spread != 1.0:
+            settings["spread"] = self.spread
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
@@ -158,8 +161,8 @@ class Solved:
 
     @property
     def noise(self) -> np.ndarray:
-        """Noise variance (p,) of a row of weight 1, in the units of y squared."""
-        return np.asarray(self.theta.noise_variance * self.scaling.y_scale**2)
+        """Noise variance (p,) that predictions of a row of weight 1 have, in y's units squared."""
+        return np.asarray(self.theta.noise_variance * (self.spread * self.scaling.y_scale) ** 2)
 
     @property
     def transform(self) -> Transform | None:
@@ -236,7 +239,7 @@ class Solved:
             variance = self._checked(predicted.variance, scaled)
             adds = include_noise and not predicted.noisy and not other
             variance += self.theta.noise_variance if adds else 0.0
-            predicted = predicted._replace(variance=variance)
+            predicted = predicted._replace(variance=variance * self.spread**2)
         if observed:
             assert self.likelihood is not None
             mean, variance = self.likelihood.response(predicted.mean, predicted.variance)
@@ -265,6 +268,7 @@ class Solved:
         diagonal = np.diag_indices(len(X))
         covariance[diagonal] = self._checked(covariance[diagonal], scaled)
         covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
+        covariance *= self.spread**2
         return self.scaling.moments(predicted._replace(covariance=covariance), scaled)
 
     def _scaled_moments(self, new: NewRows, want: Want) -> Moments:

@@ -129,6 +129,7 @@ def restored(content: models.Stored, device: Device, url: str) -> Solved:
         origin_of(url, content.checksum),
         columns.chosen(None, names, attributes.get("geographic")),
         _names(attributes.get("feature_units", [])),
+        float(attributes.get("spread", 1.0)),
     )
 
 

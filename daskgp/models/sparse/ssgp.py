@@ -202,6 +202,9 @@ class SparseSpectrum(Additive):
             return Moments(mean, variance=linalg.row_squares(C).astype(dtype, copy=False))
         return Moments(mean, covariance=(C @ C.T).astype(dtype, copy=False))
 
+    def stands_for_rows(self, theta: Theta, state: State) -> None:
+        """Return None: spectral points are frequencies."""
+
     def why_no_loo(self) -> None:
         """Return None: rows are summed."""
 
