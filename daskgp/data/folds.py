@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import dask.array as da
 import numpy as np
 import zarr
+from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
 from daskgp.checks import positive, shown, whole
@@ -42,8 +43,8 @@ BOXES = 16
 """Least boxes per part."""
 SAMPLE_ROWS, PLACES = 65_536, 1_000
 """Most rows that boxes and times are cut by, and rows and places whose distances are compared."""
-LEVELS = np.linspace(0.05, 0.95, 19)
-"""Quantiles of distances that are compared."""
+LEVELS = np.linspace(0.0, 1.0, 401)
+"""Quantiles of all distances at which their distribution functions are compared."""
 KM_PER_DEGREE = math.pi * RADIUS / 180.0
 
 
@@ -160,7 +161,7 @@ class Boxes:
     def halved(
         cls, rows: Rows, columns: list[int], sample: np.ndarray, depth: int, parts: int, seed: int
     ) -> Boxes:
-        """Cut the space of a sample (N, columns) of inputs into 2^depth boxes."""
+        """Cut the space of a sample (N, columns) of inputs into 2^depth boxes in parts."""
         unit = units_of(rows, columns, sample)
         scaled = sample / unit
         axis, cut = np.zeros(2**depth - 1, np.int64), np.zeros(2**depth - 1)
@@ -171,9 +172,31 @@ class Boxes:
             cut[node] = np.median(own[:, axis[node]]) if len(own) else 0.0
             beyond = own[:, axis[node]] > cut[node]
             inside += [inside[node][~beyond], inside[node][beyond]]
-        dealt = np.arange(2**depth) % parts
-        np.random.default_rng([seed, 12]).shuffle(dealt)
+        dealt = deal(np.ones(2**depth, np.int64), parts, seed)
         return cls(rows, columns, unit, axis, cut, dealt)
+
+    def joined(self, depth: int, parts: int, seed: int) -> Boxes:
+        """Return the 2^depth boxes that these were halved from, in parts."""
+        dealt = deal(np.ones(2**depth, np.int64), parts, seed)
+        return replace(self, parts=np.repeat(dealt, len(self.parts) // len(dealt)))
+
+    def mixed(self, weights: np.ndarray, parts: int, seed: int) -> Boxes:
+        """Return boxes of several sizes, in parts: each depth has about its weight of the rows."""
+        rng, live = np.random.default_rng([seed, 16]), np.zeros(1, np.int64)
+        sizes, where = [], []
+        for depth, weight in enumerate(weights):
+            left = float(weights[depth:].sum())
+            share = weight / left if left > 0 else 1.0
+            stops = rng.permutation(len(live)) < math.floor(share * len(live) + rng.uniform())
+            stops |= depth == len(weights) - 1
+            size = len(self.parts) >> depth
+            sizes += [size] * int(stops.sum())
+            where += (live[stops] * size).tolist()
+            live = (2 * live[~stops, None] + np.arange(2)).ravel()
+        found = np.empty(len(self.parts), np.int64)
+        for first, size, part in zip(where, sizes, deal(np.array(sizes), parts, seed), strict=True):
+            found[first : first + size] = part
+        return replace(self, parts=found)
 
     def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
         """Return the parts of rows, see ``Scheme``."""
@@ -193,6 +216,21 @@ class Boxes:
                 beyond = scaled[np.arange(len(scaled)), self.axis[node]] > self.cut[node]
                 node = 2 * node + 1 + beyond
         return np.asarray(node - len(self.axis))
+
+
+def deal(sizes: np.ndarray, parts: int, seed: int) -> np.ndarray:
+    """Return the part (n,) of each of n things, at random among those of a size.
+
+    The largest come first, each to the part with the least so far.
+    """
+    order = np.random.default_rng([seed, 14]).permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    found, filled = np.empty(len(sizes), np.int64), [(0, i) for i in range(parts)]
+    for i in order.tolist():
+        size, part = heapq.heappop(filled)
+        found[i] = part
+        heapq.heappush(filled, (size + int(sizes[i]), part))
+    return found
 
 
 def units_of(rows: Rows, columns: Sequence[int], sample: np.ndarray) -> np.ndarray:
@@ -430,15 +468,7 @@ class Wanted(NamedTuple):
                 f"the rows are in {len(known)} {what}, and {self.parts} or more are needed: choose "
                 f"{'smaller blocks or ' if what == 'blocks' else ''}fewer folds"
             )
-        rng = np.random.default_rng([self.seed, 14])
-        order = rng.permutation(len(known))
-        order = order[np.argsort(-counts[order], kind="stable")]
-        parts, filled = np.empty(len(known), np.int64), [(0, i) for i in range(self.parts)]
-        for i in order.tolist():  # the largest first, each to the part with the fewest rows
-            size, part = heapq.heappop(filled)
-            parts[i] = part
-            heapq.heappush(filled, (size + int(counts[i]), part))
-        return Labelled(labels, known, parts)
+        return Labelled(labels, known, deal(counts, self.parts, self.seed))
 
     def _blocks(self, rows: Rows, url: str, executor: Executor) -> Scheme:
         if isinstance(self.blocks, Real | Mapping):
@@ -459,8 +489,10 @@ class Wanted(NamedTuple):
         if places is None:
             usual = math.ceil(math.log2(BOXES * self.parts))
             return made(max(least, min(usual, most - 2)))  # boxes of a few rows are no gaps
-        choices = [made(depth) for depth in range(least, most + 1)]
-        return most_alike(choices, places, sample, rows, executor)
+        boxes = made(most)
+        choices = [boxes.joined(depth, self.parts, self.seed) for depth in range(least, most + 1)]
+        weights = alike(choices, places, sample, rows, executor)
+        return boxes.mixed(np.append(np.zeros(least), weights), self.parts, self.seed)
 
     def _time(self, rows: Rows, url: str, executor: Executor) -> Scheme:
         assert self.time is not None
@@ -578,25 +610,27 @@ def _places(blocks: Any, rows: Rows) -> np.ndarray:
 # -- blocks like gaps ------------------------------------------------------------------------
 
 
-def most_alike(
+def alike(
     choices: Sequence[Boxes], places: np.ndarray, sample: np.ndarray, rows: Rows, executor: Executor
-) -> Boxes:
-    """Return the boxes that leave rows as far from others as places are from all rows.
+) -> np.ndarray:
+    """Return weights of boxes by size, with which held-out rows are as far from others as places.
 
-    Distances to the nearest row are compared by their quantiles, on a log scale, as their ratio is
-    what tells how well either are predicted [Milà et al. 2022, Linnenbrink et al. 2024].
+    The distribution of distances to the nearest row is to be the same [Milà et al. 2022,
+    Linnenbrink et al. 2024]: the weighted sum of those that boxes of each size give is fitted to
+    that of the places, by least squares of the distribution functions over distance.
     """
     left = sample[:: max(1, len(sample) // PLACES)]
     task = partial(_nearest, rows, choices, left, places)
     away = map_reduce(task, np.minimum, even_spans(rows), executor, "nearest")
-    wanted, *found = (np.quantile(a, LEVELS) for a in np.split(away, _cuts(choices, left, places)))
-    floor = 1e-3 * max(float(np.median(wanted)), np.finfo(float).tiny)
-    logs = [np.log(np.maximum(a, floor)) for a in (wanted, *found)]
-    return choices[int(np.argmin([np.abs(own - logs[0]).mean() for own in logs[1:]]))]
-
-
-def _cuts(choices: Sequence[Boxes], left: np.ndarray, places: np.ndarray) -> np.ndarray:
-    return len(places) + len(left) * np.arange(len(choices))
+    wanted, found = away[: len(places)], away[len(places) :].reshape(len(choices), -1)
+    grid = np.unique(np.quantile(away[np.isfinite(away)], LEVELS))
+    root = np.sqrt(np.append(np.diff(grid), 0.0))
+    below = [np.searchsorted(np.sort(a), grid, side="right") / len(a) for a in (wanted, *found)]
+    functions = np.array(below[1:]).T * root[:, None]
+    heavy = 1e3 * max(float(root.max()), np.finfo(float).tiny)  # weights sum to 1
+    equations = np.vstack([functions, np.full(len(choices), heavy)])
+    weights, _ = nnls(equations, np.append(below[0] * root, heavy))
+    return np.asarray(weights / weights.sum())
 
 
 def _nearest(

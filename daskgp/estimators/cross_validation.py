@@ -151,8 +151,9 @@ def cross_validate(
         in their units, or in km on the sphere; a mapping has the sizes along some columns by name.
         "auto" halves the space until there are 16 or more boxes per fold, which hold equally many
         rows; names of columns do so in these alone.  With an array, that of places that
-        predictions are for, it is halved until held-out rows are as far from those that are trained
-        on as the places are from all rows [Milà et al. 2022].
+        predictions are for, boxes of several sizes are mixed so that the distances of held-out rows
+        to the nearest one that is trained on are distributed as those of the places to all rows
+        [Milà et al. 2022].
     groups : str, int or array-like (n,), optional
         Column of X, or labels of the rows: those of a group are held out together.
     time : str or int, optional
