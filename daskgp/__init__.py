@@ -6,6 +6,8 @@ Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
     plan, connect, kernels, priors
+Checks of a fit
+    cross_validate, check
 Errors
     DaskgpError, InputError and the others in ``daskgp.errors``
 """
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
         ExpertsGP,
         OptiComGP,
         SparseSpectrumGP,
+        cross_validate,
         load,
         plan,
     )
+    from daskgp.predict.check import check
     from daskgp.predict.variogram import variogram
     from daskgp.runtime.connect import connect
 
@@ -54,8 +58,10 @@ __all__ = [
     "InputError",
     "OptiComGP",
     "SparseSpectrumGP",
+    "check",
     "connect",
     "convert",
+    "cross_validate",
     "errors",
     "kernels",
     "load",
@@ -85,8 +91,10 @@ _HOMES = {
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
+    "check": "daskgp.predict.check",
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
+    "cross_validate": "daskgp.estimators",
     "load": "daskgp.estimators",
     "open_dataset": "daskgp.data",
     "plan": "daskgp.estimators",

@@ -416,6 +416,60 @@ def score(
 
 
 @main.command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("test")
+@click.option("--figures", metavar="DIR", help="Folder for figures, as PNG.")
+@click.option(
+    "--regions",
+    type=click.IntRange(min=1),
+    default=8,
+    metavar="N",
+    help="Regions that are looked at one by one, a power of 2.  [default: 8]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables.")
+@device_option
+@store_options("test", model="model_store")
+@cluster_options
+@verbose_option
+def check(
+    model_store: str,
+    test: str,
+    figures: str | None,
+    regions: int,
+    as_json: bool,
+    device: Device | None,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Hold the predictions of MODEL against the dataset store TEST: scores and calibration.
+
+    As a whole, by region and by distance to the training data; rows that MODEL was fitted to tell
+    nothing.
+    """
+    from daskgp.data import open_dataset
+    from daskgp.estimators import load
+    from daskgp.predict.check import check as run
+    from daskgp.predict.check import refuse
+
+    if figures is not None:
+        from daskgp import plot
+
+        plot.canvas.check_matplotlib()  # before the work
+    cluster = Workers(scheduler, workers, memory_limit)
+    estimator = load(model_store, device)
+    X, y = open_dataset(test)
+    refuse(estimator.solved_, regions)
+    with cluster.executor(estimator.solved_.device):
+        found = run(estimator, X, y, regions=regions)
+    drawn = [] if figures is None else plot.check(found, figures)
+    if as_json:
+        result(**found.to_dict(), figures=drawn)
+    else:
+        click.echo("\n\n".join([str(found), *[f"figures: {', '.join(drawn)}"] * bool(drawn)]))
+
+
+@main.command()
 @click.argument("store")
 @store_options("store")
 @verbose_option

@@ -5,6 +5,7 @@ from typing import Any
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.cross_validation import cross_validate
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
@@ -31,6 +32,7 @@ __all__ = [
     "GaussianProcess",
     "OptiComGP",
     "SparseSpectrumGP",
+    "cross_validate",
     "load",
     "plan",
     "save_into",

@@ -17,6 +17,7 @@ from daskgp import data, likelihoods, train
 from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
+from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -149,6 +150,7 @@ class GaussianProcess(FittedGP):
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
     target_transform: Literal["log", "sqrt", "boxcox"] | None = None
+    calibrate: Literal["blocks", "random"] | None = None
 
     model_name: ClassVar[str]
     effects: ClassVar[Effects] = {
@@ -373,6 +375,8 @@ class GaussianProcess(FittedGP):
         sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
         self._say_geographic(sizes)
         self._check(sizes, len(sizes))
+        if self.calibrate is not None:
+            self._check(sizes, len(sizes) - len(sizes) // SHARE)  # of the fit without some rows
         control.check_names(self, self._kernel(sizes), sizes.n_features)
         if all(given is None for given in noise):
             if not sizes.n_noise:
@@ -396,6 +400,7 @@ class GaussianProcess(FittedGP):
                 rows = self._residuals(rows, executor, residual(spill))
                 with self._place(keep, spill) as place:
                     self._fit_rows(rows, executor, checkpoint, place)
+                    self._recalibrate(rows, executor)
         except MemoryRunError as error:
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self
@@ -427,6 +432,14 @@ class GaussianProcess(FittedGP):
         stage = self._arranged(stage, begun.theta, sums, keep)
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         self._remember(outcome, int(sums.rows))
+
+    def _recalibrate(self, rows: data.Rows, executor: Executor) -> None:
+        """Learn a factor on the spread of predictions, where the settings ask for one."""
+        if self.calibrate is not None:
+            from daskgp.estimators.calibration import spread_of
+
+            spread = spread_of(self, rows, executor)
+            self._set_solved(dataclasses.replace(self.solved_, spread=spread))
 
     def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
         """Return a start from some blocks of a first order, which is written and removed again."""
@@ -574,6 +587,12 @@ class GaussianProcess(FittedGP):
         return hyperparameter_table.of_trend(self.solved_)
 
     @property
+    def spread_(self) -> float:
+        """Factor on predictive standard deviations that ``calibrate`` learned; 1 without."""
+        check_is_fitted(self, "solved_")
+        return self.solved_.spread
+
+    @property
     def hyperparameters_(self) -> hyperparameter_table.Table:
         """Hyper-parameters in the units of the data, with standard errors where they are known.
 
@@ -660,6 +679,11 @@ class GaussianProcess(FittedGP):
                 f"y_variance is that of y and target_transform={self.target_transform!r} takes "
                 "noise of the transformed y: leave one of them out (y_variance=False where the "
                 "store has it), or give sample_weight"
+            )
+        if self.calibrate is not None and rows.y_variance is not None:
+            raise SettingError(
+                f"calibrate={self.calibrate!r} learns a factor on the whole spread, and y_variance "
+                "is known: leave one of them out (y_variance=False where the store has it)"
             )
         self._inputs.check(n)
 

@@ -110,7 +110,7 @@ class CaGP(GaussianProcess):
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
         ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
-progress, geographic, fixed, limits, prior, target_transform
+progress, geographic, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``.
 
     Attributes
@@ -255,7 +255,7 @@ progress, geographic, fixed, limits, prior, target_transform
         step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
         for rows in np.split(usable, range(step, len(usable), step)):
             variance[rows] = computational.variance(pairs, kept, solved, scaled[rows])
-        spread: np.ndarray = np.sqrt(variance)[:, None] * scale.y_scale
+        spread: np.ndarray = np.sqrt(variance)[:, None] * scale.y_scale * solved.spread
         return spread[:, 0] if solved.vector_target else spread
 
     def log_marginal_likelihood(self) -> float:

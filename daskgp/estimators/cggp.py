@@ -76,6 +76,7 @@ class CGGP(GaussianProcess):
     effects: ClassVar[Effects] = {}
 
     target_transform: None = field(default=None, init=False)
+    calibrate: None = field(default=None, init=False)
     optimizer: OptimizerName | None = field(default=None, init=False)
     learning_rate: float = field(default=0.05, init=False)
     tol: float = field(default=1.0, init=False)

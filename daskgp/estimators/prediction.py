@@ -25,6 +25,7 @@ from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
 from daskgp.predict import known_errors, outputs, to_store, weighing
 from daskgp.predict import lazy as prediction
+from daskgp.predict import loo as leaving_out
 from daskgp.predict import paths as sampling
 from daskgp.predict import score as scoring
 from daskgp.predict.job import Job, Written
@@ -169,6 +170,48 @@ class FittedGP(RegressorMixin, BaseEstimator):
             given = prediction.marginal(self.solved_, X, "std", include_noise, gaussian=True)
         found = prediction.quantiles(self.solved_, *given, levels, include_noise)
         return (mean, std, found) if return_std else (mean, found)
+
+    def loo(
+        self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None
+    ) -> tuple[Any, Any]:
+        """Return predictions of the training rows as new observations, each from all others.
+
+        They come from the fit to all rows: hyper-parameters, inducing or support inputs and the
+        scaling are kept.  Those of `SGPR`, `SparseSpectrumGP` and `ExactGP` are what a fit without
+        the row would then predict, and those of `PIC` and of an `LMA` whose windows span all
+        blocks, too; others of `LMA` are conditioned on the rows that predictions near the row take,
+        without it.  For other methods take `cross_validate`.
+
+        Parameters
+        ----------
+        X, y : array-like (n, d) and (n,) or (n, p)
+            The rows that the model was fitted to, or some of them.
+        y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
+            As ``fit`` was given them; default those of a dataset store, False leaves these out.
+
+        Returns
+        -------
+        mean, std : (n,) or (n, p)
+            NumPy arrays for rows in memory, else dask arrays and nothing is computed; NaN for rows
+            with a missing value.
+
+        Raises
+        ------
+        SettingError
+            If the method has no leave-one-out predictions.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> y = np.sin(6 * X[:, 0])
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, y)
+        >>> mean, std = model.loo(X, y)
+        >>> bool(np.abs(mean - y).max() < 0.3)
+        True
+        """
+        check_is_fitted(self, "solved_")
+        return leaving_out.left_out(self.solved_, X, y, y_variance, sample_weight)
 
     def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
         """Return the posterior probability that f exceeds a threshold.

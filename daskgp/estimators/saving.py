@@ -103,6 +103,8 @@ def _beside(solved: Solved) -> dict[str, Any]:
         said["trend"] = list(solved.trend.columns)
     if solved.transform is not None:
         said["target_transform"] = solved.transform.to_dict()
+    if solved.spread != 1.0:
+        said["spread"] = solved.spread
     if solved.kept is not None:
         said["blocks"] = solved.kept.token
     return said

@@ -51,6 +51,9 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
         positive("learning_rate", estimator.learning_rate)
     control.check(estimator)
     effects.check(estimator, besides)
+    missing = estimator._model().why_no_variance() if estimator.calibrate is not None else None
+    if missing:
+        raise SettingError(f"calibrate={estimator.calibrate!r} needs a variance: {missing}")
 
 
 def choices(kind: type[GaussianProcess]) -> dict[str, tuple[Any, ...]]:

@@ -96,6 +96,10 @@ class SGPR(GaussianProcess):
         Fit the Gaussian process to the logarithm of y, its square root, or its Box-Cox transform
         with the power of the largest likelihood.  Predictions, scores and the evidence are those of
         y; hyper-parameters are those of the transformed y.
+    calibrate : {"blocks", "random"}, optional
+        Learn a factor on predictive standard deviations from a second fit, to four fifths of the
+        rows: it gives the others the best density.  These are blocks of space, or random rows;
+        ``spread_`` is the factor, 1 without ``calibrate``.
 
     Attributes
     ----------

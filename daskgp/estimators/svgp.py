@@ -34,7 +34,7 @@ class SVGP(VariationalGP):
     kernel, batch_rows, likelihood, n_added, train_points, n_subset, noise_variance, mean, \
 standardize, optimizer, learning_rate, average, max_iter, validation, patience, check_every, \
 gradients, block_rows, dtype, device, store, random_state, progress, geographic, fixed, limits, \
-prior, target_transform
+prior, target_transform, calibrate
         As in ``DecoupledGP``.
 
     Attributes

@@ -101,6 +101,7 @@ class VariationalGP(GaussianProcess):
 
     effects: ClassVar[Effects] = {
         "target_transform": (among("likelihood", "gaussian"),),
+        "calibrate": (among("likelihood", "gaussian"),),
         "hyperparameters": (TRAINED,),
         "prior": (TRAINED,),
         "n_subset": (
@@ -451,6 +452,11 @@ class VariationalGP(GaussianProcess):
             raise SettingError(
                 f"partial_fit with target_transform={self.target_transform!r} is not made: fit, or "
                 "transform y before it"
+            )
+        if self.calibrate is not None:
+            raise SettingError(
+                f"partial_fit with calibrate={self.calibrate!r} has no rows to hold out: fit, or "
+                "leave calibrate out"
             )
         resolve_device(self.device)
         executor = Executor(None, False, here=True)

@@ -580,6 +580,7 @@ def run_identity(
     estimator: GaussianProcess, sums: scaling.Sums, free: Sequence[str] = ("progress",)
 ) -> dict[str, Any]:
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
+    free = (*free, "calibrate")  # a fit of its own
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
     data = dask.base.tokenize(*sums.parts)
     return {"settings": settings, "data": data}

@@ -17,6 +17,7 @@ from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
+from daskgp.models.leave_one_out import places_of, refuse_unknown, units
 from daskgp.models.method import Pass
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
 from daskgp.models.trend import NONE, contrasts
@@ -141,6 +142,24 @@ class Exact(Additive):
             variance -= linalg.row_squares(A)
             return Moments(mean, variance=variance)
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
+
+    def stands_for_rows(self, theta: Theta, state: State) -> tuple[str, Array]:
+        """Return the rows themselves."""
+        return "training row", state.X
+
+    def why_no_loo(self) -> None:
+        """Return None: the factor has all rows."""
+
+    def loo(self, theta: Theta, state: State, block: Block, near: Any = None) -> Moments:
+        """Return y - alpha / [C^-1]_ii with variance 1 / [C^-1]_ii (Sundararajan & Keerthi 2001).
+
+        Raise InputError for rows that are not among those of the fit.
+        """
+        L, weights = state.factor, state.weights
+        places = places_of(block.X, block.y, state.X, L @ (L.T @ weights))
+        refuse_unknown(places)
+        variance = 1.0 / linalg.row_squares(linalg.whiten_rows(L, units(places, len(L), L)))
+        return Moments(block.y - weights[places] * variance[:, None], variance, noisy=True)
 
     def why_no_paths(self) -> None:
         """Return None: there is one posterior."""

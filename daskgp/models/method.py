@@ -202,6 +202,17 @@ class Declared(Protocol):
             f"{self.name} has no sample paths: choose LMA, SGPR or SVGP, or sample_y for a few rows"
         )
 
+    def stands_for_rows(self, theta: Theta, state: Any) -> tuple[str, Any] | None:
+        """Return places (m, d) that stand for the training rows, and what one is; None if none."""
+        return None if theta.inputs is None else ("inducing input", theta.inputs)
+
+    def why_no_loo(self) -> str | None:
+        """Return why there are no leave-one-out predictions; None if ``loo`` makes them."""
+        return (
+            f"{self.name} has no leave-one-out predictions of its fit: take daskgp.cross_validate "
+            "with a number of folds, or SGPR, LMA, SparseSpectrumGP or ExactGP"
+        )
+
     def steadier(self) -> str:
         """Return a setting that keeps variances from being negative beyond rounding."""
         return "dtype='float64' or a larger noise_variance"

@@ -8,6 +8,7 @@ state.  Arrays are drawn as they are, so thin out those of more than a few hundr
 beforehand.
 """
 
+from daskgp.plot.checks import check, distances, pit
 from daskgp.plot.curves import (
     calibration,
     history,
@@ -20,8 +21,11 @@ from daskgp.plot.fields import maps, posterior_map, residuals
 
 __all__ = [
     "calibration",
+    "check",
+    "distances",
     "history",
     "maps",
+    "pit",
     "posterior_lines",
     "posterior_map",
     "residuals",

@@ -24,6 +24,14 @@ LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53")
 BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
 
 
+def check_matplotlib() -> None:
+    """Raise InputError if matplotlib is missing."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise InputError("figures need matplotlib: pip install 'daskgp[plot]'") from error
+
+
 def panels_on(
     given: Axes | Sequence[Axes] | np.ndarray | None,
     number: int,
@@ -42,12 +50,11 @@ def panels_on(
     InputError
         If other than one Axes per panel is given, or matplotlib is missing.
     """
-    try:
-        from matplotlib.axes import Axes
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise InputError("figures need matplotlib: pip install 'daskgp[plot]'") from error
+    check_matplotlib()
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     if given is not None:
         axes = np.array(given, dtype=object).ravel()
         if len(axes) != number or not all(isinstance(ax, Axes) for ax in axes):

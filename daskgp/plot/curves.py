@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from daskgp import metrics
 from daskgp.checks import shown
@@ -25,6 +26,8 @@ from daskgp.plot.canvas import (
     tidy,
 )
 from daskgp.plot.places import squared, with_unit
+from daskgp.predict.check import Check
+from daskgp.predict.judged import BINS, Sums
 from daskgp.predict.variogram import Variogram
 from daskgp.predict.variogram import variogram as computed_variogram
 
@@ -100,9 +103,9 @@ def history(
 
 
 def calibration(
-    y_true: np.ndarray,
-    mean: np.ndarray,
-    variance: np.ndarray,
+    y_true: Any,
+    mean: Any = None,
+    variance: Any = None,
     *,
     levels: np.ndarray | None = None,
     title: str = "",
@@ -117,7 +120,7 @@ def calibration(
     ----------
     y_true, mean, variance : arrays, shape (n,) or (n, p), or DataArrays
         Observed values, predictive means and predictive variances, noise included.  Those that are
-        lazy are read once, chunk by chunk.
+        lazy are read once, chunk by chunk.  Or, for `y_true` alone, what `daskgp.check` returned.
     levels : array, optional
         Nominal levels between 0 and 1; by default 0.05 to 0.95 in steps of 0.05, and 0.99.
     title : str
@@ -137,8 +140,12 @@ def calibration(
         As `daskgp.metrics.coverage` does, or if matplotlib is missing.
     """
     levels = np.append(np.linspace(0.05, 0.95, 19), 0.99) if levels is None else np.asarray(levels)
-    rows = _on_one_grid(y_true, mean, variance)
-    shares = np.array(in_memory(*(metrics.coverage(*rows, level=float(q)) for q in levels)))
+    if isinstance(y_true, Check):
+        sums = Sums(np.zeros((1, 1)), counts_of(y_true, mean, variance)[None])
+        shares = np.array([sums.coverage(float(q)) for q in levels])
+    else:
+        rows = _on_one_grid(y_true, mean, variance)
+        shares = np.array(in_memory(*(metrics.coverage(*rows, level=float(q)) for q in levels)))
     ax = panel_on(ax, (4.4, 4.4), path)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
     ax.fill_between(levels, levels, shares, color=INK, alpha=0.12, linewidth=0)
@@ -149,6 +156,20 @@ def calibration(
     ax.legend(loc="upper left", frameon=False)
     tidy(ax)
     return finished(ax, title, path)
+
+
+def counts_of(y_true: Any, mean: Any, variance: Any) -> np.ndarray:
+    """Return counts (BINS,) of values by their predictive distribution function."""
+    if isinstance(y_true, Check):
+        if mean is not None or variance is not None:
+            raise InputError("a check is drawn as it is: leave mean and variance out")
+        return y_true.counts
+    rows = in_memory(*_on_one_grid(y_true, mean, variance))
+    metrics.nlpd(*rows)  # which refuses what has no score
+    y, m, v = (np.asarray(a, np.float64).ravel() for a in rows)
+    known = ~np.isnan(y)
+    below = ndtr((y[known] - m[known]) / np.sqrt(v[known]))
+    return np.bincount(np.minimum((below * BINS).astype(int), BINS - 1), minlength=BINS)
 
 
 def _on_one_grid(y: Any, mean: Any, variance: Any) -> tuple[Any, Any, Any]:

@@ -203,7 +203,7 @@ def _variance(
     unit = solved.scaling.y_scale**2
     total = _added(parts)
     if include_noise:
-        total = total + solved.theta.noise_variance * unit * sum(tile.squares for tile in tiles)
+        total = total + solved.noise * sum(tile.squares for tile in tiles)
     scaled = total / (unit * _total(tiles) ** 2)
     return solved.sound(scaled, max(tile.prior for tile in tiles)) * unit
 

@@ -12,6 +12,11 @@ from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
 from daskgp.predict.posterior import Solved
 
+NOISY = (
+    "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
+    "with noise_in_experts=False"
+)
+
 
 def check(solved: Solved, y_variance: Any, noisy: bool) -> None:
     """Raise SettingError for error variances that predictions cannot have, or that do nothing."""
@@ -71,15 +76,28 @@ def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
         variance = variance + columns(errors, variance)
     if (weight := beside.get("weight")) is not None:
         if solved.model.noisy:
-            raise SettingError(
-                "the store of y has weights, and experts with noise_in_experts=True do not tell "
-                "noise from f: fit with noise_in_experts=False"
-            )
-        noise = solved.theta.noise_variance * solved.scaling.y_scale**2
+            raise SettingError(NOISY)
+        noise = solved.noise
         usable = (weight > 0) & da.isfinite(weight)
         share = columns(1.0 / da.where(usable, weight, np.nan) - 1.0, variance)
         variance = variance + share * (noise if variance.ndim == 2 else noise[0])
     return variance
+
+
+def of_rows(solved: Solved, columns: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return variances (n, p) of observations with weights and error variances (n, 2) of their own.
+
+    They are NaN for rows of weight 0; ``columns`` are those that ``Rows.read`` appends to y.
+    """
+    if not columns.shape[1] or solved.likelihood is not None:
+        return variance
+    weight, error = columns.T
+    solved.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
+    if solved.model.noisy and (weight != 1.0).any():
+        raise SettingError(NOISY)
+    with np.errstate(divide="ignore"):
+        share = np.where(weight > 0, 1.0 / weight, np.nan) - 1.0
+    return np.asarray(variance + share[:, None] * solved.noise + error[:, None])
 
 
 def columns(y_variance: Any, like: Any, name: str = "y_variance") -> Any:

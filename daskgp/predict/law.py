@@ -25,6 +25,8 @@ REACH = 8.0
 """Standard deviations within which quantiles are looked for."""
 STEPS, SETTLED = 100, 1e-12
 """Most steps of the search for a quantile, and the step relative to the spread that ends it."""
+TINY, EPS = np.finfo(np.float64).tiny, 2.0**-53
+"""Least probability, and least distance from 1, of which there is a normal score."""
 LARGEST_LOG_COUNT = 34.0
 """Counts beyond e^34 are not told from one another."""
 
@@ -93,6 +95,24 @@ class Law:
         else:
             below = self._cdf(m, s, np.broadcast_to(limit / self.unit, m.shape))[0]
         return np.where(np.isnan(mean) | np.isnan(std), np.nan, 1.0 - below)
+
+    def scores(self, mean: Any, std: Any, y: Any) -> np.ndarray:
+        """Return the normal scores (...) of values y: Phi^-1 of their distribution functions.
+
+        Those of a Gaussian are standardised residuals.  That of a count is of the middle of its
+        step, (P(y' < y) + P(y' <= y)) / 2.
+        """
+        self.check("normal scores")
+        mean, std, y = (np.asarray(a, np.float64) for a in (mean, std, y))
+        if self.likelihood is None:
+            z = y if self.transform is None else self.transform.forward(y)
+            return np.asarray((z - mean) / std)
+        m, s, at = (np.nan_to_num(a / self.unit) for a in (mean, std, y))
+        if isinstance(self.likelihood, Poisson):
+            below = 0.5 * (_count_cdf(m, s, at) + _count_cdf(m, s, at - 1.0))
+        else:
+            below = self._cdf(m, s, at)[0]
+        return np.where(np.isnan(mean + std + y), np.nan, ndtri(np.clip(below, TINY, 1.0 - EPS)))
 
     def _cdf(self, m: np.ndarray, s: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return P(y' <= y) and its density, of a Student-t about f.

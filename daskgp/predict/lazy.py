@@ -161,7 +161,7 @@ def lazy(
         meta=np.empty((0, 0)),
         name="predict-" + dask.base.tokenize(X.name, solved, spread, include_noise, gaussian),
     )
-    return _split(both, solved, spread)
+    return split(both, solved, spread)
 
 
 def grid_for(solved: Solved, X: Any) -> grids.Grid:
@@ -178,7 +178,7 @@ def _on_grid(
     grid, both = on_grid(solved, X, spread, include_noise, gaussian)
     first, second = (
         None if a is None else solved.labelled(a, grid, what, include_noise)
-        for a, what in zip(_split(both, solved, spread), ("mean", spread), strict=True)
+        for a, what in zip(split(both, solved, spread), ("mean", spread), strict=True)
     )
     return first, second
 
@@ -234,7 +234,8 @@ def _predict_block(
     return np.concatenate([moments.mean, second], axis=1)
 
 
-def _split(both: da.Array, solved: Solved, spread: Spread) -> tuple[Any, Any]:
+def split(both: da.Array, solved: Solved, spread: Spread) -> tuple[Any, Any]:
+    """Return the means and the spread that columns (n, 2 p) of predictions hold."""
     p = solved.n_targets
     first = both[..., 0] if solved.vector_target else both[..., :p]
     if spread == "none":

@@ -164,7 +164,7 @@ class Local:
         total = _Gathered.empty(len(X), self.fit.scaling.n_sides, want)
         places = np.flatnonzero(usable)
         for key, group in self.nearby.groups(np.asarray(X, np.float64)[usable]):
-            near = self._cached(key, partial(self._condition, key))
+            near = self.near(key)
             step = most if want != "covariance" else len(group)
             for start in range(0, len(group), step):
                 rows = places[group[start : start + step]]
@@ -174,6 +174,10 @@ class Local:
         if total.far:
             _say_far(self.fit.token)
         return total.moments()
+
+    def near(self, key: Key) -> Any:
+        """Return what predictions of a group need of the training rows that serve it."""
+        return self._cached(key, partial(self._condition, key))
 
     def _cached(self, key: Key, make: Callable[[], Any]) -> Any:
         return cached((self.fit.token, key), make, self.fit.device, CACHE_BYTES)

@@ -68,6 +68,9 @@ class Paths:
         if grids.is_xarray(X):
             return self._labelled(X)
         values, _ = lazy.marginal(self.solved_, X, "none", False)
+        if self.fitted_.spread != 1.0:
+            mean, _ = lazy.marginal(self.fitted_, X, "none", False, gaussian=True)
+            values = self._spread(values, mean)
         return self._shaped(values)
 
     def __repr__(self) -> str:
@@ -75,7 +78,18 @@ class Paths:
 
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return the values (n, n_samples) or (n, p, n_samples) at rows X (n, d), in this task."""
-        return np.asarray(self._shaped(self.solved_.moments(X, "mean").mean))
+        values = self.solved_.moments(X, "mean").mean
+        if self.fitted_.spread != 1.0:
+            values = self._spread(values, self.fitted_.moments(X, "mean", gaussian=True).mean)
+        return np.asarray(self._shaped(values))
+
+    def _spread(self, values: Any, mean: Any) -> Any:
+        """Return values (..., t) moved away from the mean (...) or (..., p) by the spread."""
+        mean = mean[..., None] if mean.ndim < values.ndim else mean
+        mean = mean.repeat(self.n_samples, axis=-1)
+        if isinstance(values, da.Array):
+            mean = mean.rechunk(values.chunks)
+        return mean + self.fitted_.spread * (values - mean)
 
     def _shaped(self, values: Any) -> Any:
         fitted = self.fitted_
@@ -100,6 +114,9 @@ class Paths:
     def _labelled(self, X: Any) -> Any:
         fitted = self.fitted_
         grid, values = lazy.on_grid(self.solved_, X, "none", False, False)
+        if fitted.spread != 1.0:
+            _, mean = lazy.on_grid(fitted, X, "none", False, True)
+            values = self._spread(values, mean)
         targets, units = fitted.target_names, fitted.target_units
         said = moments.describe("samples", targets, units, False)
         return grid.wrap_samples(self._shaped(values), targets, fitted.vector_target, said)
@@ -190,6 +207,7 @@ def draw(
         kept=kept,
         target_units=(),
         origin=None,
+        spread=1.0,
     )
     return Paths(drawn.n_samples, inside, solved)
 

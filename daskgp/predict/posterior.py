@@ -63,6 +63,7 @@ class Solved:
     geographic: tuple[int, int] | None = None
     feature_units: tuple[str, ...] = ()
     known: Known | None = None
+    spread: float = 1.0
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -101,6 +102,8 @@ class Solved:
             arrays |= {f"trend_{name}": array for name, array in self.trend.arrays.items()}
         if self.known is not None:
             settings["regressor"] = self.known.regressor.token
+        if self.spread != 1.0:
+            settings["spread"] = self.spread
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
@@ -163,6 +166,11 @@ class Solved:
         """Likelihood of y given f; None if y is f and Gaussian noise."""
         name = self.model.likelihood_name
         return None if name == "gaussian" else by_name(name, self.state.likelihood)
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Noise variance (p,) that predictions of a row of weight 1 have, in y's units squared."""
+        return np.asarray(self.theta.noise_variance * (self.spread * self.scaling.y_scale) ** 2)
 
     @property
     def transform(self) -> Transform | None:
@@ -264,7 +272,7 @@ class Solved:
         if predicted.variance is not None:
             variance = predicted.variance
             adds = include_noise and not predicted.noisy and not other
-            variance = variance + (self.theta.noise_variance if adds else 0.0)
+            variance = (variance + (self.theta.noise_variance if adds else 0.0)) * self.spread**2
             predicted = predicted._replace(variance=variance)
         if observed:
             assert self.likelihood is not None
@@ -297,7 +305,9 @@ class Solved:
         covariance[diagonal] = self._checked(covariance[diagonal], scaled)
         covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
         predicted = predicted._replace(covariance=covariance)
-        found = self.scaling.moments(self._with_trend(predicted, given, new.usable), scaled)
+        predicted = self._with_trend(predicted, given, new.usable)
+        covariance = predicted.covariance * self.spread**2
+        found = self.scaling.moments(predicted._replace(covariance=covariance), scaled)
         if self.known is None:
             return found
         return found._replace(mean=found.mean + self.known.regressor(given))

@@ -139,6 +139,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         columns.chosen(None, names, attributes.get("geographic")),
         _names(attributes.get("feature_units", [])),
         known=_known(regressor, names, len(targets), arrays),
+        spread=float(attributes.get("spread", 1.0)),
     )
 
 

@@ -92,7 +92,7 @@ def test_help_is_instant_because_nothing_heavy_is_imported():
 def test_every_command_has_help_and_the_version_is_the_package_s():
     assert invoke("--version").stdout == f"daskgp, version {daskgp.__version__}\n"
     assert "Commands:" in invoke().stdout
-    for command in ("convert", "fit", "predict", "score", "info", "plan"):
+    for command in ("convert", "fit", "predict", "score", "check", "info", "plan"):
         result = invoke(command, "--help")
         assert result.exit_code == 0
         assert "--verbose" in result.stdout
@@ -120,6 +120,25 @@ def test_a_warning_is_one_line_without_its_place_in_the_code(fitted, data, monke
     monkeypatch.setattr("daskgp.estimators.load", loaded)
     result = invoke("score", fitted, data)
     assert result.stderr.startswith("Warning: rows lie far away\n")
+
+
+def test_check_says_what_a_statistician_looks_at(fitted, tmp_path, scheduler):
+    X, y = rows(seed=1)
+    test = dataset(tmp_path / "t.zarr", X, y)
+    at = "--scheduler", scheduler
+    folder = tmp_path / "figures"
+    found = succeed("check", fitted, test, "--json", "--figures", folder, "--regions", 4, *at)
+    scores = succeed("score", fitted, test, *at)
+    assert {name: found[name] for name in SCORES[:5]} == pytest.approx(
+        {name: scores[name] for name in SCORES[:5]}, rel=1e-9
+    )
+    assert [row["n"] for row in found["regions"]] == [75] * 4
+    assert sorted(map(str, folder.iterdir())) == sorted(found["figures"])
+    text = invoke("check", fitted, test, *at)
+    assert text.exit_code == 0
+    for part in ("coverage_80", "PIT in 20 classes", "by region", "by distance to the nearest"):
+        assert part in text.stdout
+    assert "regions=3: a power of 2" in refused("check", fitted, test, "--regions", 3, *at)
 
 
 def test_score_leaves_out_what_is_missing_and_says_so(fitted, tmp_path, scheduler):

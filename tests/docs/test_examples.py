@@ -52,6 +52,17 @@ def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
+def test_checking_shows_which_folds_are_like_gaps_and_a_spread_that_holds(tmp_path, capsys):
+    scores, checks = example("checking").main(rows=900, folder=tmp_path)
+    gaps, random, blocks = (own["rmse"] for own in scores.values())
+    assert abs(blocks - gaps) < abs(random - gaps)
+    plain, learned = (found.scores for found in checks.values())
+    assert abs(learned["z_variance"] - 1) < abs(plain["z_variance"] - 1)
+    names = {"checking-pit.png", "checking-distances.png"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert "variance of standardised residuals" in capsys.readouterr().out
+
+
 def test_local_jumps_are_those_of_a_gp_a_block_alone(tmp_path):
     jumps = example("local_jumps").main(rows=60, path=tmp_path / "jumps.png")
     assert jumps["a GP a block"].max() > 1e-3

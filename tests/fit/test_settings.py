@@ -134,11 +134,13 @@ ELSEWHERE = {
     "progress": "bars",
     "geographic": "tests/contract/test_geographic.py",
     "target_transform": "tests/contract/test_transform.py",
+    "calibrate": "tests/estimators/test_calibration.py",
     "gradients": "where gradients are computed",
     "max_points": "a limit that refuses",
     "random_state": "draws, if there are any to make",
 }
 """Settings whose effect is documented to be other than on results."""
+OTHERWISE = {"device", "dtype", "progress", "gradients", "target_transform", "calibrate"}
 NOT_REACHED = {
     ("cagp", "tol"): "Adam stops after 40 steps at the earliest",
     ("experts", "tol"): "rounds go on for three at least",
@@ -195,7 +197,7 @@ def contexts(name):
     usual = effects.defaults(ESTIMATORS[name])
     yield {}
     given = choices(ESTIMATORS[name])
-    for setting in given.keys() - {"device", "dtype", "progress", "gradients", "target_transform"}:
+    for setting in given.keys() - OTHERWISE:
         for value in given[setting]:
             if value != usual[setting]:
                 yield {setting: value}

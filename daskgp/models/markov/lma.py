@@ -25,6 +25,7 @@ from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.leave_one_out import places_of, units, without
 from daskgp.models.markov.windows import (
     Cotangent,
     Given,
@@ -335,6 +336,37 @@ class LMA(Additive):
             return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
         covariance = wide(kernel(X)) - A @ A.T - V @ V.T + shared @ shared.T
         return Moments(mean, covariance=covariance, shared=shared, far=far)
+
+    def why_no_loo(self) -> str | None:
+        """Return why there are no leave-one-out predictions; None if there are."""
+        if self.prediction == "paper":
+            return "prediction='paper' has no leave-one-out predictions: choose 'consistent'"
+        return None
+
+    def loo(self, theta: Theta, state: State, block: Block, near: Near) -> Moments:
+        """Return predictions of training rows from the rows ``near`` without each.
+
+        Given the low-rank part u, row i of the rows near it is e u + N(0, c) about what the others
+        say, with c = 1 / [R^-1]_ii and e = [R^-1 A]_i c; its own factor N(e u, c) is taken out of
+        the posterior of u.  Those that are not ``near`` are predicted as new ones.
+        """
+        noise = variances(theta.noise_variance, block.noise)
+        new = self.predict(theta, state, block.X, near, "variance")
+        L, A = near.factor, near.features
+        y = L @ (L.T @ near.weights) + A @ state.weights
+        places = places_of(block.X, block.y, near.X, y)
+        inside = np.flatnonzero(places >= 0)
+        mean, variance = new.mean, new.variance + noise
+        if len(inside):
+            rows = units(places[inside], len(L), L)
+            V = linalg.whiten_rows(L, rows, inverses=near.inverses, overwrite=True)
+            c = 1.0 / linalg.row_squares(V)
+            P = linalg.unwhiten_rows(L, V, inverses=near.inverses, overwrite=True) * c[:, None]
+            spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, P @ A))
+            own = block.y[inside]
+            found = without(own, own - near.weights[places[inside]] * c[:, None], spread, c)
+            mean[inside], variance[inside] = found.mean, found.variance
+        return Moments(mean, variance, noisy=True)
 
     def why_no_paths(self) -> None:
         """Return None: the mean is linear in the targets."""

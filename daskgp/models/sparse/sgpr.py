@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
 from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.leave_one_out import without
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.trend import NONE
-from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
+from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, variances
 from daskgp.typing import Array
 
 
@@ -77,6 +80,23 @@ class SGPR(Collapsed):
             return linalg.whiten_rows(inner.astype(A.dtype, copy=False), A, overwrite=True)
 
         return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+
+    def why_no_loo(self) -> None:
+        """Return None: rows are summed."""
+
+    def loo(self, theta: Theta, state: State, block: Block, near: Any = None) -> Moments:
+        """Return predictions of training rows from the sums without them.
+
+        Of B less the row's own a a' / d, by Sherman & Morrison (1950); L, the inducing inputs and
+        the hyper-parameters are those of all rows.
+        """
+        X = block.X.astype(np.float64)
+        K = theta.kernel(X, inputs_of(theta).astype(np.float64))
+        mean, noise = K @ state.weights, variances(theta.noise_variance, block.noise)
+        A = linalg.whiten_rows(state.factor, K, overwrite=True)
+        rest = theta.kernel.diag(X) - linalg.row_squares(A)
+        spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, A, overwrite=True))
+        return without(block.y, mean, spread, noise, namespace(rest).maximum(rest, 0.0))
 
     def why_no_paths(self) -> None:
         """Return None: q(u) is one posterior."""

@@ -20,6 +20,7 @@ from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
 from daskgp.models.additive import Additive
+from daskgp.models.leave_one_out import without
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
 from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
@@ -34,6 +35,7 @@ from daskgp.models.values import (
     ThetaBar,
     Want,
     add,
+    variances,
 )
 from daskgp.typing import Array
 
@@ -214,6 +216,18 @@ class SparseSpectrum(Additive):
         if want == "variance":
             return Moments(mean, variance=linalg.row_squares(C).astype(dtype, copy=False))
         return Moments(mean, covariance=(C @ C.T).astype(dtype, copy=False))
+
+    def stands_for_rows(self, theta: Theta, state: State) -> None:
+        """Return None: spectral points are frequencies."""
+
+    def why_no_loo(self) -> None:
+        """Return None: rows are summed."""
+
+    def loo(self, theta: Theta, state: State, block: Block, near: Any = None) -> Moments:
+        """Return predictions of training rows from the sums without them, as of B without them."""
+        found = self.predict(theta, state, block.X.astype(np.float64), want="variance")
+        noise = variances(theta.noise_variance, block.noise)
+        return without(block.y, found.mean, found.variance, noise)
 
     def why_no_paths(self) -> None:
         """Return None: the weights have one posterior."""

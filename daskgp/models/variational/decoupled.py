@@ -357,6 +357,11 @@ class Decoupled(Declared):
             return Moments(mean, covariance=covariance + rows.spread @ rows.spread.T)
         return Moments(mean, covariance=covariance - rows.spread @ rows.spread.T)
 
+    def stands_for_rows(self, theta: Theta, state: State) -> tuple[str, Array]:
+        """Return the places of the functions of mean and covariance."""
+        points = state.covariance_points, state.mean_points
+        return "inducing input", namespace(points[0]).concatenate(points)
+
     def why_no_paths(self) -> str | None:
         """Return which setting rules out sample paths; None if none does."""
         if self.basis == "kernel":

@@ -1,0 +1,659 @@
+"""Folds of rows: which part of the rows each one is in, and a store of those that a fit sees.
+
+A pass over the rows writes the number of each row's part, so that rows are never in memory all at
+once; the parts of a fold that are trained on are then written to a dataset store of their own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Real
+from typing import Any, NamedTuple, Protocol
+
+import dask.array as da
+import numpy as np
+import zarr
+from scipy.optimize import nnls
+from scipy.spatial import cKDTree
+
+from daskgp.checks import positive, shown, whole
+from daskgp.data import partition, reading, writers
+from daskgp.data.blocks import sampling
+from daskgp.data.partition import Span
+from daskgp.data.rows import Rows
+from daskgp.data.stores import groups as stores
+from daskgp.errors import InputError, SettingError
+from daskgp.models import scaling
+from daskgp.models.columns import RADIUS
+from daskgp.runtime.executor import Executor, map_all, map_reduce, mapped
+from daskgp.runtime.process import single_blas_thread
+
+SHARE = 5
+"""Parts that a single fold holds out one of."""
+RUN = 64
+"""Rows per part of a run of successive rows that are shuffled and dealt out together."""
+LEFT_OUT = -1
+"""Part of rows without a place, a group or a time."""
+MOST_BLOCKS = 1_000_000
+BOXES = 16
+"""Least boxes per part."""
+SAMPLE_ROWS, PLACES = 65_536, 1_000
+"""Most rows that boxes and times are cut by, and rows and places whose distances are compared."""
+LEVELS = np.linspace(0.0, 1.0, 401)
+"""Quantiles of all distances at which their distribution functions are compared."""
+KM_PER_DEGREE = math.pi * RADIUS / 180.0
+
+
+class Scheme(Protocol):
+    """Assignment of rows to parts, by their own numbers and values alone."""
+
+    def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
+        """Return the part (r,) of each row of X (r, d), in the units of X."""
+
+
+@dataclass(frozen=True)
+class AtRandom:
+    """Parts of equal size that are drawn at random, within runs of successive rows."""
+
+    n: int
+    parts: int
+    seed: int
+
+    def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
+        """Return the parts of rows, see ``Scheme``."""
+        run = RUN * self.parts
+        first = rows.start - rows.start % run
+        runs = -(-(rows.stop - first) // run)
+        keys = sampling.row_keys((self.seed, 11), first, runs * run)
+        keys[max(self.n - first, 0) :] = np.iinfo(keys.dtype).max  # rows that there are come first
+        order = np.argsort(keys.reshape(runs, run), axis=1, kind="stable")
+        ranks = np.argsort(order, axis=1).ravel() % self.parts
+        return np.asarray(ranks[rows.start - first : rows.stop - first])
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Parts of labels: of groups, or of the cells of a grid."""
+
+    labels: Any
+    known: np.ndarray
+    parts: np.ndarray
+
+    def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
+        """Return the parts of rows, see ``Scheme``."""
+        labels, usable = self.labels.of(X, rows)
+        found = np.full(len(X), LEFT_OUT)
+        found[usable] = self.parts[np.searchsorted(self.known, labels[usable])]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class OfColumn:
+    """Values of a column as labels, or those of an array beside X."""
+
+    column: int
+    values: Any = None
+
+    def of(self, X: np.ndarray, rows: Span) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels (r,) and a mask of the rows that have one."""
+        values = X[:, self.column]
+        if self.values is not None:
+            values = reading.read(self.values, slice(*rows)).reshape(len(X))
+        return values, ~np.isnan(values)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of a grid as labels: of given sizes along columns, of km on the sphere."""
+
+    sizes: tuple[tuple[int, float], ...]
+    place: tuple[int, int] | None = None
+    km: float = 0.0
+
+    def of(self, X: np.ndarray, rows: Span) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels (r,) and a mask of the rows that have one."""
+        numbers = [np.floor(X[:, j] / size) for j, size in self.sizes]
+        if self.place is not None:
+            numbers += self._on_sphere(*(X[:, j] for j in self.place))
+        usable = np.isfinite(np.stack(numbers)).all(axis=0)
+        label = np.zeros(len(X), np.uint64)
+        for own in numbers:
+            label = _mixed(label ^ np.where(usable, own, 0.0).astype(np.int64).view(np.uint64))
+        return label, usable
+
+    def _on_sphere(self, lon: np.ndarray, lat: np.ndarray) -> list[np.ndarray]:
+        """Return the band of latitude and the cell in it, all of about the same area."""
+        bands = max(1, round(180.0 * KM_PER_DEGREE / self.km))
+        band = np.clip(np.floor((lat + 90.0) / 180.0 * bands), 0, bands - 1)
+        middle = np.radians((band + 0.5) / bands * 180.0 - 90.0)
+        around = np.maximum(1.0, np.rint(360.0 * KM_PER_DEGREE * np.cos(middle) / self.km))
+        return [band, np.floor(lon % 360.0 / 360.0 * around)]
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Return 64-bit numbers of which different ones differ in all bits (splitmix64)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Boxes that hold equally many rows: halves, across their longest side, of halves.
+
+    ``columns`` are those of the inputs, which on the sphere are x, y and z; ``axis`` and ``cut``
+    (2^k - 1,) describe the halvings, and ``parts`` (2^k,) are those of the boxes.
+    """
+
+    rows: Rows
+    columns: list[int]
+    unit: np.ndarray
+    axis: np.ndarray
+    cut: np.ndarray
+    parts: np.ndarray
+
+    @classmethod
+    def halved(
+        cls, rows: Rows, columns: list[int], sample: np.ndarray, depth: int, parts: int, seed: int
+    ) -> Boxes:
+        """Cut the space of a sample (N, columns) of inputs into 2^depth boxes in parts."""
+        unit = units_of(rows, columns, sample)
+        scaled = sample / unit
+        axis, cut = np.zeros(2**depth - 1, np.int64), np.zeros(2**depth - 1)
+        inside = [np.arange(len(sample))]
+        for node in range(2**depth - 1):
+            own = scaled[inside[node]]
+            axis[node] = int(np.argmax(np.ptp(own, axis=0))) if len(own) else 0
+            cut[node] = np.median(own[:, axis[node]]) if len(own) else 0.0
+            beyond = own[:, axis[node]] > cut[node]
+            inside += [inside[node][~beyond], inside[node][beyond]]
+        dealt = deal(np.ones(2**depth, np.int64), parts, seed)
+        return cls(rows, columns, unit, axis, cut, dealt)
+
+    def joined(self, depth: int, parts: int, seed: int) -> Boxes:
+        """Return the 2^depth boxes that these were halved from, in parts."""
+        dealt = deal(np.ones(2**depth, np.int64), parts, seed)
+        return replace(self, parts=np.repeat(dealt, len(self.parts) // len(dealt)))
+
+    def mixed(self, weights: np.ndarray, parts: int, seed: int) -> Boxes:
+        """Return boxes of several sizes, in parts: each depth has about its weight of the rows."""
+        rng, live = np.random.default_rng([seed, 16]), np.zeros(1, np.int64)
+        sizes, where = [], []
+        for depth, weight in enumerate(weights):
+            left = float(weights[depth:].sum())
+            share = weight / left if left > 0 else 1.0
+            stops = rng.permutation(len(live)) < math.floor(share * len(live) + rng.uniform())
+            stops |= depth == len(weights) - 1
+            size = len(self.parts) >> depth
+            sizes += [size] * int(stops.sum())
+            where += (live[stops] * size).tolist()
+            live = (2 * live[~stops, None] + np.arange(2)).ravel()
+        found = np.empty(len(self.parts), np.int64)
+        for first, size, part in zip(where, sizes, deal(np.array(sizes), parts, seed), strict=True):
+            found[first : first + size] = part
+        return replace(self, parts=found)
+
+    def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
+        """Return the parts of rows, see ``Scheme``."""
+        box = self.number_of(self.rows.columns.inputs(X))
+        return np.where(box < 0, LEFT_OUT, self.parts[box])
+
+    def number_of(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the number (r,) of the box of each row of inputs."""
+        scaled = np.asarray(inputs[:, self.columns], np.float64) / self.unit
+        return np.where(np.isfinite(scaled).all(axis=1), self.numbers(scaled), LEFT_OUT)
+
+    def numbers(self, scaled: np.ndarray) -> np.ndarray:
+        """Return the number of the box of each place (r, columns) over the units."""
+        node = np.zeros(len(scaled), np.int64)
+        if len(self.axis):
+            for _ in range((len(self.axis) + 1).bit_length() - 1):
+                beyond = scaled[np.arange(len(scaled)), self.axis[node]] > self.cut[node]
+                node = 2 * node + 1 + beyond
+        return np.asarray(node - len(self.axis))
+
+
+def deal(sizes: np.ndarray, parts: int, seed: int) -> np.ndarray:
+    """Return the part (n,) of each of n things, at random among those of a size.
+
+    The largest come first, each to the part with the least so far.
+    """
+    order = np.random.default_rng([seed, 14]).permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    found, filled = np.empty(len(sizes), np.int64), [(0, i) for i in range(parts)]
+    for i in order.tolist():
+        size, part = heapq.heappop(filled)
+        found[i] = part
+        heapq.heappush(filled, (size + int(sizes[i]), part))
+    return found
+
+
+def units_of(rows: Rows, columns: Sequence[int], sample: np.ndarray) -> np.ndarray:
+    """Return the standard deviations of columns of inputs, one for those of the sphere."""
+    variances = sample.var(axis=0)
+    sphere = [i for i, j in enumerate(columns) if j in rows.columns.sphere]
+    if sphere:
+        variances[sphere] = variances[sphere].mean()
+    return np.asarray(np.where(variances > 0, np.sqrt(variances), 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Parts that follow one another along a column; ``edges`` begin the second and later ones."""
+
+    column: int
+    edges: np.ndarray
+
+    def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
+        """Return the parts of rows, see ``Scheme``."""
+        values = np.asarray(X[:, self.column], np.float64)
+        found = np.searchsorted(self.edges, values, side="right")
+        return np.where(np.isnan(values), LEFT_OUT, found)
+
+
+class Fold(NamedTuple):
+    """Masks over the parts of the rows that a fit sees, and of those that it is tested on."""
+
+    trained: np.ndarray
+    tested: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Rows in parts, by a pass that wrote the part of each.
+
+    Attributes
+    ----------
+    rows : Rows
+    spans : list of Span
+        Rows that a task reads, with whole chunks of ``number``.
+    number : zarr.Array (n,)
+        Part of each row.
+    counts : ndarray (spans, parts)
+        Rows of each part.
+    folds : list of Fold
+    """
+
+    rows: Rows
+    spans: list[Span]
+    number: zarr.Array
+    counts: np.ndarray
+    folds: list[Fold] = field(default_factory=list)
+
+    @classmethod
+    def make(cls, rows: Rows, scheme: Scheme, count: int, url: str, executor: Executor) -> Parts:
+        """Return the rows with the number of the part of each in a new store at a URL."""
+        spans = even_spans(rows)
+        with stores.creating(url, "temporary dataset", writers.marks()) as group:
+            step = max(spans[0].rows, 1)
+            number = group.create_array(
+                "part", shape=(len(rows),), chunks=(step,), dtype="int16", fill_value=LEFT_OUT
+            )
+            task = partial(_number, rows, scheme, count, number)
+            counts = np.array(map_all(task, spans, executor, "folds"))
+            group.attrs["complete"] = True
+        return cls(rows, spans, number, counts)
+
+    def of(self, span: Span) -> np.ndarray:
+        """Return the parts (r,) of some rows."""
+        return reading.read(self.number, slice(*span))
+
+    def trained(self, fold: Fold) -> int:
+        """Return how many rows a fit of a fold sees."""
+        return int(self.counts[:, fold.trained].sum())
+
+    def tested(self, fold: Fold) -> int:
+        """Return how many rows a fold is tested on."""
+        return int(self.counts[:, fold.tested].sum())
+
+    def write(self, url: str, fold: Fold, most: int | None, seed: int, executor: Executor) -> None:
+        """Write the rows that a fit of a fold sees to a new dataset store.
+
+        At most ``most`` of them: one drawn at random of each of as many runs of successive rows.
+        """
+        rows, n = self.rows, self.trained(fold)
+        size = n if most is None else min(n, most)
+        step = partition.default_block_rows(size)
+        ends = np.cumsum(self.counts[:, fold.trained].sum(axis=1))
+        with stores.creating(url, "dataset", {**rows.said(), **writers.marks()}) as group:
+            targets = {
+                name: writers.create_rows(
+                    group, name, (size, *a.shape[1:]), step, np.result_type(a.dtype, np.float32)
+                )
+                for name, a in rows.arrays.items()
+            }
+            chunks = [Span(i, min(i + step, size)) for i in range(0, size, step)]
+            task = partial(_copy, self, fold, ends, (n, size, seed), targets)
+            executor.compute_all(mapped(task, [(chunk,) for chunk in chunks], "rows"), "rows")
+            group.attrs["complete"] = True
+
+
+def even_spans(rows: Rows) -> list[Span]:
+    """Return the rows in spans of one length, near that of their chunks."""
+    n, chunk = len(rows), rows.chunks[0] if rows.chunks else 0
+    usual = partition.MIN_ROWS <= chunk <= partition.MAX_ROWS
+    step = chunk if usual else partition.default_block_rows(n)
+    return [Span(i, min(i + step, n)) for i in range(0, n, step)]
+
+
+def _number(rows: Rows, scheme: Scheme, count: int, number: zarr.Array, span: Span) -> list[Any]:
+    X = reading.read(rows.X, slice(*span))
+    parts = scheme.of(X, span)
+    number[span.start : span.stop] = parts.astype(np.int16)
+    return [np.bincount(parts[parts >= 0], minlength=count)]
+
+
+def _copy(
+    parts: Parts,
+    fold: Fold,
+    ends: np.ndarray,
+    drawn: tuple[int, int, int],
+    targets: Mapping[str, zarr.Array],
+    chunk: Span,
+) -> None:
+    """Write a chunk of a fold's training rows, whose numbers among these ``ends`` locate."""
+    numbers = _drawn(chunk, *drawn)
+    whose = np.searchsorted(ends, numbers, side="right")
+    found: list[dict[str, np.ndarray]] = []
+    for i in np.unique(whose).tolist():
+        own = numbers[whose == i] - (ends[i - 1] if i else 0)
+        span = parts.spans[i]
+        here = parts.of(span)
+        places = np.flatnonzero(fold.trained[here] & (here >= 0))[own]
+        X, y = parts.rows.raw(*span)
+        found.append(parts.rows.parted(X[places], y[places]))
+    for name, target in targets.items():
+        target[chunk.start : chunk.stop] = np.concatenate([values[name] for values in found])
+
+
+def _drawn(chunk: Span, n: int, size: int, seed: int) -> np.ndarray:
+    """Return which of n rows are some of those drawn: one of each of ``size`` runs."""
+    runs = np.arange(chunk.start, chunk.stop + 1)
+    if size == n:
+        return runs[:-1]
+    edges = runs * n // size
+    keys = sampling.row_keys((seed, 13), chunk.start, chunk.rows)
+    return np.asarray(edges[:-1] + (keys % np.diff(edges).astype(np.uint64)).astype(np.int64))
+
+
+# -- from settings ---------------------------------------------------------------------------
+
+
+class Wanted(NamedTuple):
+    """Folds as a user asks for them."""
+
+    folds: int = 5
+    blocks: Any = None
+    groups: Any = None
+    time: str | int | None = None
+    seed: int = 0
+
+    @property
+    def scheme(self) -> str:
+        """Name of the scheme."""
+        given = [name for name in ("blocks", "groups", "time") if getattr(self, name) is not None]
+        return given[0] if given else "random"
+
+    @property
+    def parts(self) -> int:
+        """Number of parts of the rows."""
+        if self.folds == 1:
+            return SHARE
+        return self.folds + (self.scheme == "time")
+
+    def check(self) -> None:
+        """Raise SettingError for settings that contradict one another or cannot be."""
+        whole("folds", self.folds, 1)
+        whole("random_state", self.seed, 0)
+        given = {name: getattr(self, name) for name in ("blocks", "groups", "time")}
+        given = {name: value for name, value in given.items() if value is not None}
+        if len(given) > 1:
+            raise SettingError(
+                f"{' and '.join(given)} each make folds of their own: give one of them"
+            )
+        if self.folds >= np.iinfo(np.int16).max:
+            raise SettingError(f"folds={self.folds}: at most {np.iinfo(np.int16).max - 1}")
+        if isinstance(self.blocks, Mapping):
+            for column, size in self.blocks.items():
+                positive(f"blocks[{shown(column)}]", size)
+        elif isinstance(self.blocks, Real):
+            positive("blocks", self.blocks)
+        elif isinstance(self.blocks, str) and self.blocks != "auto":
+            raise SettingError(
+                f"blocks={shown(self.blocks)}: give 'auto', the size of a block, sizes by column, "
+                "names of columns, or the places (m, d) that predictions are for"
+            )
+
+    def made(self, rows: Rows, url: str, executor: Executor) -> Parts:
+        """Return the rows in parts, in a store at a URL, with their folds."""
+        scheme = getattr(self, f"_{self.scheme}")(rows, url, executor)
+        parts = Parts.make(rows, scheme, self.parts, f"{url}-parts", executor)
+        each = np.eye(self.parts, dtype=bool)
+        if self.scheme == "time":
+            chosen = range(1, self.parts) if self.folds > 1 else [self.parts - 1]
+            found = [Fold(np.arange(self.parts) < i, each[i]) for i in chosen]
+        else:
+            found = [Fold(~each[i], each[i]) for i in range(self.folds)]
+        parts.folds.extend(found)
+        for i, fold in enumerate(found):
+            for what, number in (("train on", parts.trained(fold)), ("test", parts.tested(fold))):
+                if not number:
+                    raise InputError(
+                        f"fold {i} has no rows to {what}: choose fewer folds than {self.folds}"
+                    )
+        return parts
+
+    def _random(self, rows: Rows, url: str, executor: Executor) -> Scheme:
+        return AtRandom(len(rows), self.parts, self.seed)
+
+    def _groups(self, rows: Rows, url: str, executor: Executor) -> Scheme:
+        if isinstance(self.groups, str | int):
+            labels = OfColumn(column_of("groups", self.groups, rows))
+        else:
+            labels = OfColumn(0, _codes(self.groups, rows, f"{url}-groups", executor))
+        return self._labelled(labels, rows, executor, "groups")
+
+    def _labelled(self, labels: Any, rows: Rows, executor: Executor, what: str) -> Labelled:
+        """Return labels with parts of about equally many rows."""
+        spans = even_spans(rows)
+        task = partial(_count_labels, rows, labels)
+        known, counts = map_reduce(task, _both_counts, spans, executor, what)
+        if len(known) < self.parts:
+            raise InputError(
+                f"the rows are in {len(known)} {what}, and {self.parts} or more are needed: choose "
+                f"{'smaller blocks or ' if what == 'blocks' else ''}fewer folds"
+            )
+        return Labelled(labels, known, deal(counts, self.parts, self.seed))
+
+    def _blocks(self, rows: Rows, url: str, executor: Executor) -> Scheme:
+        if isinstance(self.blocks, Real | Mapping):
+            return self._labelled(cells_of(self.blocks, rows), rows, executor, "blocks")
+        columns, places = list(range(rows.n_features)), None
+        if _are_names(self.blocks):
+            features = [column_of("blocks", name, rows) for name in self.blocks]
+            columns = rows.columns.inputs_of(features)
+        elif not isinstance(self.blocks, str):
+            places = _places(self.blocks, rows)
+        sample = sample_of(rows, self.seed, executor)[:, columns]
+        least, most = math.ceil(math.log2(self.parts)), int(math.log2(len(sample)))
+        if least > most:
+            raise InputError(
+                f"{len(sample)} complete rows are too few for {2**least} blocks: choose fewer folds"
+            )
+        made = partial(Boxes.halved, rows, columns, sample, parts=self.parts, seed=self.seed)
+        if places is None:
+            usual = math.ceil(math.log2(BOXES * self.parts))
+            return made(max(least, min(usual, most - 2)))  # boxes of a few rows are no gaps
+        boxes = made(most)
+        choices = [boxes.joined(depth, self.parts, self.seed) for depth in range(least, most + 1)]
+        weights = alike(choices, places, sample, rows, executor)
+        return boxes.mixed(np.append(np.zeros(least), weights), self.parts, self.seed)
+
+    def _time(self, rows: Rows, url: str, executor: Executor) -> Scheme:
+        assert self.time is not None
+        column = column_of("time", self.time, rows)
+        if rows.geographic is not None and column in rows.geographic:
+            raise SettingError(f"time={shown(self.time)} is a column of places")
+        where = rows.columns.where[column]
+        values = sample_of(rows, self.seed, executor)[:, where]
+        levels = np.arange(1, self.parts) / self.parts
+        return Times(column, np.quantile(values, levels, method="inverted_cdf"))
+
+
+def column_of(what: str, name: str | int, rows: Rows) -> int:
+    """Return the number of a column of X that a setting names."""
+    names = rows.feature_names
+    if name in names:
+        return names.index(str(name))
+    if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < len(names):
+        return name
+    raise SettingError(f"{what}={shown(name)}: the columns of X are {', '.join(names)}")
+
+
+def cells_of(blocks: Any, rows: Rows) -> Cells:
+    """Return the cells that a size, or sizes by column, cut the space into."""
+    place, names = rows.geographic, rows.feature_names
+    if isinstance(blocks, Real):
+        if place is not None:
+            return Cells((), place, float(blocks))
+        return Cells(tuple((j, float(blocks)) for j in range(len(names))))
+    sizes = {column_of("blocks", name, rows): float(size) for name, size in blocks.items()}
+    km = {sizes.pop(j) for j in place or () if j in sizes}
+    if len(km) > 1:
+        assert place is not None
+        pair = " and ".join(names[j] for j in place)
+        raise SettingError(
+            f"blocks have different sizes for {pair}, both in km: give them the same"
+        )
+    if not sizes and not km:
+        raise SettingError("blocks has no column: give the size of blocks along one or more")
+    return Cells(tuple(sizes.items()), place if km else None, km.pop() if km else 0.0)
+
+
+def _are_names(blocks: Any) -> bool:
+    several = isinstance(blocks, Sequence) and not isinstance(blocks, str)
+    return several and bool(len(blocks)) and all(isinstance(name, str) for name in blocks)
+
+
+def sample_of(rows: Rows, seed: int, executor: Executor) -> np.ndarray:
+    """Return the inputs of a sample of complete rows, in the user's units."""
+    plain = scaling.identity(rows.n_features, rows.n_targets)
+    drawn = sampling.draw(rows, even_spans(rows), plain, SAMPLE_ROWS, (seed, 15), executor)
+    if not len(drawn.rows.X):
+        raise InputError("no usable rows: all miss a value")
+    return np.asarray(drawn.rows.X)
+
+
+def _count_labels(rows: Rows, labels: Any, span: Span) -> tuple[np.ndarray, np.ndarray]:
+    found, usable = labels.of(reading.read(rows.X, slice(*span)), span)
+    known, counts = np.unique(found[usable], return_counts=True)
+    return known, counts
+
+
+def _both_counts(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    known, where = np.unique(np.concatenate([a[0], b[0]]), return_inverse=True)
+    if len(known) > MOST_BLOCKS:
+        raise InputError(
+            f"the rows are in more than {MOST_BLOCKS:,} blocks or groups: choose larger ones"
+        )
+    counts = np.bincount(where, np.concatenate([a[1], b[1]])).astype(np.int64)
+    return known, counts
+
+
+def _codes(groups: Any, rows: Rows, url: str, executor: Executor) -> Any:
+    """Return groups (n,) as numbers that tasks can read."""
+    n, values = len(rows), groups
+    if not isinstance(values, zarr.Array | da.Array):
+        values = np.asarray(values)
+        if values.dtype.kind not in "fiub":
+            _, codes = np.unique(values, return_inverse=True)
+            values = codes.reshape(values.shape)
+    if values.shape not in ((n,), (n, 1)):
+        raise InputError(f"groups has shape {values.shape} for {n} rows: one per row is needed")
+    if np.dtype(values.dtype).kind not in "fiub":
+        raise InputError(
+            f"groups has type {values.dtype}, numbers are needed of a lazy array: give codes, or "
+            "an array in memory"
+        )
+    values = reading.behind(values)
+    if isinstance(values, zarr.Array) or (
+        isinstance(values, np.ndarray) and executor.shares_memory
+    ):
+        return values
+    flat = values.reshape(n).astype(np.float64)
+    return writers.spill(url, {"X": flat}, max(1, partition.default_block_rows(n)))["X"]
+
+
+def _places(blocks: Any, rows: Rows) -> np.ndarray:
+    """Return inputs of some of the places that predictions are for."""
+    places = reading.from_zarr(blocks) if isinstance(blocks, zarr.Array) else blocks
+    if isinstance(places, da.Array):
+        places = places[:: max(1, places.shape[0] // PLACES)].compute()
+    places = reading.unmasked(places)
+    if places.ndim != 2 or places.shape[1] != len(rows.feature_names) or not len(places):
+        raise InputError(
+            f"blocks has shape {places.shape}: give places with the {len(rows.feature_names)} "
+            f"columns of X, {', '.join(rows.feature_names)}"
+        )
+    inputs = rows.columns.inputs(places[:: max(1, len(places) // PLACES)].astype(np.float64))
+    inputs = inputs[np.isfinite(inputs).all(axis=1)]
+    if not len(inputs):
+        raise InputError("blocks has no place with all columns known")
+    return np.asarray(inputs)
+
+
+# -- blocks like gaps ------------------------------------------------------------------------
+
+
+def alike(
+    choices: Sequence[Boxes], places: np.ndarray, sample: np.ndarray, rows: Rows, executor: Executor
+) -> np.ndarray:
+    """Return weights of boxes by size, with which held-out rows are as far from others as places.
+
+    The distribution of distances to the nearest row is to be the same [Milà et al. 2022,
+    Linnenbrink et al. 2024]: the weighted sum of those that boxes of each size give is fitted to
+    that of the places, by least squares of the distribution functions over distance.
+    """
+    left = sample[:: max(1, len(sample) // PLACES)]
+    task = partial(_nearest, rows, choices, left, places)
+    away = map_reduce(task, np.minimum, even_spans(rows), executor, "nearest")
+    wanted, found = away[: len(places)], away[len(places) :].reshape(len(choices), -1)
+    grid = np.unique(np.quantile(away[np.isfinite(away)], LEVELS))
+    root = np.sqrt(np.append(np.diff(grid), 0.0))
+    below = [np.searchsorted(np.sort(a), grid, side="right") / len(a) for a in (wanted, *found)]
+    functions = np.array(below[1:]).T * root[:, None]
+    heavy = 1e3 * max(float(root.max()), np.finfo(float).tiny)  # weights sum to 1
+    equations = np.vstack([functions, np.full(len(choices), heavy)])
+    weights, _ = nnls(equations, np.append(below[0] * root, heavy))
+    return np.asarray(weights / weights.sum())
+
+
+def _nearest(
+    rows: Rows, choices: Sequence[Boxes], left: np.ndarray, places: np.ndarray, span: Span
+) -> np.ndarray:
+    """Return distances of places from rows, and of rows left out from the others of each choice."""
+    with single_blas_thread():
+        X, y = rows.read(*span)
+        X = np.asarray(X[scaling.complete_rows(X, y)], np.float64)
+        first = choices[0]
+        scaled = X[:, first.columns] / first.unit
+        own, of_places = left / first.unit, places[:, first.columns] / first.unit
+        away = [_to(scaled, of_places)]
+        for boxes in choices:
+            here, there = boxes.parts[boxes.numbers(scaled)], boxes.parts[boxes.numbers(own)]
+            found = np.full(len(own), np.inf)
+            for part in np.unique(there):
+                found[there == part] = _to(scaled[here != part], own[there == part])
+            away.append(found)
+        return np.concatenate(away)
+
+
+def _to(points: np.ndarray, places: np.ndarray) -> np.ndarray:
+    if not len(points):
+        return np.full(len(places), np.inf)
+    return np.asarray(cKDTree(points).query(places)[0])

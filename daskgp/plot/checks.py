@@ -1,0 +1,161 @@
+"""Figures of a check: the predictive distribution function, calibration, residuals, distances."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path as Folder
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.errors import InputError, StoreError
+from daskgp.plot.canvas import GREY, INK, LINES, Path, finished, panel_on, panels_on, tidy
+from daskgp.plot.curves import calibration, counts_of
+from daskgp.plot.fields import residuals
+from daskgp.predict.check import PIT_BINS, Check
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def pit(
+    y_true: Any,
+    mean: Any = None,
+    variance: Any = None,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+    path: Path | None = None,
+) -> Axes:
+    """Plot how often observed values fall into twentieths of their predictive distribution.
+
+    All bars have the same height if predictions are calibrated [Dawid 1984].  They are high at both
+    ends where the spread is too small, high in the middle where it is too large, and higher on the
+    right where predictions are too low.
+
+    Parameters
+    ----------
+    y_true, mean, variance : arrays, shape (n,) or (n, p), or DataArrays
+        Observed values, predictive means and predictive variances, noise included, of Gaussian
+        predictions; or, for `y_true` alone, what `daskgp.check` returned, of any.
+    title, ax, path
+        As in `calibration`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        As `calibration` does.
+    """
+    counts = counts_of(y_true, mean, variance)
+    counts = counts.reshape(PIT_BINS, -1).sum(axis=1)
+    n, share = counts.sum(), 1 / PIT_BINS
+    ax = panel_on(ax, (5.2, 3.4), path)
+    edges = np.linspace(0, 1, PIT_BINS + 1)
+    ax.bar(edges[:-1], counts / n, share, align="edge", color=INK, alpha=0.75, edgecolor="white")
+    # two standard deviations of the share of independent values
+    away = 2 * np.sqrt(share * (1 - share) / n)
+    ax.axhspan(share - away, share + away, color=GREY, alpha=0.2, linewidth=0)
+    ax.axhline(share, color=GREY, linewidth=1, linestyle="--")
+    ax.set(xlim=(0, 1), xlabel="predictive distribution function at y", ylabel="share of values")
+    tidy(ax)
+    return finished(ax, title, path)
+
+
+def distances(
+    found: Check,
+    *,
+    title: str = "",
+    axes: Any = None,
+    path: Path | None = None,
+) -> np.ndarray:
+    """Plot errors and calibration by the distance to the training data.
+
+    Parameters
+    ----------
+    found : Check
+        What `daskgp.check` returned.
+    title, axes, path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    ndarray of two matplotlib.axes.Axes
+        Root mean squared error with the spread that predictions expect, and the variance of
+        standardised residuals, which is 1 if calibrated.
+
+    Raises
+    ------
+    InputError
+        If the method keeps nothing to measure distances from, or matplotlib is missing.
+    """
+    if not isinstance(found, Check):
+        raise InputError(f"found is {shown(found)}: give what daskgp.check returned")
+    if not found.distances:
+        raise InputError(f"there are no distances: {found.distance}")
+    along = np.arange(len(found.distances))
+    panels = panels_on(axes, 2, (9.0, 3.6), path)
+
+    def values(name: str) -> np.ndarray:
+        return np.array([row[name] for row in found.distances])
+
+    names = (("rmse", "root mean squared error"), ("spread", "expected by the model"))
+    for (name, label), colour in zip(names, LINES, strict=False):
+        panels[0].plot(along, values(name), marker="o", markersize=4, color=colour, label=label)
+    panels[0].set_ylim(bottom=0)
+    panels[0].legend(frameon=False)
+    panels[1].plot(along, values("z_variance"), marker="o", markersize=4, color=INK)
+    panels[1].axhline(1, color=GREY, linewidth=1, linestyle="--")
+    panels[1].set_ylabel("variance of standardised residuals")
+    panels[1].set_ylim(bottom=0)
+    for ax in panels:
+        ax.set_xticks(along, [row["distance"] for row in found.distances], rotation=25, ha="right")
+        ax.set_xlabel(f"distance to {found.distance}")
+        tidy(ax)
+    return finished(panels, title, path)
+
+
+def check(found: Check, folder: Path) -> list[str]:
+    """Draw the figures of a check into a folder, which is made where it does not exist.
+
+    Parameters
+    ----------
+    found : Check
+        What `daskgp.check` returned.
+    folder : str or path
+        Local folder.
+
+    Returns
+    -------
+    list of str
+        Files: ``pit.png`` and ``calibration.png``, ``distances.png`` where there are distances, and
+        ``residuals.png`` of up to 2,000 rows of two features and one target.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be written, or matplotlib is missing.
+    """
+    if not isinstance(found, Check):
+        raise InputError(f"found is {shown(found)}: give what daskgp.check returned")
+    try:
+        Folder(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make the folder {os.fspath(folder)}: {error.strerror}") from error
+    sample, drawn = found.sample, {"pit": pit, "calibration": calibration}
+    files = {name: str(Folder(folder, f"{name}.png")) for name in drawn}
+    for name, draw in drawn.items():
+        draw(found, path=files[name])
+    if found.distances:
+        files["distances"] = str(Folder(folder, "distances.png"))
+        distances(found, path=files["distances"])
+    if sample.X.shape[1] == 2 and sample.y.shape[1] == 1:
+        files["residuals"] = str(Folder(folder, "residuals.png"))
+        names = tuple(found.feature_names)
+        values = (sample.y[:, 0], sample.mean[:, 0], sample.std[:, 0])
+        residuals(sample.X, *values, names=names, path=files["residuals"])
+    return list(files.values())

@@ -1,0 +1,450 @@
+"""What a statistician looks at: scores and calibration of a fitted model, as a whole and by parts.
+
+One pass over the rows sums, for each region and each class of distance to the training data, what
+scores and calibration are made of; a sample of the rows says beforehand where these classes lie.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial import cKDTree
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import data
+from daskgp.arrays.backend import to_host
+from daskgp.checks import whole
+from daskgp.data import folds, visibility
+from daskgp.data.blocks import sampling
+from daskgp.data.folds import Boxes
+from daskgp.data.partition import Span
+from daskgp.errors import InputError, SettingError
+from daskgp.fit.scratch import scratch_rows
+from daskgp.likelihoods import Bernoulli
+from daskgp.models.columns import KILOMETRES, RADIUS
+from daskgp.models.scaling import Scaling, identity, usable_rows
+from daskgp.predict import judged
+from daskgp.predict.judged import BINS, Sums, aligned
+from daskgp.predict.lazy import solved_node
+from daskgp.predict.near import Local, Nearby
+from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
+from daskgp.predict.stored import Node, check_visible, opened
+from daskgp.runtime.executor import Executor, map_reduce
+from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import ShowProgress
+
+SAMPLE_ROWS = 2_000
+"""Rows of the sample."""
+PIT_BINS = 20
+CRITICAL = 1.358
+"""Root of n times the distance of Kolmogorov that one in 20 samples of a calibrated law exceeds."""
+BY_PART = ("rmse", "spread", "bias", "z_variance", "coverage_95", "nlpd")
+"""Scores by region and by distance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """Scores and calibration of predictions of new observations; ``print`` shows all of it.
+
+    Attributes
+    ----------
+    n : int
+        Values that were predicted and observed.
+    scores : dict of str to float
+        ``rmse``, ``mae``, ``bias`` (mean of y minus its prediction) and ``spread`` (root mean
+        predictive variance) in the units of y; ``nlpd`` and ``crps``; ``coverage_50``,
+        ``coverage_80`` and ``coverage_95``, the shares of values inside these central intervals;
+        ``z_mean`` and ``z_variance`` of the standardised residuals, 0 and 1 if calibrated;
+        ``r2``; and ``nlpd_gain``, how much less ``nlpd`` is than that of one Gaussian for all rows,
+        with their own mean and variance.
+    pit : ndarray (20,)
+        Shares of the values by their predictive distribution function, in 20 equal classes: all
+        0.05 if calibrated, U-shaped if the spread is too small.
+    pit_distance, pit_critical : float
+        Distance of Kolmogorov of that distribution from the uniform one, and what one in 20 samples
+        of so many independent values of a calibrated model exceeds; neighbours are not independent.
+    regions, distances : list of dict
+        Scores of the rows of each region, and of each class of their distance to the training
+        data; the latter is empty where a method keeps nothing to measure it from.
+    distance : str
+        What the distance is to, and its unit.
+    counts : ndarray (200,)
+        Values by their predictive distribution function.
+    sample : Sample
+        Up to 2,000 rows X with y, mean and std, for figures.
+    feature_names : tuple of str
+    """
+
+    n: int
+    scores: dict[str, float]
+    pit: np.ndarray
+    pit_distance: float
+    pit_critical: float
+    regions: list[dict[str, Any]]
+    distances: list[dict[str, Any]]
+    distance: str
+    counts: np.ndarray
+    sample: Sample
+    feature_names: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as numbers, lists and texts."""
+        return {
+            "n": self.n,
+            **self.scores,
+            "pit": self.pit.tolist(),
+            "pit_distance": self.pit_distance,
+            "pit_critical": self.pit_critical,
+            "regions": self.regions,
+            "distance": self.distance,
+            "distances": self.distances,
+        }
+
+    def __str__(self) -> str:
+        pit = " ".join(f"{share:.3f}" for share in self.pit)
+        named = [("n", self.n), *self.scores.items()]
+        told = "beyond" if self.pit_distance > self.pit_critical else "within"
+        parts = [
+            "\n".join(f"{name:>12}  {_text(v)}" for name, v in named),
+            f"PIT in {PIT_BINS} classes, each {1 / PIT_BINS:g} if calibrated:\n{pit}\n"
+            f"distance from uniform {self.pit_distance:.3g}, {told} the {self.pit_critical:.3g} of "
+            "one in 20 samples of independent values",
+            f"by region:\n{aligned(self.regions)}",
+            f"by distance to {self.distance}:\n{aligned(self.distances)}"
+            if self.distances
+            else f"by distance: {self.distance}",
+        ]
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+
+class Sample(NamedTuple):
+    """Some of the rows: X (n, d), and y, mean and std (n, p) of new observations."""
+
+    X: np.ndarray
+    y: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+
+def check(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    y_variance: Any = None,
+    sample_weight: Any = None,
+    regions: int = 8,
+    distances: int = 6,
+    store: str | None = None,
+    random_state: int = 0,
+    progress: ShowProgress = "auto",
+) -> Check:
+    """Hold the predictions of a fitted model against rows that it was not fitted to.
+
+    Tasks predict the rows chunk by chunk on the current Dask client, so that memory does not grow
+    with their number.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted one.
+    X, y : array-like (n, d) and (n,) or (n, p)
+        Rows of any kind that ``fit`` takes.  Those that miss a value are left out.
+    y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
+        Error variances and weights of the rows, as ``fit`` takes them, which make their noise
+        variances; default those of a dataset store.
+    regions : int
+        Number of regions with equally many rows, a power of 2: halves, across their longest side,
+        of halves.
+    distances : int
+        Classes of equally many rows by their distance to the nearest training row that a method
+        keeps, or to its nearest inducing input.  The distance is in km on the sphere, in the unit
+        of the columns where these share a scale, and else in standard deviations.
+    store : str, optional
+        Folder or URL where rows that tasks cannot read are written for as long as it takes; a
+        temporary directory by default.
+    random_state : int
+        Seed of the sample.
+    progress : bool or "auto"
+        Whether to show bars; by default where somebody sits at a terminal.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    InputError
+        If the rows are of other columns, or a setting cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X, rng = np.linspace(0, 1, 400)[:, None], np.random.default_rng(0)
+    >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(400)
+    >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
+    >>> found = daskgp.check(model, X[1::2], y[1::2])
+    >>> found.n, 0.8 < found.scores["coverage_95"] <= 1
+    (200, True)
+    """
+    check_is_fitted(model, "solved_")
+    solved: Solved = model.solved_
+    refuse(solved, regions, distances)
+    whole("random_state", random_state, 0)
+    executor = Executor.current(progress, solved.device)
+    with scratch_rows(store) as spill:
+        place = solved.geographic or False
+        beside = {"y_variance": y_variance, "weight": sample_weight}
+        rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
+        _check_rows(solved, rows, executor)
+        sample = _sample(solved, rows, random_state, executor)
+        inputs, near = np.asarray(solved.columns.inputs(sample.X)), Distance.of(solved)
+        columns = list(range(rows.n_features))
+        depth = int(math.log2(regions))
+        boxes = Boxes.halved(rows, columns, inputs, depth, 2**depth, random_state)
+        away = None if near is None else near.to(solved, inputs)
+        edges = np.empty(0)
+        if away is not None:
+            levels = np.arange(1, distances) / distances
+            edges = np.unique(np.quantile(away, levels, method="inverted_cdf"))
+        task = partial(_summed, rows, boxes, near, edges)
+        node = solved_node(solved, not executor.shares_memory)
+        total: Parts = map_reduce(task, _plus, folds.even_spans(rows), executor, "check", [node])
+    return _checked(solved, rows, total, sample, boxes, near, edges)
+
+
+def refuse(solved: Solved, regions: Any, distances: Any = 1) -> None:
+    """Raise SettingError for a model or settings that cannot be."""
+    solved.refuse_spread(include_noise=True)
+    if isinstance(solved.likelihood, Bernoulli):
+        raise SettingError(
+            "classes have no calibration of a spread: take score and predict_proba of a model with "
+            "likelihood 'bernoulli'"
+        )
+    number = whole("regions", regions, 1)
+    if number & (number - 1):
+        raise SettingError(f"regions={number}: a power of 2 is needed, such as 4 or 8")
+    whole("distances", distances, 1)
+
+
+def _check_rows(solved: Solved, rows: data.Rows, executor: Executor) -> None:
+    check_columns(solved, rows.X, rows.feature_names)
+    refuse_other_units(solved, rows.feature_units)
+    if rows.n_targets != solved.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
+            f"{', '.join(solved.target_names)}"
+        )
+    remedy = f"put it in {visibility.HERE}"
+    for array in rows.arrays.values():
+        visibility.check(executor, array, "the test data", remedy)
+    check_visible(executor, solved, remedy)
+
+
+def _sample(solved: Solved, rows: data.Rows, seed: int, executor: Executor) -> Sample:
+    """Return some complete rows with their predictions, near one another for a local method."""
+    plain = identity(rows.n_features, rows.n_targets)
+    spans = folds.even_spans(rows)
+    drawn = sampling.draw(rows, spans, plain, SAMPLE_ROWS, (seed, 17), executor).rows
+    if not len(drawn.X):
+        raise InputError(f"nothing to check: none of {len(rows)} rows has all values")
+    X = np.asarray(solved.columns.places(np.asarray(drawn.X, np.float64)))
+    columns = np.asarray(drawn.y, np.float64)
+    if drawn.noise is not None:
+        columns = np.column_stack([columns, 1.0 / drawn.noise[:, 0], drawn.noise[:, 1]])
+    with single_blas_thread():
+        found = judged.judge(solved, X, columns)
+    keep = ~np.isnan(found.y).any(axis=1)
+    values = (found.y, found.mean, np.sqrt(found.variance))
+    return Sample(X[keep], *(v[keep] for v in values))
+
+
+# -- distances -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Distance:
+    """Distance of places to what stands for the training rows, of which one is a ``what``.
+
+    ``places`` (m, d) are in scaled units; None where rows near a place are read back.  ``factor``
+    makes a distance of ``unit``, and on a ``sphere`` of a chord an arc.
+    """
+
+    what: str
+    unit: str
+    factor: float
+    sphere: bool
+    places: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, solved: Solved) -> Distance | None:
+        """Return the distance that a fitted method can tell; None where it can tell none."""
+        unit = _unit(solved)
+        if isinstance(solved.kept, Nearby):
+            return cls("training row", *unit)
+        found = solved.model.stands_for_rows(solved.theta, solved.state)
+        if found is None:
+            return None
+        return cls(found[0], *unit, np.asarray(to_host(found[1]), np.float64))
+
+    def to(self, solved: Solved, inputs: np.ndarray) -> np.ndarray:
+        """Return the distance (n,) of rows of inputs, in the user's units."""
+        scaling: Scaling = solved.scaling
+        scaled = np.asarray(scaling.inputs(inputs))
+        if self.places is not None:
+            away = cKDTree(self.places).query(scaled)[0]
+        else:
+            assert isinstance(solved.kept, Nearby)
+            away, local = np.empty(len(scaled)), Local(solved.fitted("cpu"), solved.kept)
+            for key, group in solved.kept.groups(inputs):
+                near = np.asarray(to_host(local.near(key).X), np.float64)
+                away[group] = cKDTree(near).query(scaled[group])[0]
+        away = np.asarray(away) * self.factor
+        if self.sphere:
+            return np.asarray(2 * RADIUS * np.arcsin(np.minimum(away / (2 * RADIUS), 1.0)))
+        return away
+
+    def describe(self) -> str:
+        """Return what the distance is to, and its unit."""
+        return f"the nearest {self.what}, in {self.unit}"
+
+
+def _unit(solved: Solved) -> tuple[str, float, bool]:
+    """Return the unit of a distance, its factor, and whether all columns are those of a sphere."""
+    columns, scaling = solved.columns, solved.scaling
+    used = np.flatnonzero(scaling.uses)
+    scales = scaling.x_scale[used]
+    if not len(used) or not np.allclose(scales, scales[0], rtol=1e-12, atol=0.0):
+        return "standard deviations of the columns", 1.0, False
+    if columns.sphere and {*used.tolist()} <= {*columns.sphere}:
+        return KILOMETRES, float(scales[0]), True
+    return f"units of {columns.unit(used.tolist())}", float(scales[0]), False
+
+
+# -- sums ----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Parts:
+    """Sums by region and by distance, and moments of y: number, mean and squares about it (p,)."""
+
+    regions: Sums
+    distances: Sums | None
+    moments: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _summed(
+    rows: data.Rows,
+    boxes: Boxes,
+    near: Distance | None,
+    edges: np.ndarray,
+    span: Span,
+    node: Node,
+) -> Parts:
+    solved = opened(node)
+    with single_blas_thread():
+        X, y = rows.raw(*span)
+        found = judged.judge(solved, X, y)
+        inputs = np.asarray(solved.columns.inputs(X), np.float64)
+        which = boxes.number_of(inputs)
+        which[~usable_rows(solved.scaling.inputs(inputs))] = folds.LEFT_OUT
+        by_distance = None
+        if near is not None:
+            class_, here = np.full(len(X), folds.LEFT_OUT), which >= 0
+            class_[here] = np.searchsorted(edges, near.to(solved, inputs[here]), side="left")
+            by_distance = Sums.of(found, class_, len(edges) + 1)
+        n = (~np.isnan(found.y)).sum(axis=0).astype(np.float64)
+        mean = np.nansum(found.y, axis=0) / np.maximum(n, 1)
+        squares = np.nansum((found.y - mean) ** 2, axis=0)
+        regions = Sums.of(found, which, len(boxes.parts))
+        return Parts(regions, by_distance, (n, mean, squares))
+
+
+def _plus(a: Parts, b: Parts) -> Parts:
+    (n, mean, squares), (k, other, more) = a.moments, b.moments
+    total = np.maximum(n + k, 1)
+    step = other - mean
+    moments = n + k, mean + k / total * step, squares + more + n * k / total * step**2
+    by_distance = None
+    if a.distances is not None and b.distances is not None:
+        by_distance = a.distances + b.distances
+    return Parts(a.regions + b.regions, by_distance, moments)
+
+
+def _checked(
+    solved: Solved,
+    rows: data.Rows,
+    total: Parts,
+    sample: Sample,
+    boxes: Boxes,
+    near: Distance | None,
+    edges: np.ndarray,
+) -> Check:
+    whole_, counts = total.regions.total, total.regions.counts.sum(axis=0)
+    scores = whole_.scores()
+    n, _, squares = total.moments
+    scores["r2"] = 1.0 - scores["rmse"] ** 2 * float(n.sum()) / max(float(squares.sum()), 1e-300)
+    spread = np.maximum(squares / np.maximum(n, 1), 1e-300)
+    constant = float((n * 0.5 * (np.log(2 * np.pi * spread) + 1)).sum() / n.sum())
+    scores["nlpd_gain"] = constant - scores["nlpd"]
+    number = int(counts.sum())
+    steps = np.append(0.0, np.cumsum(counts)) / number
+    regions = [
+        {"region": centre, **_part(total.regions.group(i))}
+        for i, centre in enumerate(_centres(solved, sample, boxes))
+    ]
+    classes: list[dict[str, Any]] = []
+    if total.distances is not None:
+        ends = [0.0, *edges.tolist(), math.inf]
+        for i in range(len(edges) + 1):
+            text = f"{ends[i]:.3g} to {ends[i + 1]:.3g}" if i < len(edges) else f"{ends[i]:.3g} on"
+            classes.append({"distance": text, **_part(total.distances.group(i))})
+    return Check(
+        number,
+        scores,
+        counts.reshape(PIT_BINS, -1).sum(axis=1) / number,
+        float(np.abs(steps - np.linspace(0, 1, BINS + 1)).max()),
+        CRITICAL / math.sqrt(number),
+        [row for row in regions if row["n"]],
+        [row for row in classes if row["n"]],
+        "this method keeps no places to measure it from" if near is None else near.describe(),
+        counts,
+        sample,
+        rows.feature_names,
+    )
+
+
+def _part(sums: Sums) -> dict[str, Any]:
+    n = int(sums.table[0, 0])
+    if not n:
+        return {"n": 0}
+    scores = sums.scores()
+    return {"n": n, **{name: scores[name] for name in BY_PART if name in scores}}
+
+
+def _centres(solved: Solved, sample: Sample, boxes: Boxes) -> list[str]:
+    """Return the middle of each region as text, along the columns that regions differ in."""
+    names, depth = solved.feature_names, len(boxes.axis)
+    inputs = np.asarray(solved.columns.inputs(sample.X))
+    which, where = boxes.number_of(inputs), solved.columns.where
+    cut = {boxes.columns[axis] for axis in boxes.axis.tolist()} if depth else set()
+    along = [j for j, own in enumerate(where) if cut & {*np.atleast_1d(own).tolist()}]
+    found = []
+    for i in range(len(boxes.parts)):
+        own = inputs[which == i]
+        if not len(own) or not along:
+            found.append("all" if not along else str(i))
+            continue
+        middle = solved.columns.places(own.mean(axis=0)[None])[0]
+        found.append(", ".join(f"{names[j]} {middle[j]:.3g}" for j in along))
+    return found
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

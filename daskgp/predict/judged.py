@@ -1,0 +1,203 @@
+"""Predictions of observations held against what was observed, and sums of them by group.
+
+Sums are over values: rows, and targets, are pooled.  All that statistics of scores and calibration
+need is in them, so that a pass over the rows gives any number of rows' scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from daskgp.errors import InputError
+from daskgp.likelihoods import Bernoulli
+from daskgp.models.values import Moments
+from daskgp.predict import known_errors
+from daskgp.predict.posterior import Solved
+
+BINS = 200
+"""Classes of the distribution function that observations are counted by."""
+LEVELS = (0.5, 0.8, 0.95)
+Predict = Callable[[Solved, np.ndarray, np.ndarray], Moments]
+"""Means and variances (n, p) of the Gaussian at rows X (n, d), with y as ``Rows.read`` has it."""
+
+
+class Judged(NamedTuple):
+    """Predictions of values y (n, p), NaN where one is not known or cannot be predicted.
+
+    ``mean`` and ``variance`` are those of new observations, ``error`` is y - mean; ``score`` is the
+    standardised residual, or the normal score of the distribution function of y; ``density`` the
+    log density of y, and ``crps`` its continuous ranked probability score, where there is one.
+    """
+
+    y: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    error: np.ndarray
+    score: np.ndarray
+    density: np.ndarray
+    crps: np.ndarray | None
+
+
+def predicted(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
+    """Return the Gaussian's means and variances (n, p) of new observations at rows X (n, d).
+
+    They are those of f where the likelihood is another one, and of the transformed y.
+    """
+    noisy = solved.likelihood is None
+    found = solved.moments(X, "variance", include_noise=noisy, gaussian=True)
+    assert found.variance is not None
+    variance = known_errors.of_rows(solved, y[:, solved.n_targets :], found.variance)
+    return found._replace(variance=variance)
+
+
+def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predicted) -> Judged:
+    """Return predictions at rows X (n, d), in the user's units, held against y.
+
+    ``y`` (n, p) may have weights and error variances after the targets, as ``Rows.read`` has it.
+
+    Raises
+    ------
+    InputError
+        If a target is none that the likelihood or the transform allows.
+    """
+    found = predict(solved, X, y)
+    m, v = found.mean, found.variance
+    assert v is not None
+    y = np.asarray(y[:, : solved.n_targets], np.float64)
+    y = np.where(np.isnan(m + v) | ~np.isfinite(y), np.nan, y)
+    takes = solved.likelihood or solved.transform
+    if takes is not None:
+        takes.refuse(int((~takes.supports(y)).sum()))
+    graded = not isinstance(solved.likelihood, Bernoulli)  # a class has no place in a distribution
+    scores = solved.law(True).scores(m, np.sqrt(v), y) if graded else np.full(y.shape, np.nan)
+    if solved.likelihood is not None:
+        unit = solved.scaling.y_scale
+        density = solved.likelihood.log_density(y / unit, m / unit, v / unit**2) - np.log(unit)
+        mean, variance = solved.likelihood.response(m / unit, v / unit**2)
+        return Judged(y, mean * unit, variance * unit**2, y - mean * unit, scores, density, None)
+    if solved.transform is not None:
+        density = solved.transform.log_density(y, m, v)
+        mean, variance = solved.transform.moments(m, v)
+        return Judged(y, mean, variance, y - mean, scores, density, None)
+    density = -0.5 * (np.log(2 * np.pi * v) + scores**2)
+    normal = np.exp(-0.5 * scores**2) / math.sqrt(2 * math.pi)
+    crps = np.sqrt(v) * (scores * (2 * ndtr(scores) - 1) + 2 * normal - 1 / math.sqrt(math.pi))
+    return Judged(y, m, v, y - m, scores, density, crps)
+
+
+COLUMNS = ("n", "error", "size", "square", "score", "score2", "density", "crps", "variance")
+"""Sums over values: their number, y - mean, its size and square, scores and their squares, log
+density, CRPS, and predictive variances."""
+
+
+@dataclass(eq=False)
+class Sums:
+    """Sums over the values of each of several groups.
+
+    Attributes
+    ----------
+    table : ndarray (groups, columns)
+        By COLUMNS; NaN in those that the law of the predictions does not have.
+    counts : ndarray (groups, BINS)
+        Values by classes of their distribution function.
+    """
+
+    table: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, judged: Judged, group: np.ndarray, groups: int) -> Sums:
+        """Return the sums over values by the group (n,) of each row; those of a group -1 none."""
+        known = ~np.isnan(judged.y) & (group >= 0)[:, None]
+        crps = np.full(judged.y.shape, np.nan) if judged.crps is None else judged.crps
+        e, z = judged.error, judged.score
+        one, v = np.ones(e.shape), judged.variance
+        values = one, e, np.abs(e), e**2, z, z**2, judged.density, crps, v
+        which = np.broadcast_to(group[:, None], known.shape)[known]
+        table = np.stack([np.bincount(which, v[known], minlength=groups) for v in values], axis=1)
+        graded = known & ~np.isnan(z)
+        classes = np.minimum((ndtr(z[graded]) * BINS).astype(int), BINS - 1)
+        which = np.broadcast_to(group[:, None], known.shape)[graded]
+        counts = np.bincount(which * BINS + classes, minlength=groups * BINS)
+        return cls(table, counts.reshape(groups, BINS))
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.table + other.table, self.counts + other.counts)
+
+    @property
+    def total(self) -> Sums:
+        """Sums over all groups."""
+        return Sums(self.table.sum(axis=0)[None], self.counts.sum(axis=0)[None])
+
+    @staticmethod
+    def column(name: str) -> int:
+        """Return the number of a column of the table."""
+        return COLUMNS.index(name)
+
+    def group(self, number: int) -> Sums:
+        """Return the sums over one group."""
+        return Sums(self.table[[number]], self.counts[[number]])
+
+    def scores(self) -> dict[str, float]:
+        """Return the scores of one group, or of all."""
+        n, *sums = self.table.sum(axis=0).tolist()
+        if not n:
+            raise InputError("nothing to score: no row has all features and a known target")
+        mean = dict(zip(COLUMNS[1:], (s / n for s in sums), strict=True))
+        found = {
+            "rmse": math.sqrt(mean["square"]),
+            "mae": mean["size"],
+            "bias": mean["error"],
+            "spread": math.sqrt(mean["variance"]),
+            "nlpd": -mean["density"],
+            "crps": mean["crps"],
+            **{f"coverage_{level * 100:.0f}": self.coverage(level) for level in LEVELS},
+            "z_mean": mean["score"],
+            "z_variance": mean["score2"] - mean["score"] ** 2,
+        }
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
+    def coverage(self, level: float) -> float:
+        """Return the share of values inside the central interval of a level."""
+        counts, edges = self.counts.sum(axis=0), np.linspace(0, 1, BINS + 1)
+        if not counts.any():
+            return math.nan
+        cumulated = np.append(0.0, np.cumsum(counts)) / counts.sum()
+        low, high = np.interp([0.5 - level / 2, 0.5 + level / 2], edges, cumulated)
+        return float(high - low)
+
+
+METRICS = (
+    "rmse",
+    "mae",
+    "bias",
+    "spread",
+    "nlpd",
+    "crps",
+    *(f"coverage_{100 * q:.0f}" for q in LEVELS),
+)
+METRICS = (*METRICS, "z_mean", "z_variance")
+"""Names of scores."""
+
+
+def aligned(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of a table as lines, their columns aligned."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([_text(row.get(name)) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        "  ".join(text.rjust(w) for text, w in zip(line, widths, strict=True)) for line in lines
+    )
+    return "\n".join(padded)
+
+
+def _text(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return str(value) if isinstance(value, str | int | np.integer) else f"{value:.4g}"

@@ -1,0 +1,162 @@
+"""The spread of predictions, learned on held-out rows and applied in every prediction."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import daskgp
+from daskgp import kernels, metrics
+from daskgp.errors import InputError, SettingError
+from tests.contract import cases
+
+N = 200
+
+
+def rows(n=N):
+    """A rough function that the kernel takes for smooth, with little noise."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 3, (n, 2))
+    return X, np.sign(np.sin(7 * X[:, 0])) + X[:, 1] + 0.01 * rng.standard_normal(n)
+
+
+def model(**settings):
+    usual = {"n_inducing": 8, "kernel": kernels.RBF((0.8, 0.8)), "noise_variance": 0.01}
+    return daskgp.SGPR(**{**usual, "optimizer": None, "progress": False, **settings})
+
+
+def pair(**settings):
+    """The same fit without and with the factor."""
+    X, y = rows()
+    plain, scaled = model(**settings).fit(X, y), model(calibrate="random", **settings).fit(X, y)
+    return X, y, plain, scaled
+
+
+@pytest.mark.parametrize("how", ["blocks", "random"])
+def test_the_factor_gives_held_out_rows_the_best_density(how, tmp_path):
+    X, y = rows()
+    folds = {"folds": 1, "blocks": "auto"} if how == "blocks" else {"folds": 1}
+    url = str(tmp_path / "held.zarr")
+    daskgp.cross_validate(model(), X, y, predictions=url, **folds)
+    import zarr
+
+    group = zarr.open_group(url, mode="r")
+    held = group["fold"][:] == 0
+    mean, variance = group["mean"][:][held], group["variance"][:][held]
+    s = model(calibrate=how).fit(X, y).spread_
+    assert s > 1.5
+    assert s**2 == pytest.approx(((y[held] - mean) ** 2 / variance).mean(), rel=1e-9)
+    losses = [metrics.nlpd(y[held], mean, (c * s) ** 2 * variance) for c in (0.99, 1.0, 1.01)]
+    assert losses[1] < min(losses[0], losses[2])
+
+
+def test_every_prediction_has_it():
+    X, y, plain, scaled = pair()
+    T, s = X[:9] + 0.05, scaled.spread_
+
+    def both(how, **settings):
+        return (getattr(g, how)(T, **settings) for g in (plain, scaled))
+
+    for noise in (False, True):
+        (m, a), (n, b) = (
+            g.predict(T, return_std=True, include_noise=noise) for g in (plain, scaled)
+        )
+        np.testing.assert_allclose(n, m, rtol=1e-12)
+        np.testing.assert_allclose(b, s * a, rtol=1e-9)
+        (_, C), (_, D) = (
+            g.predict(T, return_cov=True, include_noise=noise) for g in (plain, scaled)
+        )
+        np.testing.assert_allclose(D, s**2 * C, rtol=1e-9, atol=1e-12)
+        (_, a), (_, b) = both("predict_average", include_noise=noise)
+        assert b == pytest.approx(s * a)
+        _, q = scaled.predict(T, quantiles=(0.1, 0.9), include_noise=noise)
+        _, std = scaled.predict(T, return_std=True, include_noise=noise)
+        np.testing.assert_allclose(q[:, 1] - q[:, 0], 2 * 1.2815515655446004 * std, rtol=1e-9)
+    above = scaled.predict_exceedance(T, 2.0)
+    m, std = scaled.predict(T, return_std=True)
+    np.testing.assert_allclose(above, 0.5 * np.vectorize(_erfc)((2.0 - m) / std / np.sqrt(2)))
+    np.testing.assert_allclose(scaled.loo(X, y)[1], s * plain.loo(X, y)[1], rtol=1e-9)
+    one, other = (g.sample_y(T, 3) for g in (plain, scaled))
+    np.testing.assert_allclose(other - m[:, None], s * (one - m[:, None]), rtol=1e-3, atol=1e-3)
+
+
+def _erfc(x):
+    from math import erfc
+
+    return erfc(x)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_sample_paths_have_it(several):
+    import dask.array as da
+
+    X, y = rows()
+    y = np.column_stack([y, 2 * y]) if several else y
+    plain, scaled = model().fit(X, y), model(calibrate="random").fit(X, y)
+    T = X[:30] + 0.02
+    mean = plain.predict(T)[..., None]
+    wanted = mean + scaled.spread_ * (plain.sample_paths(4)(T) - mean)
+    paths = scaled.sample_paths(4)
+    np.testing.assert_allclose(paths(T), wanted, rtol=1e-9, atol=1e-12)
+    lazy = paths(da.from_array(T, chunks=(11, 2)))
+    np.testing.assert_allclose(lazy.compute(), wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(paths.values(T), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_stores_keep_it_and_information_shows_it(tmp_path, capsys):
+    from daskgp.cli.info import describe
+
+    X, _, plain, scaled = pair()
+    url = str(tmp_path / "model.zarr")
+    scaled.save(url)
+    loaded = daskgp.load(url)
+    assert loaded.spread_ == scaled.spread_ != plain.spread_ == 1.0
+    assert loaded.solved_.token == scaled.solved_.token != plain.solved_.token
+    np.testing.assert_array_equal(
+        loaded.predict(X, return_std=True)[1], scaled.predict(X, return_std=True)[1]
+    )
+    describe(url)
+    assert f"{scaled.spread_:.4g}, of held-out random rows" in capsys.readouterr().out
+
+
+def test_rows_with_weights_and_transformed_targets_have_it():
+    X, y = rows()
+    weight = np.linspace(0.5, 2, N)
+    assert model(calibrate="random").fit(X, y, sample_weight=weight).spread_ > 1.5
+    plain, scaled = (
+        model(target_transform="log", calibrate=how).fit(X, np.exp(y)) for how in (None, "random")
+    )
+    T = X[:5] + 0.05
+    a, b = (np.diff(np.log(g.predict(T, quantiles=(0.5, 0.9))[1]))[:, 0] for g in (plain, scaled))
+    np.testing.assert_allclose(b, scaled.spread_ * a, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted({*cases.SETTINGS} - cases.NO_SPREAD))
+def test_every_method_with_a_spread_takes_it(name):
+    X, y = cases.rows(120)
+    few = {"max_iter": 2} if name in ("decoupled", "svgp") else {}
+    one, other = (cases.fixed(name, calibrate=how, **few).fit(X, y) for how in (None, "blocks"))
+    assert 0.2 < other.spread_ < 5
+    T = X[:7] + 0.05
+    np.testing.assert_allclose(
+        other.predict(T, return_std=True, include_noise=True)[1],
+        other.spread_ * one.predict(T, return_std=True, include_noise=True)[1],
+        rtol=1e-9,
+    )
+
+
+def test_what_it_cannot_be_learned_with_is_refused():
+    X, y = rows()
+    with pytest.raises(SettingError, match="calibrate='some': choose one of 'blocks', 'random'"):
+        model(calibrate="some").fit(X, y)
+    with pytest.raises(SettingError, match="the whole spread, and y_variance is known"):
+        model(calibrate="blocks").fit(X, y, y_variance=0.1)
+    with pytest.raises(SettingError, match="calibrate='blocks' has no effect with likelihood"):
+        daskgp.SVGP(likelihood="student-t", calibrate="blocks").fit(X, y)
+    with pytest.raises(SettingError, match="partial_fit with calibrate='random'"):
+        daskgp.SVGP(calibrate="random").partial_fit(X, y)
+    with pytest.raises(InputError, match="170 inducing inputs for 160 usable rows"):
+        model(calibrate="random", n_inducing=170).fit(X, y)
+    without = daskgp.ExpertsGP(calibrate="random", aggregation="optimal", weights="paper")
+    if without._model().why_no_variance():
+        with pytest.raises(SettingError, match="calibrate='random' needs a variance"):
+            clone(without).fit(X, y)

@@ -1,0 +1,176 @@
+"""Checks of a fitted model: sums by chunk against scores of all rows."""
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+from scipy.special import ndtr
+from scipy.stats import kstest
+
+import daskgp
+from daskgp import kernels, metrics
+from daskgp.errors import InputError, SettingError
+from tests.contract import cases
+
+N = 400
+
+
+def rows(n=N, seed=0):
+    return cases.rows(n, seed)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = rows()
+    model = daskgp.SGPR(n_inducing=15, kernel=kernels.RBF(0.8), noise_variance=0.02, optimizer=None)
+    return model.fit(X[::2], y[::2]), X[1::2], y[1::2]
+
+
+def test_scores_are_those_of_all_rows(fitted, make_store):
+    model, X, y = fitted
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    z = (y - mean) / std
+    wanted = metrics.summary(y, mean, std**2)
+    found = daskgp.check(model, X, y)
+    assert found.n == len(y)
+    for name in ("rmse", "mae", "nlpd", "crps", "coverage_95"):
+        assert found.scores[name] == pytest.approx(wanted[name], rel=1e-6)
+    constant = metrics.nlpd(y, np.full(len(y), y.mean()), np.full(len(y), y.var()))
+    assert found.scores["nlpd_gain"] == pytest.approx(constant - wanted["nlpd"])
+    assert found.scores["r2"] == pytest.approx(1 - metrics.nmse(y, mean))
+    assert found.scores["bias"] == pytest.approx((y - mean).mean())
+    assert found.scores["spread"] == pytest.approx(np.sqrt((std**2).mean()))
+    assert found.scores["z_variance"] == pytest.approx(z.var())
+    for level in (0.5, 0.8):
+        share = metrics.coverage(y, mean, std**2, level)
+        assert found.scores[f"coverage_{100 * level:.0f}"] == pytest.approx(share)
+    counts, _ = np.histogram(ndtr(z), np.linspace(0, 1, 21))
+    np.testing.assert_allclose(found.pit, counts / len(y))
+    assert found.pit_distance == pytest.approx(kstest(ndtr(z), "uniform").statistic, abs=0.006)
+    lazy = daskgp.check(model, *daskgp.open_dataset(make_store(X, y, 37)))
+    assert str(lazy).splitlines()[:12] == str(found).splitlines()[:12]
+
+
+def test_regions_and_classes_of_distance_hold_all_rows(fitted):
+    model, X, y = fitted
+    found = daskgp.check(model, X, y, regions=4, distances=5)
+    assert [row["n"] for row in found.regions] == [50] * 4
+    assert found.distance.startswith("the nearest inducing input")
+    away = cKDTree(model.inducing_).query(X)[0]
+    scale = model.solved_.scaling.x_scale
+    assert "units of x0, x1" in found.distance
+    assert scale[0] == scale[1]
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    order = np.argsort(away)
+    for row, own in zip(found.distances, np.array_split(order, 5), strict=True):
+        assert row["n"] == len(own)
+        assert row["rmse"] == pytest.approx(metrics.rmse(y[own], mean[own]))
+        assert row["z_variance"] == pytest.approx(np.var((y - mean)[own] / std[own]))
+    pooled = sum(row["n"] * row["rmse"] ** 2 for row in found.regions) / len(y)
+    assert np.sqrt(pooled) == pytest.approx(found.scores["rmse"])
+
+
+@pytest.mark.parametrize("name", ["lma", "exact"])
+def test_distances_are_those_to_training_rows(name):
+    X, y = rows()
+    model = cases.fixed(name, block_rows=50).fit(X[::2], y[::2])
+    found = daskgp.check(model, X[1::2], y[1::2], distances=2)
+    middle = float(found.distances[0]["distance"].split()[-1])
+    unit = model.solved_.scaling.x_scale
+    away = cKDTree(X[::2] / unit).query(X[1::2] / unit)[0]
+    assert middle == pytest.approx(np.median(away), rel=0.02)
+    assert found.distance == "the nearest training row, in standard deviations of the columns"
+
+
+def test_distances_on_the_sphere_are_arcs():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-180, 180, 200), rng.uniform(-80, 80, 200)])
+    y = np.sin(np.radians(X[:, 1]))
+    model = daskgp.ExactGP(kernel="matern32(2000)", optimizer=None, geographic=(0, 1))
+    found = daskgp.check(model.fit(X[:100], y[:100]), X[100:], y[100:], distances=1)
+    assert found.distance == "the nearest training row, in km"
+    assert found.distances[0]["distance"] == "0 on"
+
+
+@pytest.mark.parametrize("name", sorted({*cases.SETTINGS} - cases.NO_SPREAD))
+def test_every_method_is_checked(name):
+    X, y = rows(150)
+    model = cases.fixed(name).fit(X[:110], y[:110])
+    found = daskgp.check(model, X[110:], y[110:], regions=2)
+    assert found.n == 40
+    assert bool(found.distances) == (name not in ("ssgp", "cagp", "cagp-cg", "exact-experts"))
+    for text in ("PIT", "by region", "by distance", "z_variance"):
+        assert text in str(found)
+
+
+@pytest.mark.parametrize("likelihood", ["student-t", "poisson"])
+def test_other_likelihoods_are_checked_by_their_distribution(likelihood):
+    rng = np.random.default_rng(0)
+    X, f = rows(300)
+    y = f + 0.2 * rng.standard_t(4, 300)
+    if likelihood == "poisson":
+        y = rng.poisson(np.exp(1 + f)).astype(float)
+    model = daskgp.SVGP(likelihood=likelihood, n_inducing=12, max_iter=60, batch_rows=100)
+    found = daskgp.check(model.fit(X[:200], y[:200]), X[200:], y[200:])
+    assert "crps" not in found.scores
+    assert 0.8 < found.scores["coverage_95"] <= 1
+    assert 0.4 < found.scores["z_variance"] < 2
+
+
+def test_errors_of_rows_count_and_missing_rows_do_not(fitted):
+    model, X, y = fitted
+    y = y.copy()
+    y[:3] = np.nan
+    error = np.linspace(0.01, 0.3, len(y))
+    found = daskgp.check(model, X, y, y_variance=error)
+    mean, std = model.predict(X, True, include_noise=True, y_variance=error)
+    assert found.n == len(y) - 3
+    assert found.scores["nlpd"] == pytest.approx(metrics.nlpd(y, mean, std**2))
+
+
+def test_figures_are_drawn(fitted, tmp_path):
+    from daskgp import plot
+
+    found = daskgp.check(*fitted)
+    files = plot.check(found, tmp_path / "new" / "figures")
+    names = [path.name for path in sorted((tmp_path / "new" / "figures").iterdir())]
+    assert names == ["calibration.png", "distances.png", "pit.png", "residuals.png"]
+    assert len(files) == 4
+    model, X, y = fitted
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    for draw in (plot.pit, plot.calibration):
+        one, other = draw(found), draw(y, mean, std**2)
+        for line, wanted in zip(one.lines, other.lines, strict=True):
+            np.testing.assert_allclose(line.get_ydata(), wanted.get_ydata(), atol=0.006)
+    heights = [bar.get_height() for bar in plot.pit(found).patches[:20]]
+    np.testing.assert_allclose(heights, found.pit)
+    with pytest.raises(InputError, match="leave mean and variance out"):
+        plot.pit(found, mean)
+    with pytest.raises(InputError, match="give what daskgp"):
+        plot.check(model, tmp_path)
+    with pytest.raises(InputError, match="there are no distances"):
+        plot.distances(
+            daskgp.check(daskgp.SparseSpectrumGP(n_spectral=10, optimizer=None).fit(X, y), X, y)
+        )
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot make the folder"):
+        plot.check(found, tmp_path / "file" / "figures")
+
+
+def test_what_cannot_be_checked_is_refused(fitted):
+    model, X, y = fitted
+    for settings, says in (
+        ({"regions": 3}, "regions=3: a power of 2"),
+        ({"distances": 0}, "distances=0"),
+        ({"random_state": -1}, "random_state=-1"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            daskgp.check(model, X, y, **settings)
+    with pytest.raises(InputError, match="X has 1 features"):
+        daskgp.check(model, X[:, :1], y)
+    with pytest.raises(InputError, match="y has 2 targets"):
+        daskgp.check(model, X, np.column_stack([y, y]))
+    with pytest.raises(InputError, match="nothing to check"):
+        daskgp.check(model, X, np.full(len(y), np.nan))
+    classes = daskgp.SVGP(likelihood="bernoulli", n_inducing=5, max_iter=2).fit(X, y > 0)
+    with pytest.raises(SettingError, match="classes have no calibration"):
+        daskgp.check(classes, X, y > 0)
