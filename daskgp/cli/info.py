@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daskgp")
 
-NAMES_SHOWN, RUNS_SHOWN = 12, 5
+NAMES_SHOWN, RUNS_SHOWN, SEEN_SHOWN = 12, 5, 12
 
 
 def describe(url: str) -> None:
@@ -188,6 +188,9 @@ def _model(url: str, group: Any) -> None:
     estimator = load(url)
     _show(_model_table(url, estimator))
     _show(_hyperparameter_table(estimator))
+    seen = _seen_table(estimator)
+    if seen.row_count:
+        _show(seen)
 
 
 def _stored_table(stored: models.Stored, url: str, strange: Sequence[str]) -> Table:
@@ -314,6 +317,20 @@ def _hyperparameter_table(estimator: GaussianProcess) -> Table:
     )
     for row in found.texts():
         table.add_row(*row)
+    return table
+
+
+def _seen_table(estimator: GaussianProcess) -> Table:
+    """Return the rows that a model has seen, the latest at the bottom."""
+    from daskgp.estimators.updating import seen_by
+
+    table = Table("when", "what", "rows", "from", "to", title="rows seen")
+    table.add_column("dataset", overflow="fold")
+    for note in seen_by(estimator)[-SEEN_SHOWN:]:
+        first, last = note.get("span", ("", ""))
+        where = str(note.get("store") or "given in Python")
+        cells = (note.get("when"), note.get("what"), f"{note.get('rows'):,}", first, last, where)
+        table.add_row(*map(str, cells))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from daskgp.data import moments
 from daskgp.data.reading import all_of, behind
+from daskgp.data.reading import from_zarr as lazily
 from daskgp.data.rows import (
     CONVERTIBLE,
     Rows,
@@ -38,6 +39,7 @@ __all__ = [
     "first_line",
     "is_dataset",
     "is_zarr",
+    "lazily",
     "local_folder",
     "moments",
     "noise_beside",

@@ -137,10 +137,10 @@ class Rows:
         parts = {
             name: reading.read(array, rows)
             if self.identity is None or isinstance(array, reading.Repeated)
-            else reading.read_held(array, rows, (self.identity, _place(name, array)))
+            else reading.read_held(array, rows, (self._chunks_of, _place(name, array)))
             for name, array in self.arrays.items()
         }
-        X, y = parts["X"], parts["y"].reshape(len(parts["y"]), -1)
+        X, y = parts["X"], parts["y"].reshape(len(parts["y"]), math.prod(self.y.shape[1:]))
         if not self.n_noise:
             return X, y
         weight, error = (
@@ -150,6 +150,11 @@ class Rows:
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
         columns[weight == 0] = np.nan
         return X, columns
+
+    @property
+    def _chunks_of(self) -> str:
+        """What tells decoded chunks from others: of a store that grows the last one changes."""
+        return f"{self.identity}-{len(self)}"
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return what ``read`` returned as values of the arrays, by their names in a store."""

@@ -21,8 +21,11 @@ from daskgp.data.blocks.neighbours import earlier, held, made_from, mark, open_b
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Unit
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, Traits
+from daskgp.estimators import blocks_added
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Traits
 from daskgp.estimators.settings import JITTER
+from daskgp.estimators.updating import Grown
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs
@@ -316,6 +319,26 @@ progress, geographic, fixed, limits, prior, target_transform
         else:
             units = earlier(layout, _places(stage, theta), reach)
         return dataclasses.replace(stage, units=units)
+
+    def _why_no_change(self, forget: bool) -> str | None:
+        if not forget or self._neighbours() == "order" or not self._reach():
+            return None
+        return (
+            "later blocks are conditioned on earlier ones that are near (neighbours='nearest'): "
+            "fit the rows that stay, or fit with neighbours='order'"
+        )
+
+    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        return self._changed(blocks_added.appended(self, stage, sums, spill))
+
+    def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        return self._changed(blocks_added.taken(self, stage))
+
+    def _changed(self, changed: blocks_added.Changed) -> Grown:
+        """Return the windows that were changed, and all rows that predictions read back."""
+        stage, units = changed
+        kept = self._kept(stage, self.solved_.theta)
+        return Grown(dataclasses.replace(stage, units=units), kept)
 
     def _windows(self, executor: Executor) -> rounds.Rounds:
         solved = self.solved_

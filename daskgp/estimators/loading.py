@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import textwrap
-from typing import TYPE_CHECKING, get_args
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 
 from daskgp import kernels
 from daskgp.checks import choice
+from daskgp.data.seen import Source
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
@@ -26,13 +28,11 @@ from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
+from daskgp.models.method import Method
 from daskgp.models.values import Want
 from daskgp.predict import stored
 from daskgp.predict.posterior import Solved
 from daskgp.typing import Device
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("daskgp")
 
@@ -155,9 +155,27 @@ def _restored(content: stores.Stored, device: Device | None, url: str) -> Gaussi
     ranges = content.notes.get("feature_ranges")
     if isinstance(ranges, list) and len(ranges) == estimator.n_features_in_:
         estimator._ranges = ranges
+    estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
+    estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
+    estimator._sources = tuple(
+        Source(**said, marks=arrays[f"seen_{i}_marks"], checksums=arrays[f"seen_{i}_checksums"])
+        for i, said in enumerate(attributes.get("sources", []))
+    )
+    seen = content.notes.get("seen")
+    if isinstance(seen, list):
+        estimator._seen = [note for note in seen if isinstance(note, dict)]
     if isinstance(estimator, VariationalGP):
         estimator._streamed = content.notes.get("streamed") is True
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():
         estimator.n_iter_ = int(content.notes["steps"])
         estimator.residual_ = float(content.notes["residual"])
     return estimator
+
+
+def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:
+    """Return the sums over rows that a store keeps; None if it was written without them."""
+    sums = stores.read_sums(url, content)
+    if not sums or method.stats_type is None:
+        return None
+    values = (sums[name] for name in method.stats_type._fields)
+    return method.stats_type(*(value if value.ndim else value.item() for value in values))

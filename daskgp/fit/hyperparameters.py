@@ -580,7 +580,8 @@ def run_identity(
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
     data = dask.base.tokenize(*(np.asarray(part) for part in sums))
-    return {"settings": settings, "data": data}
+    begun = {} if estimator._begun_from is None else {"start": estimator._begun_from}
+    return {"settings": settings, "data": data} | begun
 
 
 def _identity(setting: Any) -> str:

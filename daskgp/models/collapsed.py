@@ -10,7 +10,7 @@ Rows with noise variances d of their own are multiplied by sqrt(s / d), which le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -130,6 +130,13 @@ def value(noise_variance: float, total: Stats) -> float:
     return _collapse(noise_variance, total)[-1]
 
 
+def misfit(noise_variance: float, total: Stats) -> float:
+    """Return y' (Q + s I)^-1 y."""
+    _, _, beta, _, _ = _collapse(noise_variance, total)
+    explained = number((total.projection * beta).sum())
+    return (number(total.square.sum()) - explained / noise_variance) / noise_variance
+
+
 def _collapse(s: float, total: Stats) -> tuple[Array, Array, Array, float, float]:
     """Return S, the factor of B, B^-1 b, tr(K - Q) and the bound."""
     S, b, p = linalg.symmetrize(total.gram.copy()), total.projection, total.projection.shape[1]
@@ -234,8 +241,8 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
 
     A task has the kernel's tiles and two in float64, L and two summaries.  The solve has S, the
     factors of prediction and what its gradient takes besides the tiles of K(Z, Z): thirteen
-    matrices.  L and the cotangent go to all tasks.  A store holds half of a factor: zeros take no
-    space in it.
+    matrices.  L and the cotangent go to all tasks.  A store holds half of a factor and of the sums,
+    as zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
     tile = min(tile_rows * (DEVICE_TILES if shape.device else 1), shape.block_rows) * m
@@ -244,7 +251,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
         stats=stats,
         solve=(shape.kernel_tiles + 13) * 8 * m * m,
-        state=8 * (m * m + m * p),
+        state=8 * (m * m + m * p) + stats // 2,
         operations=4.0 * shape.rows * m * m,
         predict=8 * m * (2 * m + p + values.TILE_ROWS),
         shared=2 * 8 * m * m,
@@ -256,6 +263,8 @@ class Collapsed(Additive):
 
     jitter: float
     tile_rows: int
+
+    stats_type: ClassVar[Any] = Stats
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the Cholesky factor of K(Z, Z)."""
@@ -278,3 +287,7 @@ class Collapsed(Additive):
     ) -> ThetaBar:
         """Return the gradient through one block's sums: 2 n m^2 operations for the cotangent."""
         return pull(prepared, block, cotangent, self.tile_rows)
+
+    def misfit(self, prepared: Prepared, total: Stats) -> float | None:
+        """Return y' (Q + s I)^-1 y."""
+        return misfit(prepared.theta.noise_variance, total)

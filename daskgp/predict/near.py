@@ -12,10 +12,9 @@ import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.data import Rows
-from daskgp.data.blocks import prepared
+from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
-from daskgp.data.blocks.neighbours import open_blocks
 from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Block, Moments, Want, move
@@ -24,8 +23,9 @@ from daskgp.runtime.process import this_worker
 
 BLOCK = -2
 """First part of the cache keys of blocks; other keys name groups of places."""
-
-
+BOUNDS = "bounds"
+CHANGED = ("cuts", "centroids", BOUNDS, "ends")
+"""Names of the arrays that describe blocks of which some were added or taken out."""
 NEAR_BLOCKS = 4
 """Blocks that a place consults, for a rough estimate of work."""
 
@@ -73,7 +73,13 @@ class Nearby(TrainingRows):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a model store keeps beside the rows and their blocks."""
-        return self.around.arrays()
+        arrays, layout = self.around.arrays(), self.layout
+        if layout.bounds is None:
+            return arrays
+        order = layout.order
+        changed = layout.cuts, layout.centroids, layout.bounds
+        ends = np.stack([order.low, order.high, order.step])
+        return arrays | dict(zip(CHANGED, (*changed, ends), strict=True))
 
     def describe(self, state: Any) -> dict[str, str]:
         """Return the blocks, their order, and which of them a place consults, as text."""
@@ -118,7 +124,10 @@ class Nearby(TrainingRows):
 
 def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     """Return the rows that ``Nearby.write`` or a fit left in a model store."""
-    rows, layout = open_blocks(url)
+    if BOUNDS in arrays:
+        rows, layout = neighbours.changed(url, *(arrays[name] for name in CHANGED))
+    else:
+        rows, layout = neighbours.open_blocks(url, more=True)
     return Nearby(rows, layout, around_of(arrays))
 
 

@@ -10,6 +10,7 @@ from scipy.spatial import cKDTree
 from daskgp.data import Rows, dataset_arrays, rows_of
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.layout import Layout, read_layout
+from daskgp.data.blocks.ordering import Order
 from daskgp.data.partition import Unit
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
@@ -58,13 +59,39 @@ def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -
     return before[order][before[order] >= 0][:number]
 
 
-def open_blocks(url: str) -> tuple[Rows, Layout]:
-    """Open a prepared store: its rows in the order of blocks, and the blocks."""
+def open_blocks(url: str, more: bool = False) -> tuple[Rows, Layout]:
+    """Open a prepared store: its rows in the order of blocks, and the blocks.
+
+    It may have ``more`` rows after those of the blocks.
+    """
     rows = rows_of(*dataset_arrays(url), None, False)
-    layout = read_layout(rows.X)
+    layout = read_layout(rows.X, more)
     if layout is None:
         raise StoreError(f"dataset {url} has no blocks: make it with daskgp.prepare")
     return held(rows), layout
+
+
+def changed(
+    url: str, cuts: np.ndarray, centroids: np.ndarray, bounds: np.ndarray, ends: np.ndarray
+) -> tuple[Rows, Layout]:
+    """Open a store of blocks of which some were added or taken out, see ``Layout``.
+
+    ``ends`` (3, k) are the ranges and steps of the order, which may have been widened.
+    """
+    rows = held(rows_of(*dataset_arrays(url), None, False))
+    stored = prepared.blocks_behind(rows.X)
+    if stored is None:
+        raise StoreError(f"dataset {url} has no blocks: fit again")
+    order, m = Order.from_dict(stored.attributes["order"]), len(bounds)
+    shapes = (m, 2), (m - 1,), (m, len(stored.columns)), (3, len(order.columns))
+    fits = tuple(array.shape for array in (bounds, cuts, centroids, ends)) == shapes
+    whole = fits and bounds.dtype.kind == "i" and bounds.min() >= 0 and bounds.max() <= len(rows)
+    if not whole or (np.diff(bounds, axis=1) < 1).any():
+        raise StoreError(f"dataset {url} has other rows than its blocks: fit again")
+    order = replace(order, low=ends[0], high=ends[1], step=ends[2])
+    number = int(np.diff(bounds, axis=1).sum())
+    size = int(stored.attributes["block_rows"])
+    return rows, Layout(order, number, size, cuts, centroids, bounds)
 
 
 def held(rows: Rows) -> Rows:
