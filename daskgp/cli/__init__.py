@@ -221,7 +221,6 @@ def fit(
     from daskgp.cli.settings import build_estimator
     from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load, save_into
-    from daskgp.estimators.replacing import remembering
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
@@ -251,10 +250,9 @@ def fit(
                 place = checkpoints.Place(url, claim)
                 noise = (False, False) if ignore_errors else (None, None)
                 keep = models.rows_url(model_store)
-                note = remembering(X, y) if target is None else None
                 estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise, start=begun)
-                if note is not None:
-                    note(estimator)
+                if target is not None:
+                    estimator._seen[-1]["store"] = data
                 claim.check()
                 save_into(estimator, group, model_store)
     result(
@@ -277,6 +275,8 @@ def fit(
     default=True,
     help="Keep hyper-parameters, or train them on all rows.  [default: keep them]",
 )
+@click.option("--window", type=float, help="Number of the last rows that MODEL keeps.")
+@click.option("--along", metavar="COLUMN", help="Column, such as a time, that --window is along.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
 @store_options("data", model="model_store")
 @lock_options
@@ -286,6 +286,8 @@ def update(
     model_store: str,
     data: str,
     hold: bool,
+    window: float | None,
+    along: str | None,
     ignore_errors: bool,
     wait: float,
     clear_lock: bool,
@@ -297,7 +299,7 @@ def update(
 
     DATA is the store that it was fitted to, which has grown, or another one of new rows.  The
     command may be stopped and repeated, by a scheduler too: MODEL is the old model or the new one,
-    and rows that it has seen are not added again.
+    and rows that it has seen are not added again.  With --window old rows are forgotten.
     """
     from daskgp.data.stores import locks
     from daskgp.estimators.replacing import look
@@ -306,17 +308,20 @@ def update(
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     with locks.hold(model_store, wait, clear_lock, resume=True) as claim:
-        pending = look(model_store, data, ignore_errors)
-        estimator, here = pending.estimator, nullcontext(Executor(None))
-        if pending.new or not hold:
-            start = cluster.chosen or not hold or pending.pays_a_cluster
+        pending = look(model_store, data, ignore_errors, window, along)
+        growth, here = pending.growth, nullcontext(Executor(None))
+        estimator = growth.gp
+        if growth.changes or not hold:
+            start = cluster.chosen or not hold or growth.pays_a_cluster
             with cluster.executor(estimator.device) if start else here as executor:
-                run = pending.write if hold else pending.retrain
-                estimator = run(claim, executor)
+                if hold:
+                    pending.write(claim, executor)
+                else:
+                    estimator = pending.retrain(claim, executor)
     result(
         model=model_store,
-        rows=pending.new,
-        skipped=pending.first,
+        rows=growth.new,
+        skipped=growth.first,
         total=estimator.n_rows_,
         objective=estimator.objective_,
         seconds=_since(began),

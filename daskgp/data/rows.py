@@ -47,6 +47,9 @@ FEATURE_UNITS = "feature_units"
 GEOGRAPHIC = "geographic"
 """Attribute of a dataset store with the names of its columns of longitude and latitude."""
 
+PASSING = "passing"
+"""Attribute of a dataset store that is removed with the fit that wrote it."""
+
 MOST_CHUNKS = 1_000_000
 """Most chunks of a dataset, each of which is a task of a graph."""
 
@@ -355,7 +358,9 @@ def rows_of(
     place = chosen(geographic, rows.feature_names, place_of(X, said))
     units = units if len(units) == rows.n_targets else ()
     own = units_of(X, rows.feature_names, said)
-    return replace(rows, target_units=units, feature_units=own, geographic=place)
+    passing = rows.passing or said.get(PASSING) is True
+    rows = replace(rows, target_units=units, feature_units=own, geographic=place)
+    return replace(rows, passing=passing)
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:

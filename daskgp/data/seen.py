@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +10,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import zarr
+from zarr.storage import FsspecStore, LocalStore
 
 from daskgp.data import reading
-from daskgp.data.rows import Rows
-from daskgp.data.stores import chunk_marks, remote
+from daskgp.data.rows import Rows, rows_of
+from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.data.stores.groups import row_step
 from daskgp.errors import StoreError
 from daskgp.runtime.executor import Executor, map_reduce
+
+logger = logging.getLogger("daskgp")
 
 AFRESH = "fit a model to all rows again, or give the new rows as a store of their own"
 
@@ -33,6 +38,8 @@ class Source:
         Marks of the stored objects of each chunk, before it was read.
     checksums : ndarray (chunks,) of uint32
         CRC-32 of the rows seen of each chunk.
+    start : int
+        Rows at the beginning that were forgotten again.
     """
 
     url: str
@@ -40,16 +47,24 @@ class Source:
     step: int
     marks: np.ndarray
     checksums: np.ndarray
+    start: int = 0
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays of a number for each chunk."""
+        return {"marks": self.marks, "checksums": self.checksums}
 
     def described(self) -> dict[str, Any]:
         """Return what tells the store, as plain values."""
-        return {"url": self.url, "rows": self.rows, "step": self.step}
+        return {"url": self.url, "rows": self.rows, "step": self.step, "start": self.start}
 
-    def check(self, rows: Rows, marks: np.ndarray, executor: Executor) -> None:
+    def check(self, dataset: Dataset, executor: Executor) -> None:
         """Raise StoreError unless the rows seen are still there, unchanged.
 
-        Chunks with other marks than then, and one that was not full, are read and compared.
+        Chunks with other marks than then are read and compared, as is one that was not full; those
+        of rows that were forgotten are not.
         """
+        rows = dataset.rows
         if len(rows) < self.rows:
             raise StoreError(
                 f"dataset {self.url} has {len(rows)} rows, the model has seen {self.rows}: a "
@@ -60,8 +75,9 @@ class Source:
                 f"dataset {self.url} has chunks of {row_step(rows.X)} rows, those that the model "
                 f"has seen had {self.step}: {AFRESH}"
             )
-        now = marks[: len(self.marks)]
+        now = dataset.marks[: len(self.marks)]
         look = np.flatnonzero((now != self.marks) | (now == chunk_marks.UNKNOWN))
+        look = look[look >= self.start // self.step]
         wrong = look[checksums(rows, self.rows, look, executor) != self.checksums[look]]
         if len(wrong):
             first = int(wrong[0]) * self.step
@@ -72,15 +88,71 @@ class Source:
             )
 
 
-def address_of(rows: Rows) -> str | None:
-    """Return the URL of the dataset store that rows lie in; None for any others."""
-    array = reading.behind(rows.X)
-    if rows.passing or not hasattr(array, "store_path") or not array.path.endswith("X"):
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A whole dataset store, as it was before any of its chunks was read.
+
+    Parameters
+    ----------
+    url : str
+    rows : Rows
+        All its rows, with all its arrays.
+    marks : ndarray (chunks,)
+        Marks of the stored objects of each chunk.
+    """
+
+    url: str
+    rows: Rows
+    marks: np.ndarray
+
+    def source(
+        self, executor: Executor, before: Source | None = None, start: int | None = None
+    ) -> Source:
+        """Return all rows as seen; only chunks beyond those seen ``before`` are read.
+
+        Those before ``start`` have been forgotten.
+        """
+        step, count = row_step(self.rows.X), len(self.marks)
+        whole = 0 if before is None else before.rows // step
+        found = np.zeros(count, np.uint32)
+        if before is not None:
+            found[:whole] = before.checksums[:whole]
+            start = before.start if start is None else start
+        look = np.arange(whole, count)
+        found[look] = checksums(self.rows, len(self.rows), look, executor)
+        return Source(self.url, len(self.rows), step, self.marks, found, start or 0)
+
+
+def dataset_of(X: Any, y: Any) -> Dataset | None:
+    """Return the dataset store that X and y are the whole of; None for any other rows.
+
+    Also None for one in a single file or in memory, or that goes with the fit that wrote it.
+    """
+    arrays = [reading.behind(reading.lazily(part)) for part in (X, y)]
+    if not all(isinstance(array, zarr.Array) for array in arrays):
         return None
-    return remote.location(remote.address(array).rpartition("/")[0])
+    if not isinstance(arrays[0].store, LocalStore | FsspecStore):
+        return None
+    (place, _, first), (beside, _, second) = (remote.address(a).rpartition("/") for a in arrays)
+    if place != beside or (first, second) != ("X", "y"):
+        return None
+    rows = rows_of(X, y, None, True)
+    if rows.passing:
+        return None
+    url = remote.location(place)
+    return Dataset(url, rows, _marks(url, rows))
 
 
-def marks_of(url: str, rows: Rows) -> np.ndarray:
+def noticed(X: Any, y: Any) -> Dataset | None:
+    """Return what ``dataset_of`` does; None also for a store whose objects cannot be listed."""
+    try:
+        return dataset_of(X, y)
+    except Exception as error:  # noqa: BLE001 - each file system has its own
+        logger.info("rows that are added later cannot be told: %s", groups.first_line(error))
+        return None
+
+
+def _marks(url: str, rows: Rows) -> np.ndarray:
     """Return a mark (chunks,) for the objects of each chunk of all arrays of rows."""
     each = [chunk_marks.chunk_marks(url, array) for array in rows.arrays.values()]
     unknown = np.any([marks == chunk_marks.UNKNOWN for marks in each], axis=0)
@@ -88,24 +160,6 @@ def marks_of(url: str, rows: Rows) -> np.ndarray:
     for marks in each:
         mixed = mixed * np.uint64(1_000_003) + marks
     return np.where(unknown, np.uint64(chunk_marks.UNKNOWN), mixed | np.uint64(1))
-
-
-def source_of(
-    url: str,
-    rows: Rows,
-    marks: np.ndarray,
-    executor: Executor,
-    before: Source | None = None,
-) -> Source:
-    """Return all rows of a store as seen; only chunks beyond those seen ``before`` are read."""
-    step, count = row_step(rows.X), len(marks)
-    whole = 0 if before is None else before.rows // step
-    found = np.zeros(count, np.uint32)
-    if before is not None:
-        found[:whole] = before.checksums[:whole]
-    look = np.arange(whole, count)
-    found[look] = checksums(rows, len(rows), look, executor)
-    return Source(url, len(rows), step, marks, found)
 
 
 def checksums(rows: Rows, stop: int, chunks: Sequence[int] | Any, executor: Executor) -> np.ndarray:

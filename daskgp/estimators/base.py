@@ -17,12 +17,14 @@ from daskgp import data, likelihoods, train
 from daskgp.checks import place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
+from daskgp.data.seen import noticed
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.estimators.updating import Grown, UpdatedGP, ranges_of, seen
+from daskgp.estimators.updated import UpdatedGP
+from daskgp.estimators.updating import Grown, ranges_of, seen
 from daskgp.fit import (
     control,
     hyperparameters,
@@ -150,13 +152,13 @@ class GaussianProcess(UpdatedGP):
         """
         return Grown(stage)
 
-    def _take(self, X: Any, y: Any, y_variance: Any, weight: Any) -> None:
-        """Learn from more rows, as this class does."""
-        self.update(X, y, y_variance=y_variance, sample_weight=weight)
-
     def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
         """Return the rounds over rows that are taken out, as ``_grown`` does."""
         return Grown(stage)
+
+    def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+        """Return how many of the oldest rows can be taken out, from the first one."""
+        return len(X)
 
     # -- small things ----------------------------------------------------------------------------
 
@@ -330,6 +332,7 @@ class GaussianProcess(UpdatedGP):
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         executor = Executor.current(self.progress, self.device)
+        dataset = noticed(X, y)
         # sizes first: what cannot fit in memory is refused before anything is written
         sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
         self._say_geographic(sizes)
@@ -356,7 +359,9 @@ class GaussianProcess(UpdatedGP):
                 rows = self._rows_of(X, y, spill, executor.shares_memory, *noise)
                 with self._place(keep, spill) as place:
                     self._fit_rows(rows, executor, checkpoint, place, start)
-                self._seen, self._sources = [seen("fit", self.n_rows_, rows)], ()
+                url = None if dataset is None else dataset.url
+                self._seen = [seen("fit", self.n_rows_, len(rows), url)]
+                self._sources = () if dataset is None else (dataset.source(executor),)
         except MemoryRunError as error:
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self

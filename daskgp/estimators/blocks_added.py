@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,17 +55,21 @@ def appended(gp: LMA, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> C
             "fit with neighbours='nearest'"
         )
     rows, count = _together(gp, kept, more, at), layout.n_blocks
-    layout = layout.followed(own, first)
-    marks = None
-    if gp._neighbours() == "nearest" and gp._reach():
+    layout, reach, marks = layout.followed(own, first), gp._reach(), None
+    if gp._neighbours() == "nearest" and reach:
         known = getattr(kept.around, "landmarks", None)
         spans = layout.spans if known is None else layout.spans[count:]
         marks = sampling.landmarks(rows, spans, LANDMARKS, executor)
         marks = marks if known is None else np.concatenate([known, marks])
+        units = gp._settled(_over(stage, rows, layout, marks), gp.solved_.theta).units[count:]
+        near = kept.layout.near
+        if near is None:
+            near = neighbours.before(kept.layout.spans, gp._windows(executor).units, reach)
+        near = np.concatenate([near, neighbours.before(layout.spans, units, reach)])
+        layout = dataclasses.replace(layout, near=near)
+        return Changed(_over(stage, rows, layout, marks), units)
     stage = _over(stage, rows, layout, marks)
-    if gp._neighbours() == "nearest" and gp._reach():
-        return Changed(stage, gp._settled(stage, gp.solved_.theta).units[count:])
-    return Changed(stage, _preceded(layout, count, layout.n_blocks, gp._reach()))
+    return Changed(stage, _preceded(layout, count, layout.n_blocks, reach))
 
 
 def taken(gp: LMA, stage: rounds.Rounds) -> Changed:
@@ -100,6 +105,28 @@ def taken(gp: LMA, stage: rounds.Rounds) -> Changed:
     return Changed(_over(stage, kept.rows, layout.between(first, stop), marks), ahead + behind)
 
 
+def trimmed(gp: LMA, kept: Nearby) -> Nearby:
+    """Return blocks without the rows before and after them, in a store once these are as many.
+
+    A store is written anew, beside that which readers of the old model may have open.
+    """
+    rows, limits = kept.rows, kept.layout.limits()
+    start, stop = int(limits.min()), int(limits.max())
+    layout = dataclasses.replace(kept.layout, bounds=limits - start)
+    if isinstance(rows.X, np.ndarray):
+        arrays = {name: array[start:stop].copy() for name, array in rows.arrays.items()}
+        rows = rows.with_arrays(arrays, chunks=None)
+        return dataclasses.replace(kept, rows=rows, layout=layout)
+    if len(rows) < 2 * (stop - start):
+        return kept
+    spare = gp._spare_rows
+    with kept_rows(None, gp.store) if spare is None else nullcontext(spare) as own:
+        data.remove(own)  # of an update that was stopped
+        kept.write(own, start, stop)
+    gp._own_rows = own
+    return dataclasses.replace(kept, rows=_opened(own, rows), layout=layout)
+
+
 def _over(
     stage: rounds.Rounds, rows: data.Rows, layout: Layout, marks: np.ndarray | None
 ) -> rounds.Rounds:
@@ -132,20 +159,68 @@ def _together(gp: LMA, kept: Nearby, more: data.Rows, at: int) -> data.Rows:
     if isinstance(rows.X, np.ndarray):
         return prepared.joined(rows, more)
     mine = own is not None and prepared.lies_at(rows, own)
-    if own is None or not mine or (len(rows) != at and not gp._in_place):
+    if own is None or not mine or (len(rows) != at and gp._spare_rows is None):
         with kept_rows(None, gp.store) as own:
             kept.write(own)
         gp._own_rows = own
     prepared.append(own, more, at)
-    opened = neighbours.held(data.rows_of(*data.dataset_arrays(own), None, False))
+    return _opened(own, rows)
+
+
+def _opened(url: str, rows: data.Rows) -> data.Rows:
+    """Return the rows at a URL, which are places as others are."""
+    opened = neighbours.held(data.rows_of(*data.dataset_arrays(url), None, False))
     return dataclasses.replace(opened, geographic=rows.geographic, feature_units=rows.feature_units)
+
+
+def oldest(gp: LMA, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+    """Return how many rows, from the first, are whole blocks at the beginning of the order.
+
+    Raises
+    ------
+    InputError
+        If they are as many as those of a block, but not those.
+    """
+    kept = gp.solved_.kept
+    assert isinstance(kept, Nearby)
+    noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
+    rows = gp._rows_of(np.asarray(X), np.asarray(y), None, True, *noise)
+    rows = dataclasses.replace(rows, geographic=gp.solved_.geographic)
+    places, keys = _complete(rows, 0, len(rows))
+    ahead: Counter[bytes] = Counter()
+    at = found = 0
+    for block in range(kept.layout.n_blocks - 1):
+        own = _complete(kept.rows, *kept.layout.span(block))[1]
+        if at + len(own) > len(keys):
+            break
+        ahead.update(own)
+        ahead.subtract(keys[at : at + len(own)])
+        ahead = Counter({key: count for key, count in ahead.items() if count})
+        at += len(own)
+        found = found if ahead else at
+    if at and not found:
+        order = kept.layout.order
+        raise InputError(
+            f"the oldest rows are not the first blocks in the order ({order.kind}: "
+            f"{', '.join(order.leading)}): a window of rows is forgotten where blocks follow the "
+            "order of the rows, fit with order= the column of their time"
+        )
+    return len(rows) if found == len(keys) else int(places[found])
 
 
 def _counted(rows: data.Rows, start: int, stop: int) -> Counter[bytes]:
     """Return how often each complete row occurs, by its bytes."""
+    return Counter(_complete(rows, start, stop)[1])
+
+
+def _complete(rows: data.Rows, start: int, stop: int) -> tuple[np.ndarray, list[bytes]]:
+    """Return the places and the bytes of complete rows, with the noise that they have."""
     X, y = rows.read(start, stop)
-    both = np.column_stack([X, y]).astype(np.float64)[scaling.complete_rows(X, y)] + 0.0
-    return Counter(row.tobytes() for row in both)
+    if not rows.n_noise:
+        y = np.column_stack([y, np.ones(len(y)), np.zeros(len(y))])
+    complete = scaling.complete_rows(X, y)
+    both = np.column_stack([X, y]).astype(np.float64)[complete] + 0.0
+    return np.flatnonzero(complete), [row.tobytes() for row in both]
 
 
 def _remove(wanted: Counter[bytes], kept: Nearby, block: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import dask
 import numpy as np
@@ -17,7 +17,7 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
-from daskgp.data.blocks.neighbours import earlier, held, made_from, mark, open_blocks
+from daskgp.data.blocks.neighbours import conditioned, earlier, held, made_from, mark, open_blocks
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Unit
 from daskgp.errors import InputError, SettingError
@@ -316,6 +316,8 @@ progress, geographic, fixed, limits, prior, target_transform
         units: tuple[Unit, ...]
         if self._neighbours() == "order":
             units = partition.following(layout.spans, reach)
+        elif layout.near is not None:
+            units = conditioned(layout)
         else:
             units = earlier(layout, _places(stage, theta), reach)
         return dataclasses.replace(stage, units=units)
@@ -334,10 +336,13 @@ progress, geographic, fixed, limits, prior, target_transform
     def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
         return self._changed(blocks_added.taken(self, stage))
 
+    def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+        return blocks_added.oldest(self, X, y, y_variance, weight)
+
     def _changed(self, changed: blocks_added.Changed) -> Grown:
         """Return the windows that were changed, and all rows that predictions read back."""
         stage, units = changed
-        kept = self._kept(stage, self.solved_.theta)
+        kept = blocks_added.trimmed(self, self._kept(stage, self.solved_.theta))
         return Grown(dataclasses.replace(stage, units=units), kept)
 
     def _windows(self, executor: Executor) -> rounds.Rounds:

@@ -157,10 +157,7 @@ def _restored(content: stores.Stored, device: Device | None, url: str) -> Gaussi
         estimator._ranges = ranges
     estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
     estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
-    estimator._sources = tuple(
-        Source(**said, marks=arrays[f"seen_{i}_marks"], checksums=arrays[f"seen_{i}_checksums"])
-        for i, said in enumerate(attributes.get("sources", []))
-    )
+    estimator._sources = partial(_sources_of, url, content)
     seen = content.notes.get("seen")
     if isinstance(seen, list):
         estimator._seen = [note for note in seen if isinstance(note, dict)]
@@ -174,8 +171,16 @@ def _restored(content: stores.Stored, device: Device | None, url: str) -> Gaussi
 
 def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:
     """Return the sums over rows that a store keeps; None if it was written without them."""
-    sums = stores.read_sums(url, content)
+    sums = stores.read_beside(url, content, stores.SUMS)
     if not sums or method.stats_type is None:
         return None
     values = (sums[name] for name in method.stats_type._fields)
     return method.stats_type(*(value if value.ndim else value.item() for value in values))
+
+
+def _sources_of(url: str, content: stores.Stored) -> tuple[Source, ...]:
+    """Return the dataset stores of which a stored model has seen rows."""
+    arrays = stores.read_beside(url, content, stores.SEEN)
+    said = content.notes.get("sources", []) if arrays else []
+    parts: list[dict[str, Any]] = [stored.part(arrays, f"{i}_") for i in range(len(said))]
+    return tuple(Source(**one, **part) for one, part in zip(said, parts, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from daskgp import models
 from daskgp.data import remove
 from daskgp.data.stores import locks
 from daskgp.data.stores import models as stores
-from daskgp.errors import SettingError
+from daskgp.errors import SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cggp import CGGP
 from daskgp.estimators.updating import seen_by
@@ -26,6 +27,8 @@ from daskgp.priors import Prior
 
 if TYPE_CHECKING:
     import zarr
+
+logger = logging.getLogger("daskgp")
 
 SETTING = "setting_"
 
@@ -97,15 +100,21 @@ def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.St
     attributes |= _beside(solved)
     if rows_in != stores.ROWS:
         attributes[stores.ROWS_IN] = rows_in
-    sources = estimator._sources
-    if sources:
-        attributes["sources"] = [source.described() for source in sources]
-    for i, source in enumerate(sources):
-        arrays |= {f"seen_{i}_marks": source.marks, f"seen_{i}_checksums": source.checksums}
     # a reader checks what JSON makes of the attributes
-    total = estimator._total_sums()
+    return stores.stored(arrays, json.loads(json.dumps(attributes)), _for_updates(estimator))
+
+
+def _for_updates(estimator: GaussianProcess) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays that updates alone need, by the name of their group."""
+    try:
+        total, sources = estimator._total_sums(), estimator._known_sources()
+    except StoreError as error:
+        logger.warning("saved without what an update needs, so it must be fitted again: %s", error)
+        estimator._total, estimator._sources = None, ()
+        return {}
     sums = {} if total is None else {k: np.asarray(v) for k, v in total._asdict().items()}
-    return stores.stored(arrays, json.loads(json.dumps(attributes)), sums)
+    marks = {f"{i}_{k}": v for i, one in enumerate(sources) for k, v in one.arrays.items()}
+    return {stores.SUMS: sums, stores.SEEN: marks}
 
 
 def _beside(solved: Solved) -> dict[str, Any]:
@@ -162,6 +171,8 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
         notes["feature_ranges"] = estimator._ranges
     if seen_by(estimator):
         notes["seen"] = seen_by(estimator)
+    if estimator._known_sources():
+        notes["sources"] = [source.described() for source in estimator._known_sources()]
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
     if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):

@@ -1,4 +1,4 @@
-"""Fitted estimators that take more rows, or give some back, without a pass over the others."""
+"""Rows that are added to a fitted estimator or taken out of it, without a pass over the others."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import sampling
-from daskgp.data.seen import Source, address_of
-from daskgp.data.stores import models
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.estimators.prediction import FittedGP
 from daskgp.fit import rounds
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models import scaling
@@ -50,88 +46,10 @@ class Grown(NamedTuple):
     kept: TrainingRows | None = None
 
 
-class UpdatedGP(FittedGP):
-    """A fitted estimator to which rows may be added, or from which some may be taken."""
-
-    _total: Any = None
-    """Sums over rows that the fit follows from, or a function that reads them; None if unknown."""
-    _seen: list[dict[str, Any]]
-    """Rows that were fitted, added and taken, in order."""
-    _sources: tuple[Source, ...] = ()
-    """Dataset stores of which the first rows were seen, with marks by which new ones are told."""
-    _rows_in: str = models.ROWS
-    """Name in its model store of the rows that predictions read back."""
-    _own_rows: str | None = None
-    """URL of rows in blocks that nobody but this estimator adds to."""
-    _in_place: bool = False
-    """True if these are rows of the model store that is updated, whose lock is held."""
-    _begun_from: str | None = None
-    """What tells the model that training began from; None for a search for a start."""
-    _said_left_out: bool = False
-    """True if a warning has told that a column that the model leaves out now varies."""
-
-    def _total_sums(self) -> Any:
-        """Return the sums over rows; None where they are not known."""
-        if callable(self._total):
-            self._total = self._total()
-        return self._total
-
-    def update(self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to the fitted model, in a pass over these rows alone.
-
-        The result is that of a fit of all rows with the same hyper-parameters, inducing inputs and
-        units (`standardize`), which an update keeps: sums over the rows are added to those that the
-        model has.  LMA and PIC put the new rows into blocks of their own after the others.
-
-        Parameters
-        ----------
-        X, y, y_variance, sample_weight : array-like
-            As for ``fit``, in the columns of the fit; rows with missing values are left out.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        SettingError
-            If the method cannot add rows; the line says what to do instead.
-        InputError
-            If the rows cannot be used.  The model is unchanged after any error.
-        """
-        return cast(Self, _changed(cast("GaussianProcess", self), X, y, y_variance, sample_weight))
-
-    def forget(self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None) -> Self:
-        """Take rows out of the fitted model, in a pass over these rows alone.
-
-        It undoes ``update``: sums over the rows are subtracted, so the rows must be among those of
-        the model, with the noise that they came with.  Blocks of LMA and PIC are taken out whole.
-
-        Parameters
-        ----------
-        X, y, y_variance, sample_weight : array-like
-            As for ``update``.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        SettingError
-            If the method cannot take out rows; the line says what to do instead.
-        InputError
-            If the rows are not those of the model.  The model is unchanged after any error.
-        """
-        gp = cast("GaussianProcess", self)
-        return cast(Self, _changed(gp, X, y, y_variance, sample_weight, forget=True))
-
-
-def _changed(
+def changed(
     gp: GaussianProcess, X: Any, y: Any, y_variance: Any, weight: Any, forget: bool = False
-) -> GaussianProcess:
+) -> None:
     """Add rows to a fitted estimator, or take them out."""
-    check_is_fitted(gp, "solved_")
     total, executor = total_of(gp, forget), Executor.current(gp.progress, gp.device)
     with scratch_rows(gp.store) as spill:
         rows = gp._rows_of(X, y, spill, executor.shares_memory, y_variance, weight)
@@ -152,8 +70,7 @@ def _changed(
         grown = arranged(stage, sums, spill)
         _conclude(gp, grown, total, int(sums.rows), forget)
     gp._ranges = ranges_of(sums, rows.columns, getattr(gp, "_ranges", None))
-    gp._seen = [*seen_by(gp), seen("forget" if forget else "update", int(sums.rows), rows)]
-    return gp
+    gp._seen = [*seen_by(gp), seen("forget" if forget else "update", int(sums.rows), len(rows))]
 
 
 def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
@@ -272,13 +189,13 @@ def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int)
 # -- what a model has seen -------------------------------------------------------------------
 
 
-def seen(what: What, used: int, rows: data.Rows) -> dict[str, Any]:
+def seen(what: What, used: int, number: int, store: str | None = None) -> dict[str, Any]:
     """Return a note of rows that a model has seen: how many it used, when, and where they lie."""
     return {
         "what": what,
         "rows": used,
-        "store": address_of(rows),
-        "span": [0, len(rows)],
+        "store": store,
+        "span": [0, number],
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

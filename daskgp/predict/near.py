@@ -24,7 +24,7 @@ from daskgp.runtime.process import this_worker
 BLOCK = -2
 """First part of the cache keys of blocks; other keys name groups of places."""
 BOUNDS = "bounds"
-CHANGED = ("cuts", "centroids", BOUNDS, "ends")
+CHANGED = ("cuts", "centroids", BOUNDS, "ends", "near")
 """Names of the arrays that describe blocks of which some were added or taken out."""
 NEAR_BLOCKS = 4
 """Blocks that a place consults, for a rough estimate of work."""
@@ -79,7 +79,8 @@ class Nearby(TrainingRows):
         order = layout.order
         changed = layout.cuts, layout.centroids, layout.bounds
         ends = np.stack([order.low, order.high, order.step])
-        return arrays | dict(zip(CHANGED, (*changed, ends), strict=True))
+        named = zip(CHANGED, (*changed, ends, layout.near), strict=True)
+        return arrays | {name: values for name, values in named if values is not None}
 
     def describe(self, state: Any) -> dict[str, str]:
         """Return the blocks, their order, and which of them a place consults, as text."""
@@ -91,8 +92,8 @@ class Nearby(TrainingRows):
             "conditioned on": self.around.describe(),
         }
 
-    def write(self, url: str) -> None:
-        """Write the rows with their blocks to a new dataset store."""
+    def write(self, url: str, start: int = 0, stop: int | None = None) -> None:
+        """Write the rows, or those from start to stop, with their blocks to a new dataset store."""
         layout = self.layout
         description = {
             "order": layout.order.to_dict(),
@@ -100,7 +101,7 @@ class Nearby(TrainingRows):
             "block_rows": layout.block_rows,
         }
         blocks = prepared.Written(layout.cuts, layout.centroids, description)
-        prepared.copy(url, self.rows, len(self.rows), blocks)
+        prepared.copy(url, self.rows, len(self.rows), blocks, span=slice(start, stop))
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
         """Return the order (n,) that puts rows with the same blocks near them together."""
@@ -125,7 +126,7 @@ class Nearby(TrainingRows):
 def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     """Return the rows that ``Nearby.write`` or a fit left in a model store."""
     if BOUNDS in arrays:
-        rows, layout = neighbours.changed(url, *(arrays[name] for name in CHANGED))
+        rows, layout = neighbours.changed(url, **{k: arrays[k] for k in CHANGED if k in arrays})
     else:
         rows, layout = neighbours.open_blocks(url, more=True)
     return Nearby(rows, layout, around_of(arrays))

@@ -12,7 +12,6 @@ import daskgp
 from daskgp.data import reading
 from daskgp.data.stores import models
 from daskgp.errors import StoreError
-from daskgp.estimators import replacing
 from tests.contract import cases
 
 X, Y = cases.rows(400)
@@ -33,11 +32,7 @@ def grow(path, n, step=32):
 
 def fit(data, model, estimator):
     """What ``daskgp fit`` does, without a cluster."""
-    given = daskgp.open_dataset(data)
-    note = replacing.remembering(*given)
-    estimator.fit(*given)
-    note(estimator)
-    estimator.save(model)
+    estimator.fit(*daskgp.open_dataset(data)).save(model)
 
 
 @pytest.fixture
@@ -236,13 +231,6 @@ def test_a_kill_leaves_the_old_model_or_the_new(fitted, moment):
         cases.moments(before.update(X[200:], Y[200:]), T),
         rtol=1e-9,
     )
-
-
-def test_a_python_fit_has_no_marks(tmp_path):
-    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
-    cases.fixed("sgpr").fit(*daskgp.open_dataset(grow(data, 100))).save(model)
-    grow(data, 150)
-    assert "but in Python, which keeps no marks" in refused("update", model, data)
 
 
 @pytest.mark.parametrize("settings", [{}, {"neighbours": "order", "order": "x0"}])

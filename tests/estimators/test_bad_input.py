@@ -235,7 +235,7 @@ def refuse_model(model, data, tmp_path):
     ("attributes", "says"),
     [
         ({"complete": False}, "is incomplete: run the same fit with --resume, or remove it"),
-        ({"version": 99}, "has format version 99, this daskgp reads version 1"),
+        ({"version": 99}, "has format version 99, this daskgp reads versions 1 and 2"),
         ({"checksum": "0"}, "is damaged: its checksum does not match, fit again"),
         ({"model": None}, "is damaged: its description is missing"),
     ],

@@ -37,6 +37,8 @@ class Layout:
         Mean inputs of each block.
     bounds : ndarray (M, 2), optional
         First row of each block and the end of its rows, where blocks were added or taken out.
+    near : ndarray (M, B), optional
+        Earlier blocks that each block is conditioned on, -1 for none, where blocks were added.
     """
 
     order: Order
@@ -45,6 +47,7 @@ class Layout:
     cuts: np.ndarray
     centroids: np.ndarray
     bounds: np.ndarray | None = None
+    near: np.ndarray | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -68,8 +71,8 @@ class Layout:
         """Checksum of the order and of where the blocks are cut."""
         said = {"order": self.order.to_dict(), "rows": self.rows, "block_rows": self.block_rows}
         arrays = {"cuts": self.cuts, "centroids": self.centroids}
-        if self.bounds is not None:
-            arrays["bounds"] = self.bounds
+        more = {"bounds": self.bounds, "near": self.near}
+        arrays |= {name: values for name, values in more.items() if values is not None}
         return groups.checksum(arrays, said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
@@ -109,6 +112,7 @@ class Layout:
             cuts=np.concatenate([self.cuts, cut, own.cuts]),
             centroids=np.concatenate([self.centroids, own.centroids]),
             bounds=np.concatenate([before, more]),
+            near=None,
         )
 
     def between(self, start: int, stop: int) -> Layout:

@@ -228,8 +228,9 @@ def copy(
     chunk_rows: int,
     blocks: Written | None = None,
     most_rows: int | None = None,
+    span: slice = slice(None),
 ) -> None:
-    """Write rows, with the blocks whose order they are in, to a new dataset store.
+    """Write rows, or some, with the blocks whose order they are in, to a new dataset store.
 
     Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of at most
     ``most_rows`` rows if given.
@@ -237,14 +238,17 @@ def copy(
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """
     attributes = {**rows.said(), **writers.marks()}
+    first, end, _ = span.indices(len(rows))
     with groups.creating(url, "dataset", attributes) as group:
         stored = [a for a in rows.arrays.values() if isinstance(a, zarr.Array)]
         step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
         step = min(step, most_rows or step)
         for name, source in rows.arrays.items():
-            target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
-            for start in range(0, len(rows), step):
-                target[start : start + step] = source[start : start + step]
+            shape = (end - first, *source.shape[1:])
+            target = writers.create_rows(group, name, shape, step, stored_dtype(source))
+            for start in range(first, end, step):
+                stop = min(start + step, end)
+                target[start - first : stop - first] = source[start:stop]
         if blocks is not None:
             _write_blocks(group, blocks.cuts, blocks.centroids)
             group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}

@@ -21,12 +21,14 @@ from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 FORMAT, VERSION, REPLACED = "daskgp-model", 1, 2
 """Format, and its versions: of stores as they were written, and of those whose model was replaced,
 which earlier daskgps refuse."""
-ROWS, SUMS = "rows", "sums"
+ROWS = "rows"
+SUMS, SEEN = "sums", "seen"
+"""Groups of arrays that updates alone need: sums over rows, and marks of the rows seen."""
 TRAINING = "training"
 """Group where a model store that is being made keeps training rows converted for its fit."""
-MODELS, PLACE, ROWS_IN = "models", "place", "rows_in"
-"""Folder of the models that replaced the first, the attribute with the latest one's place, and that
-with the name of its rows, if it is not ROWS."""
+MODELS, PLACE, ROWS_IN, BESIDE = "models", "place", "rows_in", "beside"
+"""Folder of the models that replaced the first, and attributes: the latest one's place, the name of
+its rows, if it is not ROWS, and the checksums of groups beside its arrays."""
 CHECKPOINT = "checkpoint"
 """Group where a model store that is being made keeps the evaluations of its training."""
 DIMS = {
@@ -48,8 +50,10 @@ class Stored(NamedTuple):
     attributes: dict[str, Any]
     checksum: str
     notes: dict[str, Any]
-    sums: Mapping[str, np.ndarray] = {}
-    """Sums over rows to which an update adds; a reader finds them by ``read_sums``."""
+    beside: Mapping[str, Mapping[str, np.ndarray]] = {}
+    """Groups of arrays outside the checksum, to be written; a reader has ``read_beside``."""
+    checksums: Mapping[str, str] = {}
+    """Checksums of these groups."""
     place: Any = None
     """Where in its store it was read from; None for the root."""
 
@@ -193,22 +197,30 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
             {
                 "format": FORMAT,
                 "version": VERSION,
-                "checksum": stored.checksum,
-                "model": stored.attributes,
-                "notes": dict(notes),
+                **_described(stored, notes),
             }
         )
         group.attrs["complete"] = True
         forget(url)  # useful until now
 
 
+def _described(stored: Stored, notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of the root that describe a model."""
+    return {
+        "checksum": stored.checksum,
+        "model": stored.attributes,
+        "notes": dict(notes),
+        BESIDE: dict(stored.checksums),
+    }
+
+
 def _write_arrays(group: zarr.Group, stored: Stored) -> None:
     for name, values in stored.arrays.items():
         groups.write_array(group, name, values, DIMS.get(name))
-    if stored.sums:
-        sums = group.require_group(SUMS)
-        for name, values in stored.sums.items():
-            groups.write_array(sums, name, values)
+    for part, arrays in stored.beside.items():
+        inner = group.require_group(part)
+        for name, values in arrays.items():
+            groups.write_array(inner, name, values)
 
 
 def replace(
@@ -230,9 +242,7 @@ def replace(
         group.attrs.update(
             {
                 "version": REPLACED,
-                "checksum": stored.checksum,
-                "model": stored.attributes,
-                "notes": dict(notes),
+                **_described(stored, notes),
                 PLACE: place,
             }
         )
@@ -271,13 +281,13 @@ def forget(url: str) -> None:
 def stored(
     arrays: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
-    sums: Mapping[str, np.ndarray] | None = None,
+    beside: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> Stored:
-    """Return arrays and attributes with their checksum."""
-    said = dict(attributes)
-    if sums:
-        said[SUMS] = groups.checksum(sums, {})
-    return Stored(dict(arrays), said, groups.checksum(arrays, said), {}, sums or {})
+    """Return arrays and attributes with their checksum, and groups beside them with theirs."""
+    parts = {name: part for name, part in (beside or {}).items() if part}
+    checksums = {name: groups.checksum(part, {}) for name, part in parts.items()}
+    checksum = groups.checksum(arrays, attributes)
+    return Stored(dict(arrays), dict(attributes), checksum, {}, parts, checksums)
 
 
 def read(url: str) -> Stored:
@@ -297,29 +307,31 @@ def read(url: str) -> Stored:
                 raise  # else it was replaced meanwhile
 
 
-def read_sums(url: str, stored: Stored) -> dict[str, np.ndarray]:
-    """Read the sums over rows of a model that was read from a store; none of earlier versions.
+def read_beside(url: str, stored: Stored, name: str) -> dict[str, np.ndarray]:
+    """Read a group beside a model that was read from a store; none where it has none.
 
     Raises
     ------
     StoreError
         If they are damaged, or gone since other models have replaced theirs.
     """
-    if SUMS not in stored.attributes:
+    if name not in stored.checksums:
         return {}
     group = groups.open_group(url, "model store")
     try:
         home, place = _home(group, url, stored.place)
-        sums = _arrays(_inner(home, SUMS), f"{place}/{SUMS}", rows=True)
+        found = _arrays(_inner(home, name), f"{place}/{name}", rows=True)
     except StoreError as error:
         if group.attrs.get("checksum") == stored.checksum:
             raise StoreError(f"model store {url} is damaged: {error}") from error
         raise StoreError(
             f"model store {url} is no longer what was loaded: load it again"
         ) from error
-    if groups.checksum(sums, {}) != stored.attributes[SUMS]:
-        raise StoreError(f"model store {url} is damaged: the checksum of its sums does not match")
-    return sums
+    if groups.checksum(found, {}) != stored.checksums[name]:
+        raise StoreError(
+            f"model store {url} is damaged: the checksum of its {name} does not match, fit again"
+        )
+    return found
 
 
 def _read(url: str) -> Stored:
@@ -341,7 +353,7 @@ def _read(url: str) -> Stored:
         raise StoreError(f"model store {url} is damaged: its description is missing")
     try:
         home, place = _home(group, url, attributes.get(PLACE))
-        arrays = _arrays(home, place, but={SUMS, CHECKPOINT, MODELS})
+        arrays = _arrays(home, place, but={SUMS, SEEN, CHECKPOINT, MODELS})
     except StoreError as error:
         raise StoreError(f"model store {url} is damaged: {error}") from error
     try:
@@ -352,7 +364,9 @@ def _read(url: str) -> Stored:
         raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
     notes = attributes.get("notes")
     notes = notes if isinstance(notes, dict) else {}
-    return Stored(arrays, model, digest, notes, place=attributes.get(PLACE))
+    beside = attributes.get(BESIDE)
+    beside = beside if isinstance(beside, dict) else {}
+    return Stored(arrays, model, digest, notes, {}, beside, attributes.get(PLACE))
 
 
 def checksum_at(url: str) -> str | None:
