@@ -1,11 +1,12 @@
 """``daskgp update``: a model store that takes new rows in place."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
 import zarr
-from commands import dataset, invoke, refused, start, stop_when, succeed
+from commands import dataset, invoke, killed_before, refused, succeed
 from fits import equal, forget
 
 import daskgp
@@ -18,7 +19,7 @@ X, Y = cases.rows(400)
 T = cases.rows(9, seed=3)[0]
 
 
-def grow(path, n, step=32):
+def grow(path, n, step=32, X=X, Y=Y):
     """Make or extend a dataset to the first n of the rows."""
     if not path.exists():
         return dataset(path, X[:n], Y[:n], step=step)
@@ -28,6 +29,25 @@ def grow(path, n, step=32):
         group[name].resize((n, *values.shape[1:]))
         group[name][before:n] = values[before:n]
     return str(path)
+
+
+LINE = np.argsort(X[:, 0])
+X_LINE, Y_LINE = X[LINE], Y[LINE]
+
+
+def ordered(path, n, step=32):
+    """Make or extend a dataset to the first n of the rows in the order of their first feature."""
+    return grow(path, n, step, X_LINE, Y_LINE)
+
+
+def one(name):
+    """A case with the same hyper-parameters, units and inputs for any rows, blocks in order."""
+    places = cases.rows(8, seed=5)[0]
+    settings = {"standardize": False, "mean": "zero"}
+    if name == "sgpr":
+        return cases.fixed(name, **settings, inducing=places, n_inducing=512)
+    blocks = {"block_rows": 10, "neighbours": "order", "order": "x0"}
+    return cases.fixed(name, **settings, support=places, n_support=256, **blocks)
 
 
 def fit(data, model, estimator):
@@ -127,13 +147,13 @@ def test_methods_that_cannot_say_what_to_do(tmp_path):
     )
 
 
-def test_training_goes_on_from_where_it_was(tmp_path):
+def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
     grow(data, 200)
-    succeed("fit", data, model, "--model", "sgpr", "--set", "n_inducing=12")
+    fit(data, model, daskgp.SGPR(n_inducing=12, progress=False))
     first = daskgp.load(model)
     grow(data, 400)
-    said = succeed("update", model, data, "--retrain")
+    said = succeed("update", model, data, "--retrain", "--scheduler", scheduler)
     assert said["total"] == 400
     found = daskgp.load(model)
     assert found.kernel_ != first.kernel_
@@ -144,11 +164,12 @@ def test_training_goes_on_from_where_it_was(tmp_path):
     assert "--retrain takes all rows from one dataset" in refused("update", model, new, "--retrain")
 
 
-def test_a_model_may_start_from_another(tmp_path):
+def test_a_model_may_start_from_another(tmp_path, scheduler):
     data, one, two = (tmp_path / name for name in ("d.zarr", "a.zarr", "b.zarr"))
     grow(data, 300)
-    succeed("fit", data, one, "--model", "sgpr", "--set", "n_inducing=12")
-    said = succeed("fit", data, two, "--model", "sgpr", "--set", "n_inducing=12", "--from", one)
+    fit(data, one, daskgp.SGPR(n_inducing=12, progress=False))
+    settings = "--model", "sgpr", "--set", "n_inducing=12", "--scheduler", scheduler
+    said = succeed("fit", data, two, *settings, "--from", one)
     first, second = daskgp.load(one), daskgp.load(two)
     assert len(second.history_) <= 2 < len(first.history_) + 1
     assert said["objective"] >= first.objective_ - 0.1
@@ -214,23 +235,39 @@ def test_a_lock_is_heeded(fitted):
     assert succeed("update", model, data, "--clear-lock")["rows"] == 30
 
 
-@pytest.mark.parametrize("moment", ["m.zarr/models/2", "m.zarr/models/2/sums"])
-def test_a_kill_leaves_the_old_model_or_the_new(fitted, moment):
-    data, model = fitted
-    before = daskgp.load(model)
-    grow(data, 400)
-    process = start("update", model, data)
-    stop_when(process, (model.parent / moment).exists, timeout=180.0)
-    left = daskgp.load(model)
-    assert left.n_rows_ in (200, 400)
-    if left.n_rows_ == 200:
-        assert left.solved_.token == before.solved_.token
-    assert succeed("update", model, data)["total"] == 400
-    equal(
-        cases.moments(daskgp.load(model), T),
-        cases.moments(before.update(X[200:], Y[200:]), T),
-        rtol=1e-9,
-    )
+KILLS = [pytest.param(10, marks=pytest.mark.slow), 1]
+
+
+@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("name", ["sgpr", "lma"])
+def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, kills, tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    ordered(data, 150)
+    fit(data, model, one(name))
+    rng, changes = np.random.default_rng(kills), 20
+    for n in range(150, 150 + 20 * kills, 20):
+        before = daskgp.load(model)
+        ordered(data, n + 20)
+        if kills > 1 and n == 150:
+            twin = shutil.copytree(model, tmp_path / "twin.zarr")
+            whole = killed_before(10**6, twin, "update", twin, data, "--window", 120)
+            changes = int(whole.stderr.splitlines()[-1])
+            shutil.rmtree(twin)
+            assert changes > 20
+        killed = killed_before(rng.integers(changes), model, "update", model, data, "--window", 120)
+        assert killed.returncode == 9, killed.stderr
+        left = daskgp.load(model)
+        if left.solved_.token == before.solved_.token:
+            equal(cases.moments(left, T), cases.moments(before, T), rtol=0)
+        else:
+            assert [note["what"] for note in left._seen[-2:]] == ["update", "forget"]
+    succeed("update", model, data, "--window", 120)
+    found = daskgp.load(model)
+    first = found._known_sources()[0].start
+    assert found.n_rows_ == n + 20 - first
+    wanted = one(name).fit(X_LINE[first : n + 20], Y_LINE[first : n + 20])
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"neighbours": "order", "order": "x0"}])

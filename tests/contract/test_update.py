@@ -1,20 +1,24 @@
 """Rows added to a fitted model and taken out again, for every method."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
-from commands import files
+import zarr
+from commands import dataset, files
 from fits import equal, zarr_rows
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import warnings_in
 
 import daskgp
 from daskgp import kernels
+from daskgp.data import Rows
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit.task import TaskRounds
 from daskgp.models.values import Block
+from daskgp.runtime.executor import Executor
 from tests.contract import cases
 
 ADDITIVE = ["sgpr", "ssgp", "opticom"]
@@ -46,6 +50,7 @@ def close(model, wanted, rtol=1e-10):
 
 
 @additive
+@settings(max_examples=6)
 @given(cuts=st.sets(st.integers(40, cases.N - 1), min_size=1, max_size=4), seed=st.integers(0, 9))
 def test_updates_give_the_fit_of_all_rows(name, cuts, seed):
     X, y = cases.rows()
@@ -307,18 +312,137 @@ def test_local_methods_say_what_they_cannot_do():
 
 @pytest.mark.parametrize("name", ["lma", "pic"])
 def test_rows_among_the_others_are_taken_too(name, tmp_path):
-    X, y = cases.rows(600)
-    model = cases.fixed(name).fit(X[:300], y[:300])
+    X, y = cases.rows(360)
+    model = cases.fixed(name).fit(X[:180], y[:180])
     truth = np.sin(2 * T[:, 0]) * np.cos(T[:, 1])
-    model.update(X[300:], y[300:])
-    assert model.n_blocks_ == 20
+    model.update(X[180:], y[180:])
+    assert model.n_blocks_ == 12
     mean, std = model.predict(T, return_std=True)
     assert (np.abs(mean - truth) < 4 * std + 0.05).all()
-    for cut in (300, 301):  # one row is a block of its own
+    for cut in (150, 151):  # one row is a block of its own
         one = cases.fixed(name).fit(X[:cut], y[:cut]).update(X[cut : cut + 1], y[cut : cut + 1])
         wanted = cases.bits(one, T)
         one.save(tmp_path / f"{cut}.zarr")
         assert cases.bits(daskgp.load(tmp_path / f"{cut}.zarr"), T) == wanted
+
+
+# -- paths -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["sgpr", "ssgp", *LOCAL])
+def test_paths_of_an_updated_model_are_those_of_a_fit_of_all_rows(case):
+    X, y = in_line()
+    make = partial(blocks, case) if case in LOCAL else partial(plain, case)
+    model = make().fit(X[:150], y[:150]).update(X[150:180], y[150:180]).update(X[180:], y[180:])
+    found, wanted = (one.sample_paths(3, random_state=1)(T) for one in (model, make().fit(X, y)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_windows_of_an_updated_model_are_those_of_its_sums(tmp_path):
+    X, y = cases.rows(360)
+    model = cases.fixed("lma", block_rows=15).fit(X[:180], y[:180])
+    for part in np.split(np.arange(180, 360), 3):
+        model.update(X[part], y[part])
+    model.save(tmp_path / "m.zarr")
+    for one in (model, daskgp.load(tmp_path / "m.zarr")):
+        solved, stage = one.solved_, one._windows(Executor(None))
+        state, objective = solved.model.solve(solved.theta, stage)
+        equal(state, solved.state, rtol=1e-9, atol=1e-9)
+        assert objective == pytest.approx(model.objective_, rel=1e-10)
+
+
+# -- windows ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A function that makes a dataset of the first n rows in line, or lets it grow; X and y."""
+
+    def of(n):
+        path, (X, y) = tmp_path / "d.zarr", in_line()
+        if not path.exists():
+            dataset(path, X[:n], y[:n], step=16)
+        group = zarr.open_group(path, mode="r+")
+        for name, values in (("X", X), ("y", y)):
+            before = group[name].shape[0]
+            group[name].resize((n, *values.shape[1:]))
+            group[name][before:n] = values[before:n]
+        return daskgp.open_dataset(path)
+
+    return of
+
+
+@pytest.mark.parametrize("case", [*ADDITIVE, "pic", "chain"])
+def test_a_window_slides_over_a_store_that_grows(case, store):
+    X, y = in_line()
+    make = partial(blocks, case) if case in LOCAL else partial(plain, case)
+    step = 30 if case in LOCAL else 1  # whole blocks are forgotten
+    model = make().fit(*store(120))
+    for n in (150, 180 if case in LOCAL else 151, 240):
+        model.update(*store(n), window=100)
+        first = (n - 100) // step * step
+        close(model, make().fit(X[first:n], y[first:n]), rtol=1e-8)
+        before = learned(model)
+        equal(learned(model.update(*store(n), window=100)), before, rtol=0)
+    assert model._seen[-1]["what"] == "forget"
+    assert len(np.atleast_1d(getattr(model.solved_.kept, "rows", []))) < 240
+
+
+@pytest.mark.parametrize("along", ["x0", 0])
+def test_a_window_may_be_a_length_along_a_column(along, store, monkeypatch):
+    X, y = in_line()
+    model = plain("sgpr").fit(*store(120))
+    for n in (150, 240):
+        read, original = [], Rows.raw
+        monkeypatch.setattr(
+            Rows, "raw", lambda rows, a, b: read.append((a, b)) or original(rows, a, b)
+        )
+        model.update(*store(n), window=0.7, along=along)
+        monkeypatch.undo()
+        first = int(np.flatnonzero(X[:n, 0] > X[n - 1, 0] - 0.7)[0])
+        assert 20 < first < n - 20
+        close(model, plain("sgpr").fit(X[first:n], y[first:n]), rtol=1e-8)
+    assert not [a for a, b in read if b - a == 16 and first + 16 < a < 112]  # rows that stay
+
+
+def test_a_window_that_new_rows_fill_takes_no_more_of_them(store):
+    X, y = in_line()
+    model = plain("sgpr").fit(*store(60)).update(*store(240), window=50)
+    close(model, plain("sgpr").fit(X[190:], y[190:]), rtol=1e-8)
+    assert [note["span"] for note in model._seen] == [[0, 60], [190, 240], [0, 60]]
+
+
+def test_a_window_that_cannot_be_is_refused(store, tmp_path):
+    X, y = store(120)
+    model = plain("sgpr").fit(X, y)
+    for settings, said in (
+        ({"window": 0}, "window=0: a whole number of rows above 0 is needed"),
+        ({"window": 1.5}, "window=1.5: a whole number of rows"),
+        ({"window": np.nan, "along": "x0"}, "a length along 'x0' above 0"),
+        ({"window": 5, "along": "t"}, "along='t': the features are x0, x1"),
+        ({"along": "x0"}, "along='x0' has no effect without window="),
+    ):
+        with pytest.raises(SettingError, match=said):
+            model.update(X, y, **settings)
+    with pytest.raises(SettingError, match="only of a dataset store are the old rows known"):
+        model.update(*in_line(20), window=9)
+    with pytest.raises(SettingError, match="ExpertsGP has no forget here"):
+        plain("experts").fit(X, y).update(X, y, window=9)
+    with pytest.raises(InputError, match="window along 'x1': row .* lies before one above it"):
+        model.update(*store(140), window=0.5, along="x1")
+    assert model.n_rows_ == 120
+    hilbert = plain("pic").fit(*store(140))
+    with pytest.raises(InputError, match="the oldest rows are not the first blocks in the order"):
+        hilbert.update(*store(240), window=150)
+    assert (hilbert.n_rows_, len(hilbert._seen)) == (140, 1)
+
+
+@additive
+def test_a_store_that_has_grown_is_not_added_twice(name, store):
+    X, y = in_line()
+    model = plain(name).fit(*store(120)).update(*store(200))
+    close(model, plain(name).fit(X[:200], y[:200]))
+    assert model.update(*store(200)).n_rows_ == 200
 
 
 # -- starts ----------------------------------------------------------------------------------
