@@ -10,6 +10,7 @@ import daskgp
 
 FIT = ("--model", "sgpr", *(f"--set={s}" for s in ("n_inducing=8", "max_iter=4")))
 
+
 def fit(data, store, scheduler, left):
     """A fit that lives for so many changes of its store."""
     words = "fit", data, store, *FIT, "--scheduler", scheduler
