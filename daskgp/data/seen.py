@@ -14,7 +14,7 @@ import zarr
 from zarr.storage import FsspecStore, LocalStore
 
 from daskgp.data import reading
-from daskgp.data.rows import Rows, rows_of
+from daskgp.data.rows import Rows
 from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.data.stores.groups import row_step
 from daskgp.errors import StoreError
@@ -38,6 +38,8 @@ class Source:
         Marks of the stored objects of each chunk, before it was read.
     checksums : ndarray (chunks,) of uint32
         CRC-32 of the rows seen of each chunk.
+    arrays : sequence of str
+        Names of the arrays that were read.
     start : int
         Rows at the beginning that were forgotten again.
     """
@@ -47,16 +49,18 @@ class Source:
     step: int
     marks: np.ndarray
     checksums: np.ndarray
+    arrays: Sequence[str]
     start: int = 0
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def stored(self) -> dict[str, np.ndarray]:
         """Arrays of a number for each chunk."""
         return {"marks": self.marks, "checksums": self.checksums}
 
     def described(self) -> dict[str, Any]:
         """Return what tells the store, as plain values."""
-        return {"url": self.url, "rows": self.rows, "step": self.step, "start": self.start}
+        sizes = {"rows": self.rows, "step": self.step, "start": self.start}
+        return {"url": self.url, "arrays": list(self.arrays), **sizes}
 
     def check(self, dataset: Dataset, executor: Executor) -> None:
         """Raise StoreError unless the rows seen are still there, unchanged.
@@ -96,7 +100,7 @@ class Dataset:
     ----------
     url : str
     rows : Rows
-        All its rows, with all its arrays.
+        All its rows, with those of its arrays that are read.
     marks : ndarray (chunks,)
         Marks of the stored objects of each chunk.
     """
@@ -120,13 +124,14 @@ class Dataset:
             start = before.start if start is None else start
         look = np.arange(whole, count)
         found[look] = checksums(self.rows, len(self.rows), look, executor)
-        return Source(self.url, len(self.rows), step, self.marks, found, start or 0)
+        names = tuple(self.rows.arrays)
+        return Source(self.url, len(self.rows), step, self.marks, found, names, start or 0)
 
 
-def dataset_of(X: Any, y: Any) -> Dataset | None:
-    """Return the dataset store that X and y are the whole of; None for any other rows.
+def place_of(X: Any, y: Any) -> str | None:
+    """Return the URL of the dataset store that X and y are the whole of; None for other rows.
 
-    Also None for one in a single file or in memory, or that goes with the fit that wrote it.
+    Also None for one in a single file or in memory.
     """
     arrays = [reading.behind(reading.lazily(part)) for part in (X, y)]
     if not all(isinstance(array, zarr.Array) for array in arrays):
@@ -136,30 +141,38 @@ def dataset_of(X: Any, y: Any) -> Dataset | None:
     (place, _, first), (beside, _, second) = (remote.address(a).rpartition("/") for a in arrays)
     if place != beside or (first, second) != ("X", "y"):
         return None
-    rows = rows_of(X, y, None, True)
-    if rows.passing:
-        return None
-    url = remote.location(place)
-    return Dataset(url, rows, _marks(url, rows))
+    return remote.location(place)
 
 
-def noticed(X: Any, y: Any) -> Dataset | None:
-    """Return what ``dataset_of`` does; None also for a store whose objects cannot be listed."""
-    try:
-        return dataset_of(X, y)
-    except Exception as error:  # noqa: BLE001 - each file system has its own
-        logger.info("rows that are added later cannot be told: %s", groups.first_line(error))
-        return None
-
-
-def _marks(url: str, rows: Rows) -> np.ndarray:
-    """Return a mark (chunks,) for the objects of each chunk of all arrays of rows."""
-    each = [chunk_marks.chunk_marks(url, array) for array in rows.arrays.values()]
+def dataset_at(url: str, rows: Rows, names: Sequence[str] | None = None) -> Dataset:
+    """Return the store at a URL as it is now, by some of its arrays or by all that rows have."""
+    arrays = {
+        name: array
+        for name, array in rows.arrays.items()
+        if isinstance(array, zarr.Array) and (names is None or name in names)
+        if remote.location(remote.address(array).rpartition("/")[0]) == url
+    }
+    rows = rows.with_arrays(arrays)
+    each = [chunk_marks.chunk_marks(url, array) for array in arrays.values()]
     unknown = np.any([marks == chunk_marks.UNKNOWN for marks in each], axis=0)
     mixed = np.zeros(len(each[0]), np.uint64)
     for marks in each:
         mixed = mixed * np.uint64(1_000_003) + marks
-    return np.where(unknown, np.uint64(chunk_marks.UNKNOWN), mixed | np.uint64(1))
+    marks = np.where(unknown, np.uint64(chunk_marks.UNKNOWN), mixed | np.uint64(1))
+    return Dataset(url, rows, marks)
+
+
+def noticed(X: Any, y: Any, rows: Rows) -> Dataset | None:
+    """Return the store that X and y, of which rows were made, are the whole of.
+
+    None for other rows, and for a store that goes with the fit or whose objects cannot be listed.
+    """
+    url = None if rows.passing else place_of(X, y)
+    try:
+        return None if url is None else dataset_at(url, rows)
+    except Exception as error:  # noqa: BLE001 - each file system has its own
+        logger.info("rows that are added later cannot be told: %s", groups.first_line(error))
+        return None
 
 
 def checksums(rows: Rows, stop: int, chunks: Sequence[int] | Any, executor: Executor) -> np.ndarray:

@@ -332,9 +332,9 @@ class GaussianProcess(UpdatedGP):
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         executor = Executor.current(self.progress, self.device)
-        dataset = noticed(X, y)
         # sizes first: what cannot fit in memory is refused before anything is written
         sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
+        dataset = noticed(X, y, sizes)
         self._say_geographic(sizes)
         self._check(sizes, len(sizes))
         control.check_names(self, self._kernel(sizes), sizes.n_features)

@@ -134,20 +134,22 @@ def look(
         If the window does not suit the estimator or the rows.
     """
     _check_window(gp, window, along)
-    dataset = seen.dataset_of(X, y)
-    if dataset is None:
+    url = seen.place_of(X, y)
+    rows = None if url is None else data.rows_of(X, y, None, True)
+    if url is None or rows is None or rows.passing:
         if window is not None:
             raise SettingError(
                 f"window={shown(window)}: only of a dataset store are the old rows known: give X, "
                 "y as daskgp.open_dataset does, or forget the oldest rows by forget(X, y)"
             )
         return None
-    source = next((one for one in gp._known_sources() if one.url == dataset.url), None)
+    source = next((one for one in gp._known_sources() if one.url == url), None)
+    dataset = seen.dataset_at(url, rows, None if source is None else source.arrays)
     if source is not None:
         source.check(dataset, HERE)
-    elif any(note.get("store") == dataset.url for note in updating.seen_by(gp)):
+    elif any(note.get("store") == url for note in updating.seen_by(gp)):
         raise StoreError(
-            f"the model has seen rows of {dataset.url}, but has no marks of them: fit it again, or "
+            f"the model has seen rows of {url}, but has no marks of them: fit it again, or "
             "give the new rows as a store of their own"
         )
     beside = {name: data.lazily(array) for name, array in data.noise_beside(y).items()}

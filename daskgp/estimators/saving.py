@@ -113,7 +113,7 @@ def _for_updates(estimator: GaussianProcess) -> dict[str, dict[str, np.ndarray]]
         estimator._total, estimator._sources = None, ()
         return {}
     sums = {} if total is None else {k: np.asarray(v) for k, v in total._asdict().items()}
-    marks = {f"{i}_{k}": v for i, one in enumerate(sources) for k, v in one.arrays.items()}
+    marks = {f"{i}_{k}": v for i, one in enumerate(sources) for k, v in one.stored.items()}
     return {stores.SUMS: sums, stores.SEEN: marks}
 
 
