@@ -79,6 +79,40 @@ def stop_when(process, ready, how=signal.SIGKILL, timeout=60.0):
     return process.returncode, stderr
 
 
+KILLED = """
+import os, sys
+from daskgp.cli import main
+
+left, store = int(sys.argv.pop(1)), sys.argv.pop(1)
+made = 0
+
+def counted(change):
+    def call(*arguments, **more):
+        global made
+        if store in str(arguments) or more.get("dir_fd") is not None:
+            if made == left:
+                os._exit(9)
+            made += 1
+        return change(*arguments, **more)
+    return call
+
+for name in ("replace", "link", "unlink", "remove", "mkdir", "rmdir", "rename"):
+    setattr(os, name, counted(getattr(os, name)))
+try:
+    main(prog_name="daskgp")
+finally:
+    print(made, file=sys.stderr)
+"""
+
+
+def killed_before(change, store, *words):
+    """Run the command, which is killed just before some change of a store on disk."""
+    script = [sys.executable, "-c", KILLED, str(change), store.name, *map(str, words)]
+    return subprocess.run(
+        script, capture_output=True, text=True, timeout=120, env={**os.environ, **ONE_THREAD}
+    )
+
+
 def rows(n=300, d=2, seed=0):
     """A smooth function of d inputs with noise."""
     rng = np.random.default_rng(seed)

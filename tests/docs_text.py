@@ -28,7 +28,11 @@ def check_commands(text: str) -> set[str]:
         seen.add(words[1])
         context = command.make_context(words[1], [], resilient_parsing=True)
         if "[--" in line or words[2].isupper():
-            options = {name for parameter in command.params for name in parameter.opts}
+            options = {
+                name
+                for parameter in command.params
+                for name in (*parameter.opts, *parameter.secondary_opts)
+            }
             assert set(re.findall(r"--[a-z-]+", line)) <= options, line
         else:
             command.make_parser(context).parse_args(words[2:])

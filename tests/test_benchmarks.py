@@ -284,6 +284,15 @@ def test_growth_measures_commands_and_steps(tmp_path):
 
 
 @pytest.mark.slow
+def test_updates_are_the_fit_of_all_rows(tmp_path):
+    records, printed = run(tmp_path, "update", "--threads", 1)
+    assert [record["key"]["method"] for record in records] == ["sgpr", "lma"]
+    assert all(record["differs"] < 1e-8 for record in records)
+    assert all(0 < record["append_mib"] < record["refit_mib"] for record in records)
+    assert "| sgpr | 600 | " in printed
+
+
+@pytest.mark.slow
 def test_optimal_coefficients_are_better(tmp_path):
     (_, row, wide), printed = run(tmp_path, "opticom")
     assert row["points"] == 49

@@ -184,9 +184,10 @@ def prepare(
     help="Column to fit, or several: a,b; DATA then is a grid or a table.",
 )
 @column_options
+@click.option("--from", "start", metavar="MODEL", help="Model to start training from.")
 @click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
-@store_options("data", model="model_store")
+@store_options("data", "start", model="model_store")
 @lock_options
 @cluster_options
 @verbose_option
@@ -203,6 +204,7 @@ def fit(
     y_variance: str | None,
     weight: str | None,
     mask: str | None,
+    start: str | None,
     resume: bool,
     ignore_errors: bool,
     wait: float,
@@ -227,6 +229,7 @@ def fit(
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = {"features": _names_or_none(features), "mask": mask, **errors}
     training = training_rows(data, _names_or_none(target), columns, ignore_errors)
+    begun = None if start is None else load(start)
     resumed: dict[str, bool] = {}
     said: dict[str, int] = {}
     if clear_lock and not resume:
@@ -248,7 +251,9 @@ def fit(
                 place = checkpoints.Place(url, claim)
                 noise = (False, False) if ignore_errors else (None, None)
                 keep = models.rows_url(model_store)
-                estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise)
+                estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise, start=begun)
+                if target is not None:
+                    estimator._seen[-1]["store"] = data
                 claim.check()
                 save_into(estimator, group, model_store)
     result(
@@ -258,6 +263,68 @@ def fit(
         iterations=len(estimator.history_),
         **said,
         **resumed,
+        seconds=_since(began),
+    )
+
+
+@main.command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("data")
+@click.option(
+    "--hold-hyperparameters/--retrain",
+    "hold",
+    default=True,
+    help="Keep hyper-parameters, or train them on all rows.  [default: keep them]",
+)
+@click.option("--window", type=float, help="Number of the last rows that MODEL keeps.")
+@click.option("--along", metavar="COLUMN", help="Column, such as a time, that --window is along.")
+@click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
+@store_options("data", model="model_store")
+@lock_options
+@cluster_options
+@verbose_option
+def update(
+    model_store: str,
+    data: str,
+    hold: bool,
+    window: float | None,
+    along: str | None,
+    ignore_errors: bool,
+    wait: float,
+    clear_lock: bool,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> None:
+    """Add rows of the dataset store DATA that MODEL has not seen to it, in place.
+
+    DATA is the store that it was fitted to, which has grown, or another one of new rows.  The
+    command may be stopped and repeated, by a scheduler too: MODEL is the old model or the new one,
+    and rows that it has seen are not added again.  With --window old rows are forgotten.
+    """
+    from daskgp.data.stores import locks
+    from daskgp.estimators.replacing import look
+    from daskgp.runtime.executor import Executor
+
+    began = time.perf_counter()
+    cluster = Workers(scheduler, workers, memory_limit)
+    with locks.hold(model_store, wait, clear_lock, resume=True) as claim:
+        pending = look(model_store, data, ignore_errors, window, along)
+        growth, here = pending.growth, nullcontext(Executor(None))
+        estimator = growth.gp
+        if growth.changes or not hold:
+            start = cluster.chosen or not hold or growth.pays_a_cluster
+            with cluster.executor(estimator.device) if start else here as executor:
+                if hold:
+                    pending.write(claim, executor)
+                else:
+                    estimator = pending.retrain(claim, executor)
+    result(
+        model=model_store,
+        rows=growth.new,
+        skipped=growth.first,
+        total=estimator.n_rows_,
+        objective=estimator.objective_,
         seconds=_since(began),
     )
 

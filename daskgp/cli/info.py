@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daskgp")
 
-NAMES_SHOWN, RUNS_SHOWN = 12, 5
+NAMES_SHOWN, RUNS_SHOWN, SEEN_SHOWN = 12, 5, 12
 
 
 def describe(url: str) -> None:
@@ -213,6 +213,9 @@ def _model(url: str, group: Any) -> None:
     _show(_parameters("hyper-parameters", estimator.hyperparameters_))
     if estimator.solved_.trend is not None:
         _show(_parameters("trend", estimator.trend_))
+    seen = _seen_table(estimator)
+    if seen.row_count:
+        _show(seen)
 
 
 def _stored_table(stored: models.Stored, url: str, kernel: str) -> Table:
@@ -332,6 +335,20 @@ def _parameters(title: str, found: Any) -> Table:
     table = Table(*names, title=title, title_justify="left", caption=said, caption_justify="left")
     for row in found.texts():
         table.add_row(*row)
+    return table
+
+
+def _seen_table(estimator: GaussianProcess) -> Table:
+    """Return the rows that a model has seen, the latest at the bottom."""
+    from daskgp.estimators.updating import seen_by
+
+    table = Table("when", "what", "rows", "from", "to", title="rows seen")
+    table.add_column("dataset", overflow="fold")
+    for note in seen_by(estimator)[-SEEN_SHOWN:]:
+        first, last = note.get("span", ("", ""))
+        where = str(note.get("store") or "given in Python")
+        cells = (note.get("when"), note.get("what"), f"{note.get('rows'):,}", first, last, where)
+        table.add_row(*map(str, cells))
     return table
 
 

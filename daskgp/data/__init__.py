@@ -2,8 +2,10 @@
 
 from daskgp.data import moments
 from daskgp.data.reading import all_of, behind
+from daskgp.data.reading import from_zarr as lazily
 from daskgp.data.rows import (
     CONVERTIBLE,
+    PASSING,
     Rows,
     column_names,
     dataset_arrays,
@@ -24,6 +26,7 @@ from daskgp.data.writers import DEFAULT_BLOCK_ROWS, DatasetWriter, dataset_write
 __all__ = [
     "CONVERTIBLE",
     "DEFAULT_BLOCK_ROWS",
+    "PASSING",
     "UNKNOWN_MARK",
     "DatasetWriter",
     "Rows",
@@ -38,6 +41,7 @@ __all__ = [
     "first_line",
     "is_dataset",
     "is_zarr",
+    "lazily",
     "local_folder",
     "moments",
     "noise_beside",

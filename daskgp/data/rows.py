@@ -47,6 +47,9 @@ FEATURE_UNITS = "feature_units"
 GEOGRAPHIC = "geographic"
 """Attribute of a dataset store with the names of its columns of longitude and latitude."""
 
+PASSING = "passing"
+"""Attribute of a dataset store that is removed with the fit that wrote it."""
+
 MOST_CHUNKS = 1_000_000
 """Most chunks of a dataset, each of which is a task of a graph."""
 
@@ -152,10 +155,10 @@ class Rows:
         parts = {
             name: reading.read(array, rows)
             if self.identity is None or isinstance(array, reading.Repeated)
-            else reading.read_held(array, rows, (self.identity, _place(name, array)))
+            else reading.read_held(array, rows, (self._chunks_of, _place(name, array)))
             for name, array in self.arrays.items()
         }
-        X, y = parts["X"], parts["y"].reshape(len(parts["y"]), -1)
+        X, y = parts["X"], parts["y"].reshape(len(parts["y"]), math.prod(self.y.shape[1:]))
         if not self.n_noise:
             return X, y
         weight, error = (
@@ -165,6 +168,11 @@ class Rows:
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
         columns[weight == 0] = np.nan
         return X, columns
+
+    @property
+    def _chunks_of(self) -> str:
+        """What tells decoded chunks from others: of a store that grows the last one changes."""
+        return f"{self.identity}-{len(self)}"
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return what ``raw`` returned as values of the arrays, by their names in a store."""
@@ -365,7 +373,9 @@ def rows_of(
     place = chosen(geographic, rows.feature_names, place_of(X, said))
     units = units if len(units) == rows.n_targets else ()
     own = units_of(X, rows.feature_names, said)
-    return replace(rows, target_units=units, feature_units=own, geographic=place)
+    passing = rows.passing or said.get(PASSING) is True
+    rows = replace(rows, target_units=units, feature_units=own, geographic=place)
+    return replace(rows, passing=passing)
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:

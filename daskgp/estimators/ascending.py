@@ -18,7 +18,7 @@ from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import NumericalError, SettingError
-from daskgp.estimators.base import Outcome
+from daskgp.estimators.outcome import Outcome
 from daskgp.fit import control, hyperparameters, means, rounds, subset
 from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps

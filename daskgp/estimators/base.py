@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -19,11 +19,14 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
+from daskgp.data.seen import noticed
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
-from daskgp.estimators.prediction import FittedGP
+from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import check_settings, kernel_of
+from daskgp.estimators.updated import UpdatedGP
+from daskgp.estimators.updating import Grown, ranges_of, seen
 from daskgp.fit import (
     control,
     hyperparameters,
@@ -34,6 +37,7 @@ from daskgp.fit import (
     subset,
     targets,
     timing,
+    warm,
 )
 from daskgp.fit import plan as planning
 from daskgp.fit.effects import ADAM, TRAINED, Effects
@@ -44,8 +48,8 @@ from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
-from daskgp.models.columns import Columns
 from daskgp.models.method import Method as Contract
+from daskgp.models.method import Summed
 from daskgp.models.values import Theta
 from daskgp.predict import hyperparameter_table, training_rows
 from daskgp.predict.posterior import Solved
@@ -57,69 +61,12 @@ from daskgp.typing import Device, DtypeName, Mean, OptimizerName
 
 logger = logging.getLogger("daskgp")
 
-Ranges: TypeAlias = list[list[float] | None]
 DEFAULT_TOL = 0.1
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
-@dataclass(frozen=True)
-class Traits:
-    """Facts about a class of estimators that hold for all settings.
-
-    Attributes
-    ----------
-    ard_reach : float
-        Factor on the upper bounds of lengthscales of single inputs, which may not matter.
-        Lengthscales and variance may then drift off together, which not every method tolerates.
-    searches_start : bool
-        Whether training starts from the best of several starts.
-    knows_enough_blocks : bool
-        Whether ``train_blocks="auto"`` can tell how many blocks are enough.
-    reads_blocks : bool
-        Whether ``block_rows`` are the rows that a task reads in their original order.
-    keeps_seed : bool
-        Whether a checkpoint keeps the seed that ``random_state=None`` drew.
-    """
-
-    ard_reach: float = 1.0
-    searches_start: bool = True
-    knows_enough_blocks: bool = False
-    reads_blocks: bool = True
-    keeps_seed: bool = False
-
-
-class Outcome(NamedTuple):
-    """Result of training, which the estimator remembers.
-
-    Attributes
-    ----------
-    stage : Rounds
-        The rows in units, as the method has solved for them.
-    theta : Theta
-        Hyper-parameters.
-    state : NamedTuple
-        What the method's predictions need.
-    objective : float, optional
-        Its value for all rows, if the method has one.
-    history : list of dict
-        Iterations of the search for hyper-parameters.
-    kept : TrainingRows, optional
-        Rows that predictions read back.
-    errors : ndarray (k,), optional
-        Standard errors of the logarithms of the hyper-parameters.
-    """
-
-    stage: rounds.Rounds
-    theta: Theta
-    state: Any
-    objective: float | None
-    history: list[dict[str, Any]]
-    kept: TrainingRows | None = None
-    errors: np.ndarray | None = None
-
-
 @dataclass(eq=False, repr=False)
-class GaussianProcess(FittedGP):
+class GaussianProcess(UpdatedGP):
     """Base of all estimators; use one of its subclasses.
 
     Constructor parameters are settings and are never changed; learned attributes end in an
@@ -207,6 +154,25 @@ class GaussianProcess(FittedGP):
         copied.mean = self.mean
         return copied
 
+    def _why_no_change(self, forget: bool) -> str | None:
+        """Return which setting rules out adding or taking rows, with a remedy; None if none."""
+        return None
+
+    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        """Return the rounds over more rows as the fitted method needs them.
+
+        ``spill`` is the URL of rows that live as long as the update.
+        """
+        return Grown(stage)
+
+    def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        """Return the rounds over rows that are taken out, as ``_grown`` does."""
+        return Grown(stage)
+
+    def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+        """Return how many of the oldest rows can be taken out, from the first one."""
+        return len(X)
+
     # -- small things ----------------------------------------------------------------------------
 
     @property
@@ -269,6 +235,7 @@ class GaussianProcess(FittedGP):
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
+        start: GaussianProcess | None = None,
         callback: Callback | None = None,
         features: Any = None,
         mask: str | None = None,
@@ -300,6 +267,10 @@ class GaussianProcess(FittedGP):
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
             hyper-parameters, a row of weight 2 counts as the same row twice if it has no
             ``y_variance``; one of weight 0 is left out.
+        start : fitted estimator, optional
+            Model whose hyper-parameters, and inducing inputs if there are as many, training starts
+            from, with a kernel of the same structure and the same columns; it may be of another
+            class.  Default a search for a start.
         callback : callable, optional
             Called in this process with each entry of ``history_``, a dict, as it is made; training
             ends with the best point so far once it returns True.  Entries of stages count from 1.
@@ -332,21 +303,22 @@ class GaussianProcess(FittedGP):
             check_settings(self)
             with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
                 settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
-                return self.fit(X, y, checkpoint, callback=callback, **settings)
+                return self.fit(X, y, checkpoint, start=start, callback=callback, **settings)
         if checkpoint is None:
             _refuse_alone(wait=wait, clear_lock=clear_lock)
             with (
                 calling(callback),
                 _noted("pass checkpoint= to fit, and what is trained is not lost", self),
             ):
-                return self._fit(X, y, noise=(y_variance, sample_weight))
+                return self._fit(X, y, noise=(y_variance, sample_weight), start=start)
         url = str(checkpoint)
         with (
             calling(callback),
             locks.hold(url, wait, clear_lock, resume=True) as claim,
             _noted(f"the same fit with checkpoint={url!r} goes on from here", self),
         ):
-            return self._fit(X, y, Place(url, claim), noise=(y_variance, sample_weight))
+            noise = y_variance, sample_weight
+            return self._fit(X, y, Place(url, claim), noise=noise, start=start)
 
     def _fit(
         self,
@@ -355,12 +327,14 @@ class GaussianProcess(FittedGP):
         checkpoint: Place | None = None,
         keep: str | None = None,
         noise: tuple[Any, Any] = (None, None),
+        start: GaussianProcess | None = None,
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``.
 
         ``noise`` are its ``y_variance`` and ``sample_weight``.
         """
         check_settings(self)
+        self._begun_from = _token_of(start)
         if checkpoint and self.random_state is None and not self.traits.keeps_seed:
             raise SettingError(
                 "random_state=None draws other rows each time, so that no fit could go on from the "
@@ -373,6 +347,7 @@ class GaussianProcess(FittedGP):
         executor = Executor.current(self.progress, self.device)
         # sizes first: what cannot fit in memory is refused before anything is written
         sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
+        dataset = noticed(X, y, sizes)
         self._say_geographic(sizes)
         self._check(sizes, len(sizes))
         if self.calibrate is not None:
@@ -399,8 +374,11 @@ class GaussianProcess(FittedGP):
                 rows = self._rows_of(X, y, spill, executor.shares_memory, *noise)
                 rows = self._residuals(rows, executor, residual(spill))
                 with self._place(keep, spill) as place:
-                    self._fit_rows(rows, executor, checkpoint, place)
+                    self._fit_rows(rows, executor, checkpoint, place, start)
                     self._recalibrate(rows, executor)
+                url = None if dataset is None else dataset.url
+                self._seen = [seen("fit", self.n_rows_, len(rows), url)]
+                self._sources = () if dataset is None else (dataset.source(executor),)
         except MemoryRunError as error:
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self
@@ -417,7 +395,12 @@ class GaussianProcess(FittedGP):
         return nullcontext(ordered(spill))
 
     def _fit_rows(
-        self, rows: data.Rows, executor: Executor, checkpoint: Place | None, keep: str = ""
+        self,
+        rows: data.Rows,
+        executor: Executor,
+        checkpoint: Place | None,
+        keep: str = "",
+        start: GaussianProcess | None = None,
     ) -> None:
         """Describe and scale the rows, start, arrange them, train and solve, and remember it."""
         spans = self._spans(rows)
@@ -426,9 +409,12 @@ class GaussianProcess(FittedGP):
         scaling.check_range(sums, scale, self.dtype, rows.columns.inputs_names, rows.target_names)
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
-        begun = hyperparameters.start(self, stage, sums)
-        if hyperparameters.refines(self, stage, begun):
-            begun = self._refined(stage, begun, sums, f"{keep}-first")
+        if start is not None:
+            begun = warm.start(self, stage, sums, start)
+        else:
+            begun = hyperparameters.start(self, stage, sums)
+            if hyperparameters.refines(self, stage, begun):
+                begun = self._refined(stage, begun, sums, f"{keep}-first")
         stage = self._arranged(stage, begun.theta, sums, keep)
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         self._remember(outcome, int(sums.rows))
@@ -524,8 +510,15 @@ class GaussianProcess(FittedGP):
         trained = hyperparameters.train_theta(self, stage, begun, sums, checkpoint)
         theta, history, errors = trained
         stage = self._settled(stage, theta)
-        state, objective = self._method(stage).solve(theta, stage)
-        return Outcome(stage, theta, state, objective, history, self._kept(stage, theta), errors)
+        method, total = self._method(stage), None
+        if method.why_no_update() is None:
+            summed = cast(Summed, method)
+            prepared, total = summed.totals(theta, stage)
+            state, objective = summed.concluded(theta, prepared, total, stage)
+        else:
+            state, objective = method.solve(theta, stage)
+        kept = self._kept(stage, theta)
+        return Outcome(stage, theta, state, objective, history, kept, errors, total)
 
     def _method(self, stage: rounds.Rounds) -> Contract:
         """Return the method for rows in units."""
@@ -557,7 +550,7 @@ class GaussianProcess(FittedGP):
             )
         )
         self.objective_, self.history_ = outcome.objective, outcome.history
-        self._errors, self.n_rows_ = outcome.errors, n
+        self._errors, self._total, self.n_rows_ = outcome.errors, outcome.total, n
 
     def _known(self, rows: data.Rows) -> Known | None:
         """Return the regressor that is the mean function, if it is one."""
@@ -723,22 +716,15 @@ class GaussianProcess(FittedGP):
         return lambda value: planning.make_plan(self._workload(rows, value))
 
 
-def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None) -> Ranges:
-    """Return the least and the largest value of each feature, also of rows ``before``.
-
-    None stands for longitude and latitude, of which the places alone are known.
-    """
-    found: Ranges = []
-    for j, where in enumerate(columns.where):
-        if not isinstance(where, int):
-            found.append(None)
-            continue
-        both = [float(sums.low[where]), float(sums.high[where])]
-        first = None if before is None else before[j]
-        if first is not None:
-            both = [min(both[0], first[0]), max(both[1], first[1])]
-        found.append(both)
-    return found
+def _token_of(start: Any) -> str | None:
+    """Return what tells a model to start from; SettingError for anything but a fitted one."""
+    if start is None:
+        return None
+    if not isinstance(start, UpdatedGP) or not hasattr(start, "solved_"):
+        raise SettingError(
+            f"start={shown(start)}: a fitted estimator is needed, such as daskgp.load(...)"
+        )
+    return start.solved_.token
 
 
 def _refuse_alone(**settings: float) -> None:

@@ -23,7 +23,8 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, Outcome, Traits
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.fit import effects, hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.inputs import Inputs

@@ -14,7 +14,8 @@ from daskgp import data
 from daskgp.checks import positive
 from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
-from daskgp.estimators.base import GaussianProcess, Outcome
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Outcome
 from daskgp.fit import rounds
 from daskgp.fit.effects import Effects
 from daskgp.fit.plan import Workload, rows_bytes

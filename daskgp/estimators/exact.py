@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from daskgp import data
-from daskgp.estimators.base import GaussianProcess, Traits
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Traits
 from daskgp.fit import timing
 from daskgp.fit.plan import Workload
 from daskgp.models.exact import Exact

@@ -20,16 +20,18 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import neighbours, ordering
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
-from daskgp.data.partition import Span
+from daskgp.data.partition import Span, Unit
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import JITTER
+from daskgp.estimators.updating import Grown
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.experts import Objectives
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.plan import Knob, Workload, rows_bytes, spilled_bytes
+from daskgp.fit.scratch import ordered
 from daskgp.models import scaling
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
@@ -376,7 +378,13 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
                 "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
             )
         rows = self._placed(stage, sums, keep)
-        units = partition.alone(partition.even(0, len(rows), self._number(int(sums.rows))))
+        count = self._number(int(sums.rows))
+        return self._split(stage, rows, partition.alone(partition.even(0, len(rows), count)))
+
+    def _split(
+        self, stage: rounds.Rounds, rows: data.Rows, units: tuple[Unit, ...]
+    ) -> rounds.Rounds:
+        """Return the rounds over rows in the order of the experts, which are the units."""
         return dataclasses.replace(
             stage,
             rows=rows,
@@ -385,6 +393,23 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
             least_tasks=rounds.EXPERT_TASKS,
             seed=self._seed(),
         )
+
+    def _why_no_change(self, forget: bool) -> str | None:
+        if self.partition == "random":
+            return None
+        return (
+            f"with partition={self.partition!r} other rows have other experts: fit all rows again, "
+            "fit(..., start=model), or fit with partition='random'"
+        )
+
+    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        """Return more rows, a random share of them for each expert, by turns one more."""
+        keep, count = ordered(spill), self.n_experts_
+        rows = self._placed(stage, sums, keep)
+        first = self.n_rows_ % count
+        parts = partition.even(0, len(rows), count)
+        units = partition.alone([*parts[count - first :], *parts[: count - first]])
+        return Grown(self._split(stage, rows, units))
 
     def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> data.Rows:
         """Return the rows in the order in which experts take them."""

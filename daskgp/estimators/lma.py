@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import dask
 import numpy as np
@@ -17,12 +17,15 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
-from daskgp.data.blocks.neighbours import earlier, held, made_from, mark, open_blocks
+from daskgp.data.blocks.neighbours import conditioned, earlier, held, made_from, mark, open_blocks
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Unit
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators.base import GaussianProcess, Traits
+from daskgp.estimators import blocks_added
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Traits
 from daskgp.estimators.settings import JITTER
+from daskgp.estimators.updating import Grown
 from daskgp.fit import hyperparameters, rounds, timing
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs
@@ -319,9 +322,34 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
         units: tuple[Unit, ...]
         if self._neighbours() == "order":
             units = partition.following(layout.spans, reach)
+        elif layout.near is not None:
+            units = conditioned(layout)
         else:
             units = earlier(layout, _places(stage, theta), reach)
         return dataclasses.replace(stage, units=units)
+
+    def _why_no_change(self, forget: bool) -> str | None:
+        if not forget or self._neighbours() == "order" or not self._reach():
+            return None
+        return (
+            "later blocks are conditioned on earlier ones that are near (neighbours='nearest'): "
+            "fit the rows that stay, or fit with neighbours='order'"
+        )
+
+    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        return self._changed(blocks_added.appended(self, stage, sums, spill))
+
+    def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
+        return self._changed(blocks_added.taken(self, stage))
+
+    def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+        return blocks_added.oldest(self, X, y, y_variance, weight)
+
+    def _changed(self, changed: blocks_added.Changed) -> Grown:
+        """Return the windows that were changed, and all rows that predictions read back."""
+        stage, units = changed
+        kept = blocks_added.trimmed(self, self._kept(stage, self.solved_.theta))
+        return Grown(dataclasses.replace(stage, units=units), kept)
 
     def _windows(self, executor: Executor) -> rounds.Rounds:
         solved = self.solved_

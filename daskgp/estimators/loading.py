@@ -7,12 +7,14 @@ import logging
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
 
 from daskgp import kernels
 from daskgp.checks import choice, shown
+from daskgp.data.seen import Source
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
@@ -28,6 +30,7 @@ from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
+from daskgp.models.method import Method
 from daskgp.models.values import Want
 from daskgp.predict import stored
 from daskgp.predict.posterior import Solved
@@ -197,9 +200,32 @@ def _restored(
     ranges = content.notes.get("feature_ranges")
     if isinstance(ranges, list) and len(ranges) == estimator.n_features_in_:
         estimator._ranges = ranges
+    estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
+    estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
+    estimator._sources = partial(_sources_of, url, content)
+    seen = content.notes.get("seen")
+    if isinstance(seen, list):
+        estimator._seen = [note for note in seen if isinstance(note, dict)]
     if isinstance(estimator, VariationalGP):
         estimator._streamed = content.notes.get("streamed") is True
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():
         estimator.n_iter_ = int(content.notes["steps"])
         estimator.residual_ = float(content.notes["residual"])
     return estimator
+
+
+def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:
+    """Return the sums over rows that a store keeps; None if it was written without them."""
+    sums = stores.read_beside(url, content, stores.SUMS)
+    if not sums or method.stats_type is None:
+        return None
+    values = (sums[name] for name in method.stats_type._fields)
+    return method.stats_type(*(value if value.ndim else value.item() for value in values))
+
+
+def _sources_of(url: str, content: stores.Stored) -> tuple[Source, ...]:
+    """Return the dataset stores of which a stored model has seen rows."""
+    arrays = stores.read_beside(url, content, stores.SEEN)
+    said = content.notes.get("sources", []) if arrays else []
+    parts: list[dict[str, Any]] = [stored.part(arrays, f"{i}_") for i in range(len(said))]
+    return tuple(Source(**one, **part) for one, part in zip(said, parts, strict=True))

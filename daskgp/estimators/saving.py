@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ import numpy as np
 
 from daskgp import models
 from daskgp.data import remove
+from daskgp.data.stores import locks
 from daskgp.data.stores import models as stores
-from daskgp.errors import SettingError
+from daskgp.errors import SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.updating import seen_by
 from daskgp.estimators.variational import VariationalGP
 from daskgp.fit import means
 from daskgp.kernels import Kernel
@@ -25,6 +28,8 @@ from daskgp.priors import Prior
 
 if TYPE_CHECKING:
     import zarr
+
+logger = logging.getLogger("daskgp")
 
 SETTING, REGRESSOR = "setting_", "regressor"
 
@@ -47,14 +52,27 @@ def save(estimator: GaussianProcess, url: str) -> None:
 
 def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
     """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
-    kept, rows_url = estimator.solved_.kept, stores.rows_url(url)
-    if kept is not None and not kept.lies_at(rows_url):  # in memory, or those of a prepared store
-        remove(rows_url)
-        kept.write(rows_url)
+    bring_rows(estimator, stores.rows_url(url))
     stores.fill(group, _stored(estimator), _notes(estimator))
 
 
-def _stored(estimator: GaussianProcess) -> stores.Stored:
+def bring_rows(estimator: GaussianProcess, rows_url: str) -> None:
+    """Write the rows that predictions read back to a URL in a model store, if not there yet."""
+    kept = estimator.solved_.kept
+    if kept is not None and not kept.lies_at(rows_url):  # in memory, or those of a prepared store
+        remove(rows_url)
+        kept.write(rows_url)
+
+
+def save_in_place(estimator: GaussianProcess, url: str, claim: locks.Claim) -> None:
+    """Write an estimator in the place of that in its store; its rows lie there already."""
+    content = _stored(estimator, estimator._rows_in)
+    stores.replace(url, content, _notes(estimator), claim)
+    origin = stored.origin_of(url, content.checksum)
+    estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
+
+
+def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.Stored:
     solved = estimator.solved_
     arrays: dict[str, np.ndarray] = {
         f"state_{name}": np.asarray(value)
@@ -87,8 +105,24 @@ def _stored(estimator: GaussianProcess) -> stores.Stored:
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
+    attributes |= _beside(solved)
+    if rows_in != stores.ROWS:
+        attributes[stores.ROWS_IN] = rows_in
     # a reader checks what JSON makes of the attributes
-    return stores.stored(arrays, json.loads(json.dumps(attributes | _beside(solved))))
+    return stores.stored(arrays, json.loads(json.dumps(attributes)), _for_updates(estimator))
+
+
+def _for_updates(estimator: GaussianProcess) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays that updates alone need, by the name of their group."""
+    try:
+        total, sources = estimator._total_sums(), estimator._known_sources()
+    except StoreError as error:
+        logger.warning("saved without what an update needs, so it must be fitted again: %s", error)
+        estimator._total, estimator._sources = None, ()
+        return {}
+    sums = {} if total is None else {k: np.asarray(v) for k, v in total._asdict().items()}
+    marks = {f"{i}_{k}": v for i, one in enumerate(sources) for k, v in one.stored.items()}
+    return {stores.SUMS: sums, stores.SEEN: marks}
 
 
 def _beside(solved: Solved) -> dict[str, Any]:
@@ -149,6 +183,10 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
         notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in errors]
     if getattr(estimator, "_ranges", None):
         notes["feature_ranges"] = estimator._ranges
+    if seen_by(estimator):
+        notes["seen"] = seen_by(estimator)
+    if estimator._known_sources():
+        notes["sources"] = [source.described() for source in estimator._known_sources()]
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
     if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp.estimators.base import GaussianProcess, Traits
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Traits
 from daskgp.estimators.settings import JITTER
 from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
 from daskgp.fit.inputs import ChosenInputs

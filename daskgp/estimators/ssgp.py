@@ -15,6 +15,7 @@ from daskgp.fit.effects import TRAINED, Effects
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import RBF, Kernel
 from daskgp.kernels.spectrum import check_spectrum, sample_spectrum
+from daskgp.models import scaling
 from daskgp.models.sparse.ssgp import SparseSpectrum, frequencies
 
 
@@ -114,6 +115,14 @@ class SpectralPoints(Inputs):
         return sample_spectrum(
             kernel, self.count, sample.shape[1], np.random.default_rng(self.seed)
         )
+
+    def takes(self, others: Inputs) -> bool:
+        """Return True for other spectral points."""
+        return isinstance(others, SpectralPoints)
+
+    def moved(self, inputs: np.ndarray, then: scaling.Scaling, now: scaling.Scaling) -> np.ndarray:
+        """Return the points themselves: they have no unit."""
+        return inputs
 
     def warn(self, *_: Any) -> None:
         """Warn of nothing."""

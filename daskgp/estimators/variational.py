@@ -28,8 +28,10 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ascending
 from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, Form, no_rows
 from daskgp.estimators.attributes import offered_unless
-from daskgp.estimators.base import GaussianProcess, Outcome, Traits, ranges_of
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
+from daskgp.estimators.updating import described, ranges_of, seen, seen_by
 from daskgp.fit import hyperparameters, rounds, targets, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import Inputs
@@ -43,7 +45,7 @@ from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
 from daskgp.predict import weighing
-from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
+from daskgp.predict.posterior import refuse_other_units
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Ascent, Run, ascend
@@ -268,8 +270,6 @@ class VariationalGP(GaussianProcess):
     """State beside the run that another call of ``partial_fit`` goes on from."""
     _streamed: bool = field(default=False, init=False)
     """True if ``partial_fit`` has begun the model."""
-    _said_left_out: bool = field(default=False, init=False)
-    """True if a warning has told that a column that the model leaves out now varies."""
 
     # -- what is learned -------------------------------------------------------------------------
 
@@ -480,40 +480,28 @@ class VariationalGP(GaussianProcess):
         else:
             before, (fit, run) = 0, self._opened(stage, sums)
         self._follow(fit._replace(rows=before + sums.rows), run, before)
+        self._seen = [*(seen_by(self) if before else []), seen("update", int(sums.rows), len(rows))]
         return self
+
+    def _take(self, X: Any, y: Any, y_variance: Any, weight: Any) -> None:
+        self.partial_fit(X, y, y_variance=y_variance, sample_weight=weight)
 
     def _given(
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> tuple[rounds.Rounds, scaling.Sums]:
         """Return more rows in the units of the first ones, and their sums."""
-        sums = sampling.describe(rows, spans, executor)
         if hasattr(self, "solved_"):
-            _check_more(self.solved_, rows, sums)
-            scale = self.solved_.scaling
-            self._warn_of_left_out(sums, rows)
+            sums, scale = described(self, rows, spans, executor), self.solved_.scaling
         else:
+            sums = sampling.describe(rows, spans, executor)
             self._check_columns(sums, rows)
-            scale = self._scaling(sums, rows)
-        scaling.check_range(sums, scale, self.dtype, rows.columns.inputs_names, rows.target_names)
-        scaling.warn_of_missing(sums.dropped)
+            scale, names = self._scaling(sums, rows), rows.columns.inputs_names
+            scaling.check_range(sums, scale, self.dtype, names, rows.target_names)
+            scaling.warn_of_missing(sums.dropped)
         before = getattr(self, "_ranges", None) if hasattr(self, "solved_") else None
         self._ranges = ranges_of(sums, rows.columns, before)
         units = partition.alone(spans)
         return rounds.Rounds(rows, units, scale, executor, self.dtype, self.device), sums
-
-    def _warn_of_left_out(self, sums: scaling.Sums, rows: data.Rows) -> None:
-        """Warn once of columns without a scale that vary in rows of later calls."""
-        scale, d = self.solved_.scaling, rows.n_features
-        moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
-        left = np.flatnonzero(moved & ~scale.uses)
-        names = [repr(rows.columns.inputs_names[j]) for j in left]
-        if names and not self._said_left_out:
-            logger.warning(
-                "%s: left out because the first rows held one value of it, but now it varies: "
-                "begin anew with rows in which it does",
-                ", ".join(names),
-            )
-            self._said_left_out = True
 
     def _opened(self, stage: rounds.Rounds, sums: scaling.Sums) -> tuple[Fit, Run]:
         """Return the fit and run that the first rows of a stream begin."""
@@ -576,17 +564,6 @@ def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
     y = y if isinstance(y, da.Array) else np.asarray(y)
     reading.check_kind("y", y)
     return (~likelihood.supports(y)).sum()
-
-
-def _check_more(solved: Solved, rows: data.Rows, sums: scaling.Sums) -> None:
-    """Raise InputError for rows that a fitted model cannot learn from."""
-    check_columns(solved, rows.X, rows.feature_names)
-    if rows.n_targets != solved.n_targets:
-        raise InputError(
-            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
-            f"{', '.join(solved.target_names)}"
-        )
-    scaling.check_values(sums, rows.columns.inputs_names, rows.target_names)
 
 
 def _nowhere() -> np.ndarray:

@@ -583,7 +583,8 @@ def run_identity(
     free = (*free, "calibrate")  # a fit of its own
     settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
     data = dask.base.tokenize(*sums.parts)
-    return {"settings": settings, "data": data}
+    begun = {} if estimator._begun_from is None else {"start": estimator._begun_from}
+    return {"settings": settings, "data": data} | begun
 
 
 def _identity(setting: Any) -> str:

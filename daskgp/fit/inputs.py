@@ -71,6 +71,14 @@ class Inputs:
         """Return those (m, d), in scaled units, that follow from the ranges of the data alone."""
         return None
 
+    def takes(self, others: Inputs) -> bool:
+        """Return True if those of another model are of the same kind, and may replace a choice."""
+        return False
+
+    def moved(self, inputs: np.ndarray, then: scaling.Scaling, now: scaling.Scaling) -> np.ndarray:
+        """Return inputs (m, d) of another model in the units of this one."""
+        return np.asarray(now.inputs(then.places(inputs)))
+
     def warn(self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling) -> None:
         """Warn of inputs far from all data, which explain nothing."""
         if inputs is None:
@@ -120,6 +128,10 @@ class ChosenInputs(Inputs):
                 self.label,
             )
         return stage.onto(chosen)
+
+    def takes(self, others: Inputs) -> bool:
+        """Return True for others that are chosen among rows, unless the setting gives them."""
+        return isinstance(self.setting, str) and isinstance(others, ChosenInputs)
 
     def _scaled(self, stage: rounds.Rounds) -> np.ndarray:
         Z = given(self.name, self.setting)

@@ -11,7 +11,7 @@ from daskgp.checks import shown
 from daskgp.data import gridded
 from daskgp.data.convert import sources
 from daskgp.data.convert.convert import Conversion, convert
-from daskgp.data.stores import remote
+from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 
 
@@ -34,6 +34,7 @@ class Named(NamedTuple):
         try:
             names = self._asdict()
             found = convert(names.pop("source"), url, **names)
+            groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
             yield (*data.open_dataset(url), found)
         finally:
             data.remove(url)

@@ -64,9 +64,7 @@ class Additive(Method, Protocol):
 
     def solve(self, theta: Theta, rows: Rounds) -> tuple[Any, float]:
         """Return what prediction needs and the value of the objective: one pass."""
-        prepared, total = self.summed(theta, rows)
-        with rows.solving(_order(theta)):
-            return self.posterior(prepared, total), self.objective(prepared, total).value
+        return self.concluded(theta, *self.totals(theta, rows), rows)
 
     def value(self, theta: Theta, rows: Rounds) -> float:
         """Return the objective of all rows: one pass."""
@@ -79,6 +77,19 @@ class Additive(Method, Protocol):
         with rows.solving(_order(theta)):
             prepared = self.prepare(theta)
         return prepared, rows.sum(self.summing(theta), prepared)
+
+    def totals(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
+        """Return what blocks need and the sums that a fit follows from: the summary of all."""
+        return self.summed(theta, rows)
+
+    def concluded(self, theta: Theta, prepared: Any, total: Any, rows: Rounds) -> tuple[Any, float]:
+        """Return what prediction needs and the value of the objective, from the sums alone."""
+        with rows.solving(_order(theta)):
+            return self.posterior(prepared, total), self.objective(prepared, total).value
+
+    def misfit(self, prepared: Any, total: Any) -> float | None:
+        """Return y' C^-1 y of all rows, where a method gives it."""
+        return None
 
     def block_gradients(self, theta: Theta, rows: Rounds) -> np.ndarray:
         """Return the gradient (blocks, k) through each block, for the hyper-parameters.

@@ -10,7 +10,7 @@ Rows with noise variances d of their own are multiplied by sqrt(s / d), which le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -139,6 +139,12 @@ def value(noise_variance: float, total: Stats) -> float:
     return _collapse(noise_variance, total, 0)[4]
 
 
+def misfit(noise_variance: float, total: Stats) -> float:
+    """Return y' (Q + s I)^-1 y."""
+    beta = _collapse(noise_variance, total, 0)[2]
+    return number(products(noise_variance, total, beta).trace())
+
+
 def _collapse(
     s: float, total: Stats, trend: int
 ) -> tuple[Array, Array, Array, float, float, Contrasts]:
@@ -252,8 +258,8 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
 
     A task has the kernel's tiles and two in float64, L and two summaries.  The solve has S, the
     factors of prediction and what its gradient takes besides the tiles of K(Z, Z): thirteen
-    matrices.  L and the cotangent go to all tasks.  A store holds half of a factor: zeros take no
-    space in it.
+    matrices.  L and the cotangent go to all tasks.  A store holds the sums and half of a factor, as
+    zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
     tile = min(tile_rows * (DEVICE_TILES if shape.device else 1), shape.block_rows) * m
@@ -262,7 +268,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
         stats=stats,
         solve=(shape.kernel_tiles + 13) * 8 * m * m,
-        state=8 * (m * m + m * p),
+        state=8 * (m * m + m * p) + stats,
         operations=4.0 * shape.rows * m * m,
         predict=8 * m * (2 * m + p + values.TILE_ROWS),
         shared=2 * 8 * m * m,
@@ -275,6 +281,8 @@ class Collapsed(Additive):
     jitter: float
     tile_rows: int
     trend: int = 0
+
+    stats_type: ClassVar[Any] = Stats
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the Cholesky factor of K(Z, Z)."""
@@ -297,3 +305,7 @@ class Collapsed(Additive):
     ) -> ThetaBar:
         """Return the gradient through one block's sums: 2 n m^2 operations for the cotangent."""
         return pull(prepared, block, cotangent, self.tile_rows)
+
+    def misfit(self, prepared: Prepared, total: Stats) -> float | None:
+        """Return y' (Q + s I)^-1 y."""
+        return misfit(prepared.theta.noise_variance, total)

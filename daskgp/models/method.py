@@ -169,6 +169,8 @@ class Declared(Protocol):
     """NamedTuple of the arrays that a model store keeps."""
     keeps_rows: ClassVar[bool] = False
     """True if prediction reads training rows back."""
+    stats_type: ClassVar[Any] = None
+    """NamedTuple of the sums over rows that a fit follows from; None for a method without any."""
     divisible: ClassVar[bool] = True
     """True if the rows of a unit may be summarised in parts: the summary is a sum over rows."""
     takes_trend: ClassVar[bool] = False
@@ -195,6 +197,16 @@ class Declared(Protocol):
     def why_no_joint(self) -> str | None:
         """Return why there is no joint covariance, with a remedy; None if there is one."""
         return None
+
+    def why_no_update(self) -> str | None:
+        """Return why rows cannot be added to a fit, with a remedy; None if they can."""
+        if self.stats_type is not None:
+            return None
+        return "its fit is no sum over rows: fit all rows again, fit(..., start=model)"
+
+    def why_no_forget(self) -> str | None:
+        """Return why rows cannot be taken out of a fit, with a remedy; None if they can."""
+        return self.why_no_update()
 
     def why_no_paths(self) -> str | None:
         """Return why there are no sample paths, with a remedy; None if ``paths`` draws them."""
@@ -245,6 +257,26 @@ class Method(Declared, Protocol):
     @abstractmethod
     def footprint(self, shape: Shape) -> Footprint:
         """Return the bytes and operations needed, for ``plan``."""
+
+
+class Summed(Method, Protocol):
+    """A method whose fit follows from sums over rows, to which more rows can be added.
+
+    The sums are a ``stats_type`` of arrays and numbers: those of two sets of rows add up to those
+    of both.
+    """
+
+    def totals(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
+        """Return what all rows need, computed once, and the sums over the rows."""
+
+    def concluded(self, theta: Theta, prepared: Any, total: Any, rows: Rounds) -> tuple[Any, float]:
+        """Return what prediction needs and the value of the objective, from the sums alone."""
+
+    def misfit(self, prepared: Any, total: Any) -> float | None:
+        """Return y' C^-1 y, whose expectation under the model is the number of values of y.
+
+        None if it is not known.
+        """
 
 
 class Conditioned(Method, Protocol):

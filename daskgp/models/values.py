@@ -231,6 +231,11 @@ def add(a: Any, b: Any) -> Any:
     return type(a)(*(_add_field(x, y) for x, y in zip(a, b, strict=True)))
 
 
+def subtract(a: Any, b: Any) -> Any:
+    """Return a tuple less another, field by field, without a change of either."""
+    return type(a)(*(x - y for x, y in zip(a, b, strict=True)))
+
+
 def add_lists(a: list[Any], b: list[Any]) -> list[Any]:
     """Return the results of passes over some units, one list after the other."""
     return a + b

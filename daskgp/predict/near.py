@@ -12,10 +12,9 @@ import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.data import Rows
-from daskgp.data.blocks import prepared
+from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
-from daskgp.data.blocks.neighbours import open_blocks
 from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Block, Moments, Want, move
@@ -24,8 +23,9 @@ from daskgp.runtime.process import this_worker
 
 BLOCK = -2
 """First part of the cache keys of blocks; other keys name groups of places."""
-
-
+BOUNDS = "bounds"
+CHANGED = ("cuts", "centroids", BOUNDS, "ends", "near")
+"""Names of the arrays that describe blocks of which some were added or taken out."""
 NEAR_BLOCKS = 4
 """Blocks that a place consults, for a rough estimate of work."""
 
@@ -73,7 +73,14 @@ class Nearby(TrainingRows):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a model store keeps beside the rows and their blocks."""
-        return self.around.arrays()
+        arrays, layout = self.around.arrays(), self.layout
+        if layout.bounds is None:
+            return arrays
+        order = layout.order
+        changed = layout.cuts, layout.centroids, layout.bounds
+        ends = np.stack([order.low, order.high, order.step])
+        named = zip(CHANGED, (*changed, ends, layout.near), strict=True)
+        return arrays | {name: values for name, values in named if values is not None}
 
     def describe(self, state: Any) -> dict[str, str]:
         """Return the blocks, their order, and which of them a place consults, as text."""
@@ -85,8 +92,8 @@ class Nearby(TrainingRows):
             "conditioned on": self.around.describe(),
         }
 
-    def write(self, url: str) -> None:
-        """Write the rows with their blocks to a new dataset store."""
+    def write(self, url: str, start: int = 0, stop: int | None = None) -> None:
+        """Write the rows, or those from start to stop, with their blocks to a new dataset store."""
         layout = self.layout
         description = {
             "order": layout.order.to_dict(),
@@ -94,7 +101,7 @@ class Nearby(TrainingRows):
             "block_rows": layout.block_rows,
         }
         blocks = prepared.Written(layout.cuts, layout.centroids, description)
-        prepared.copy(url, self.rows, len(self.rows), blocks)
+        prepared.copy(url, self.rows, len(self.rows), blocks, span=slice(start, stop))
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
         """Return the order (n,) that puts rows with the same blocks near them together."""
@@ -118,7 +125,10 @@ class Nearby(TrainingRows):
 
 def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     """Return the rows that ``Nearby.write`` or a fit left in a model store."""
-    rows, layout = open_blocks(url)
+    if BOUNDS in arrays:
+        rows, layout = neighbours.changed(url, **{k: arrays[k] for k in CHANGED if k in arrays})
+    else:
+        rows, layout = neighbours.open_blocks(url, more=True)
     return Nearby(rows, layout, around_of(arrays))
 
 

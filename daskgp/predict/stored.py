@@ -116,7 +116,8 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
     )
     state_type, kept, names = model_type.state_type, None, _names(attributes["feature_names"])
     if model_type.keeps_rows:
-        kept = _open_kept(models.rows_url(url), part(arrays, NEAR))
+        where = models.rows_url(url, attributes.get(models.ROWS_IN, models.ROWS))
+        kept = _open_kept(where, part(arrays, NEAR))
         if kept.token != attributes["blocks"]:
             raise StoreError("its rows are not those of the fit: fit again")
     scaling, state = _scaling(attributes, arrays), part(arrays, "state_")

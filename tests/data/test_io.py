@@ -540,7 +540,10 @@ def model_of(path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: attributes(p, version=99), "format version 99, this daskgp reads version 1"),
+        (
+            lambda p: attributes(p, version=99),
+            "format version 99, this daskgp reads versions 1 and 2",
+        ),
         (lambda p: attributes(p, complete=False), "incomplete"),
         (lambda p: attributes(p, complete=...), "incomplete"),
         (lambda p: attributes(p, format="other"), "not a daskgp model store"),

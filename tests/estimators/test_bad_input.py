@@ -235,7 +235,7 @@ def refuse_model(model, data, tmp_path):
     ("attributes", "says"),
     [
         ({"complete": False}, "is incomplete: run the same fit with --resume, or remove it"),
-        ({"version": 99}, "has format version 99, this daskgp reads version 1"),
+        ({"version": 99}, "has format version 99, this daskgp reads versions 1 and 2"),
         ({"checksum": "0"}, "is damaged: its checksum does not match, fit again"),
         ({"model": None}, "is damaged: its description is missing"),
     ],
@@ -247,7 +247,26 @@ def test_a_model_store_that_says_it_is_not_usable(attributes, says, broken, data
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "array removed"])
 def test_a_model_store_with_a_damaged_array(damage, broken, data, tmp_path):
-    place = max((p for p in broken.rglob("c/**/*") if p.is_file()), key=lambda p: p.stat().st_size)
+    damage_in(broken, broken, damage)
+    assert "is damaged" in refuse_model(broken, data, tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "array removed"])
+def test_damaged_sums_are_found_by_an_update_and_spare_predictions(damage, broken, data, tmp_path):
+    wanted = daskgp.load(broken).predict(X[:5])
+    damage_in(broken, broken / "sums", damage)
+    np.testing.assert_array_equal(daskgp.load(broken).predict(X[:5]), wanted)
+    before = files(broken)
+    new = dataset(tmp_path / "new.zarr", X[:9], Y[:9])
+    assert "is damaged" in refused("update", broken, new)
+    assert files(broken) == before
+
+
+def damage_in(store, folder, damage):
+    """Damage the largest chunk of the model in a store, or of its sums."""
+    chunks = (p for p in folder.rglob("c/**/*") if p.is_file())
+    own = (p for p in chunks if folder != store or p.relative_to(store).parts[0] != "sums")
+    place = max(own, key=lambda p: p.stat().st_size)
     content = bytearray(place.read_bytes())
     if damage == "flipped":
         content[len(content) // 2] ^= 0xFF
@@ -257,8 +276,7 @@ def test_a_model_store_with_a_damaged_array(damage, broken, data, tmp_path):
     elif damage == "removed":
         place.unlink()
     else:
-        shutil.rmtree(broken / place.relative_to(broken).parts[0])
-    assert "is damaged" in refuse_model(broken, data, tmp_path)
+        shutil.rmtree(folder / place.relative_to(folder).parts[0])
 
 
 def test_a_dataset_is_not_a_model(data, tmp_path):

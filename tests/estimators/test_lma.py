@@ -648,7 +648,7 @@ def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler
     def fail(*_):
         raise RunError("workers died")
 
-    monkeypatch.setattr(Additive, "solve", fail)
+    monkeypatch.setattr(Additive, "concluded", fail)
     refused("fit", data, model, *options, code=1)
     monkeypatch.undo()
     wanted = {

@@ -1,50 +1,20 @@
 """A fit that is killed just before one of the changes that it makes on disk, whichever it is."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import zarr
-from commands import ONE_THREAD, dataset, rows, succeed
+from commands import dataset, killed_before, rows, succeed
 
 import daskgp
 
 FIT = ("--model", "sgpr", *(f"--set={s}" for s in ("n_inducing=8", "max_iter=4")))
-KILLED = """
-import os, sys
-from daskgp.cli import main
-
-left, store = int(sys.argv.pop(1)), sys.argv.pop(1)
-made = 0
-
-def counted(change):
-    def call(*arguments, **more):
-        global made
-        if store in str(arguments) or more.get("dir_fd") is not None:
-            if made == left:
-                os._exit(9)
-            made += 1
-        return change(*arguments, **more)
-    return call
-
-for name in ("replace", "link", "unlink", "remove", "mkdir", "rmdir", "rename"):
-    setattr(os, name, counted(getattr(os, name)))
-try:
-    main(prog_name="daskgp")
-finally:
-    print(made, file=sys.stderr)
-"""
 
 
 def fit(data, store, scheduler, left):
     """A fit that lives for so many changes of its store."""
-    words = ("fit", data, store, *FIT, "--scheduler", scheduler)
-    script = [sys.executable, "-c", KILLED, str(left), store.name, *map(str, words)]
-    return subprocess.run(
-        script, capture_output=True, text=True, timeout=120, env={**os.environ, **ONE_THREAD}
-    )
+    words = "fit", data, store, *FIT, "--scheduler", scheduler
+    return killed_before(left, store, *words)
 
 
 @pytest.mark.slow

@@ -195,7 +195,7 @@ def test_the_footprint_is_what_is_measured(n, m, dtype):
     task = max(local, gradient + cotangent.gram.nbytes)
     solve, _ = peak((model.posterior, prepared, total), (model.objective, prepared, total))
     solve += total.gram.nbytes
-    state = oracle.on_disk(model.posterior(prepared, total))
+    state = oracle.on_disk((*model.posterior(prepared, total), *total))
     assert planned.state == pytest.approx(state, rel=0.05)
     for plan, measured in ((planned.task, task), (planned.solve, solve)):
         assert measured / 1.5 < plan < measured * 1.5

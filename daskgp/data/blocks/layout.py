@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ DEFAULT_BLOCK_ROWS = 256
 class Layout:
     """Rows in an order, cut into blocks of equal size.
 
+    Rows that were added later are in blocks after the others, in an order of their own.
+
     Parameters
     ----------
     order : Order
@@ -32,6 +35,10 @@ class Layout:
         Key of the first row of each block but the first.
     centroids : ndarray (M, d)
         Mean inputs of each block.
+    bounds : ndarray (M, 2), optional
+        First row of each block and the end of its rows, where blocks were added or taken out.
+    near : ndarray (M, B), optional
+        Earlier blocks that each block is conditioned on, -1 for none, where blocks were added.
     """
 
     order: Order
@@ -39,11 +46,13 @@ class Layout:
     block_rows: int
     cuts: np.ndarray
     centroids: np.ndarray
+    bounds: np.ndarray | None = None
+    near: np.ndarray | None = None
 
     @property
     def n_blocks(self) -> int:
         """Number of blocks M."""
-        return -(-self.rows // self.block_rows)
+        return -(-self.rows // self.block_rows) if self.bounds is None else len(self.bounds)
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -52,6 +61,8 @@ class Layout:
 
     def span(self, block: int) -> Span:
         """Return the rows of a block."""
+        if self.bounds is not None:
+            return Span(*self.bounds[block].tolist())
         start = block * self.block_rows
         return Span(start, min(start + self.block_rows, self.rows))
 
@@ -59,14 +70,65 @@ class Layout:
     def token(self) -> str:
         """Checksum of the order and of where the blocks are cut."""
         said = {"order": self.order.to_dict(), "rows": self.rows, "block_rows": self.block_rows}
-        return groups.checksum({"cuts": self.cuts, "centroids": self.centroids}, said)
+        arrays = {"cuts": self.cuts, "centroids": self.centroids}
+        more = {"bounds": self.bounds, "near": self.near}
+        arrays |= {name: values for name, values in more.items() if values is not None}
+        return groups.checksum(arrays, said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
         """Return the block (n,) whose interval of keys holds each row of inputs X (n, d).
 
-        Raises InputError if the order is random.
+        Of blocks that were added later, with keys among those of others, it is the one with the
+        nearest centroid.  Raises InputError if the order is random.
         """
-        return np.searchsorted(self.cuts, self.order.keys(X), side="right")
+        keys = self.order.keys(X)
+        later = (np.flatnonzero(self.cuts[1:] < self.cuts[:-1]) + 2).tolist()
+        if not later:
+            return np.searchsorted(self.cuts, keys, side="right")
+        ends = itertools.pairwise([0, *later, self.n_blocks])
+        each = [a + np.searchsorted(self.cuts[a : b - 1], keys, side="right") for a, b in ends]
+        columns, step = list(self.order.columns), self.order.step
+        places = np.asarray(X, np.float64)[:, columns] / step
+        centroids = self.centroids[:, columns] / step
+        away = [((places - centroids[blocks]) ** 2).sum(axis=1) for blocks in each]
+        nearest = np.argmin(away, axis=0)[None]
+        return np.take_along_axis(np.stack(each), nearest, axis=0)[0]
+
+    def along(self, order: Order) -> Layout:
+        """Return the same blocks along an order that was ``widened``."""
+        return replace(self, order=order, cuts=self.order.rekeyed(self.cuts, order))
+
+    def followed(self, own: Layout, first_key: int) -> Layout:
+        """Return these blocks and, after them, those of rows that were put after the last row.
+
+        ``first_key`` is the key of the first of those rows.
+        """
+        before = self.limits()
+        more = own.limits() + before[:, 1].max()
+        cut = np.array([first_key], np.uint64)
+        return replace(
+            self,
+            rows=self.rows + own.rows,
+            cuts=np.concatenate([self.cuts, cut, own.cuts]),
+            centroids=np.concatenate([self.centroids, own.centroids]),
+            bounds=np.concatenate([before, more]),
+            near=None,
+        )
+
+    def between(self, start: int, stop: int) -> Layout:
+        """Return some successive blocks, whose rows stay where they are."""
+        bounds = self.limits()[start:stop]
+        return replace(
+            self,
+            rows=int(np.diff(bounds, axis=1).sum()),
+            cuts=self.cuts[start : stop - 1],
+            centroids=self.centroids[start:stop],
+            bounds=bounds,
+        )
+
+    def limits(self) -> np.ndarray:
+        """Return the first row of each block and the end of its rows (M, 2)."""
+        return np.array(self.spans, np.int64).reshape(-1, 2)
 
 
 def balanced(n: int, block_rows: int) -> int:
@@ -74,13 +136,15 @@ def balanced(n: int, block_rows: int) -> int:
     return -(-n // -(-n // block_rows))
 
 
-def read_layout(X: Any) -> Layout | None:
+def read_layout(X: Any, more: bool = False) -> Layout | None:
     """Read the blocks of a prepared store, from its X; None for any other array.
 
     Parameters
     ----------
     X : array
         Zarr array, or the dask array that `open_dataset` gives.
+    more : bool
+        Whether the store may have rows after those of its blocks.
 
     Raises
     ------
@@ -104,7 +168,8 @@ def read_layout(X: Any) -> Layout | None:
         )
     layout = Layout(order, rows, block_rows, stored.cuts, stored.centroids)
     shapes = (len(stored.cuts) + 1, *stored.centroids.shape)
-    if rows != X.shape[0] or shapes != (layout.n_blocks, layout.n_blocks, len(stored.columns)):
+    whole = rows <= X.shape[0] if more else rows == X.shape[0]
+    if not whole or shapes != (layout.n_blocks, layout.n_blocks, len(stored.columns)):
         raise InputError(
             f"dataset {stored.url}: blocks were made for {rows} rows but the store has "
             f"{X.shape[0]}: {again}"

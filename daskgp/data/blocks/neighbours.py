@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,8 @@ from scipy.spatial import cKDTree
 from daskgp.data import Rows, dataset_arrays, rows_of
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.layout import Layout, read_layout
-from daskgp.data.partition import Unit
+from daskgp.data.blocks.ordering import Order
+from daskgp.data.partition import Span, Unit
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
@@ -44,6 +46,25 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]
     return tuple(units)
 
 
+def before(spans: Sequence[Span], units: Sequence[Unit], number: int) -> np.ndarray:
+    """Return the blocks (units, number) that units are conditioned on, by their places in spans."""
+    places = {span: j for j, span in enumerate(spans)}
+    found = np.full((len(units), number), -1, np.int64)
+    for row, unit in zip(found, units, strict=True):
+        row[: len(unit.near)] = [places[span] for span in unit.near]
+    return found
+
+
+def conditioned(layout: Layout) -> tuple[Unit, ...]:
+    """Return each block with those that it is conditioned on, as the blocks say themselves."""
+    spans, near = layout.spans, layout.near
+    assert near is not None
+    return tuple(
+        Unit(span, tuple(spans[j] for j in row if j >= 0))
+        for span, row in zip(spans, near.tolist(), strict=True)
+    )
+
+
 def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
     """Return the nearest blocks before block i, among those of the rows (r, k) next to its own.
 
@@ -58,13 +79,47 @@ def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -
     return before[order][before[order] >= 0][:number]
 
 
-def open_blocks(url: str) -> tuple[Rows, Layout]:
-    """Open a prepared store: its rows in the order of blocks, and the blocks."""
+def open_blocks(url: str, more: bool = False) -> tuple[Rows, Layout]:
+    """Open a prepared store: its rows in the order of blocks, and the blocks.
+
+    It may have ``more`` rows after those of the blocks.
+    """
     rows = rows_of(*dataset_arrays(url), None, False)
-    layout = read_layout(rows.X)
+    layout = read_layout(rows.X, more)
     if layout is None:
         raise StoreError(f"dataset {url} has no blocks: make it with daskgp.prepare")
     return held(rows), layout
+
+
+def changed(
+    url: str,
+    cuts: np.ndarray,
+    centroids: np.ndarray,
+    bounds: np.ndarray,
+    ends: np.ndarray,
+    near: np.ndarray | None = None,
+) -> tuple[Rows, Layout]:
+    """Open a store of blocks of which some were added or taken out, see ``Layout``.
+
+    ``ends`` (3, k) are the ranges and steps of the order, which may have been widened.
+    """
+    rows = held(rows_of(*dataset_arrays(url), None, False))
+    stored = prepared.blocks_behind(rows.X)
+    if stored is None:
+        raise StoreError(f"dataset {url} has no blocks: fit again")
+    order, m = Order.from_dict(stored.attributes["order"]), len(bounds)
+    shapes = (m, 2), (m - 1,), (m, len(stored.columns)), (3, len(order.columns))
+    fits = tuple(array.shape for array in (bounds, cuts, centroids, ends)) == shapes
+    whole = fits and bounds.dtype.kind == "i" and bounds.min() >= 0 and bounds.max() <= len(rows)
+    if whole and near is not None:
+        before = near < np.arange(m)[:, None] if near.ndim == 2 and len(near) == m else np.array(0)
+        whole = near.dtype.kind == "i" and bool(before.all()) and near.min() >= -1
+    if not whole or (np.diff(bounds, axis=1) < 1).any():
+        raise StoreError(f"dataset {url} has other rows than its blocks: fit again")
+    order = replace(order, low=ends[0], high=ends[1], step=ends[2])
+    number = int(np.diff(bounds, axis=1).sum())
+    size = int(stored.attributes["block_rows"])
+    return rows, Layout(order, number, size, cuts, centroids, bounds, near)
 
 
 def held(rows: Rows) -> Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -131,6 +131,32 @@ class Order:
         along = padded[2:] - padded[:-2]
         length = (along**2).sum(axis=1, keepdims=True)
         return 2.0 * along / np.where(length > 0.0, length, 1.0)
+
+    def widened(self, low: np.ndarray, high: np.ndarray) -> Order:
+        """Return a line along a column that goes on to rows of other ranges (d,).
+
+        Places beyond the range of an order of another kind have the keys of its ends, as before.
+        """
+        if self.kind != "column":
+            return self
+        lead = self.columns[0]
+        ends = min(self.low[0], low[lead]), max(self.high[0], high[lead])
+        if ends == (self.low[0], self.high[0]):
+            return self
+        lows, highs, steps = self.low.copy(), self.high.copy(), self.step.copy()
+        lows[0], highs[0], steps[0] = *ends, ends[1] - ends[0]
+        return replace(self, low=lows, high=highs, step=steps)
+
+    def rekeyed(self, keys: np.ndarray, wider: Order) -> np.ndarray:
+        """Return the keys (n,) of the same rows on a line that was ``widened``, up to a cell."""
+        if wider is self:
+            return keys
+        alone = len(self.columns) == 1
+        bits, shift = (BITS[1], np.uint64(0)) if alone else (32, np.uint64(32))
+        middle = ((keys >> shift).astype(np.float64) + 0.5) / 2.0**bits
+        places = (self.low[0] + middle * self.step[0] - wider.low[0]) / wider.step[0]
+        ties = keys & np.uint64(0 if alone else 2**32 - 1)
+        return (quantised(places, bits) << shift) | ties
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON takes."""

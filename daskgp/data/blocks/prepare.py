@@ -150,7 +150,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 def arrange(
     rows: data.Rows,
     url: str,
-    order: str | Sequence[str] = "auto",
+    order: str | Sequence[str] | Order = "auto",
     block_rows: int | None = None,
     lengthscales: Sequence[float] | np.ndarray | None = None,
     seed: int = 0,
@@ -168,8 +168,8 @@ def arrange(
         Must be readable by all tasks.
     url : str
         Where to write; StoreError if something exists there already.
-    order : str or sequence of str
-        As for `daskgp.data.blocks.ordering.make_order`.
+    order : str, sequence of str or Order
+        As for `daskgp.data.blocks.ordering.make_order`, or one that was made for other rows.
     block_rows : int, optional
         Most rows of a block; DEFAULT_BLOCK_ROWS by default.
     lengthscales : sequence of d floats, optional
@@ -191,8 +191,11 @@ def arrange(
     executor = executor or Executor.current()
     limit = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
     names = rows.columns.inputs_names
-    ordering.check_order(order, rows.columns.names)
-    order = rows.columns.order(order)
+    made = order if isinstance(order, Order) else None
+    wanted: Any = order
+    if made is None:
+        ordering.check_order(wanted, rows.columns.names)
+        wanted = rows.columns.order(wanted)
     if lengthscales is not None:
         ordering.checked_lengths(lengthscales, names)
     groups.refuse_existing(url, "dataset")
@@ -200,17 +203,17 @@ def arrange(
         raise InputError("no rows: the training data has length 0")
     spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
     sums = describe(rows, spans, executor) if sums is None else sums
-    scaling.check(sums, names, rows.target_names)
+    (scaling.check if made is None else scaling.check_values)(sums, names, rows.target_names)
     n, d = int(sums.rows), rows.n_features
     size, plain = balanced(n, limit), scaling.identity(d, rows.n_targets)
     sample = np.empty((0, d))
-    if order != ordering.RANDOM:  # it looks at no row
+    if wanted != ordering.RANDOM:  # it looks at no row
         sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
     if lengthscales is None and sums.sphere:  # one scale for x, y and z
         lengthscales = scaling.scales(sums, d)
     low, high, blocks = sums.low[:d], sums.high[:d], -(-n // size)
-    line = ordering.make_order(
-        order, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
+    line = made or ordering.make_order(
+        wanted, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
     )
     return _rewrite(rows, spans, url, line, sample, n, size, executor, remedy)
 

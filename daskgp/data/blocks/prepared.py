@@ -12,7 +12,7 @@ import zarr
 
 from daskgp.data import reading, writers
 from daskgp.data.reading import behind
-from daskgp.data.rows import GEOGRAPHIC, Rows
+from daskgp.data.rows import GEOGRAPHIC, WEIGHT, Y_VARIANCE, Rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import row_step
 from daskgp.errors import InputError, StoreError
@@ -228,8 +228,9 @@ def copy(
     chunk_rows: int,
     blocks: Written | None = None,
     most_rows: int | None = None,
+    span: slice = slice(None),
 ) -> None:
-    """Write rows, with the blocks whose order they are in, to a new dataset store.
+    """Write rows, or some, with the blocks whose order they are in, to a new dataset store.
 
     Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of at most
     ``most_rows`` rows if given.
@@ -237,15 +238,61 @@ def copy(
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """
     attributes = {**rows.said(), **writers.marks()}
+    first, end, _ = span.indices(len(rows))
     with groups.creating(url, "dataset", attributes) as group:
         stored = [a for a in rows.arrays.values() if isinstance(a, zarr.Array)]
         step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
         step = min(step, most_rows or step)
         for name, source in rows.arrays.items():
-            target = writers.create_rows(group, name, source.shape, step, stored_dtype(source))
-            for start in range(0, len(rows), step):
-                target[start : start + step] = source[start : start + step]
+            shape = (end - first, *source.shape[1:])
+            target = writers.create_rows(group, name, shape, step, stored_dtype(source))
+            for start in range(first, end, step):
+                stop = min(start + step, end)
+                target[start - first : stop - first] = source[start:stop]
         if blocks is not None:
             _write_blocks(group, blocks.cuts, blocks.centroids)
             group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}
         group.attrs["complete"] = True
+
+
+DEFAULTS = {WEIGHT: 1.0, Y_VARIANCE: 0.0}
+"""Values of rows without noise of their own, where others have some."""
+
+
+def append(url: str, more: Rows, at: int) -> None:
+    """Write rows after the first ``at`` rows of a store of blocks, in place of any there.
+
+    Rows before them stay as they are, for readers that know of no more.
+    """
+    group, n = groups.open_group(url, "dataset", mode="r+"), at + len(more)
+    with groups.writing(url, "dataset"):
+        present = [name for name in writers.BY_ROW if name in group]
+        step = row_step(groups.array_of(group, "X"))
+        for name in more.arrays:
+            if name not in present:  # rows so far have none
+                source = more.arrays[name]
+                array = writers.create_rows(group, name, (at,), step, stored_dtype(source))
+                array[:at] = DEFAULTS[name]
+        for name in {*present, *more.arrays}:
+            array = groups.array_of(group, name)
+            array.resize((n, *array.shape[1:]))
+            for start in range(0, len(more), step):
+                stop = min(start + step, len(more))
+                array[at + start : at + stop] = _values(more, name, start, stop)
+
+
+def joined(rows: Rows, more: Rows) -> Rows:
+    """Return rows in memory and, after them, others."""
+    arrays = {}
+    for name in writers.BY_ROW:
+        if name in rows.arrays or name in more.arrays:
+            parts = [_values(part, name, 0, len(part)) for part in (rows, more)]
+            arrays[name] = np.concatenate(parts)
+    return rows.with_arrays(arrays, chunks=None)
+
+
+def _values(rows: Rows, name: str, start: int, stop: int) -> np.ndarray:
+    array = rows.arrays.get(name)
+    if array is None:
+        return np.full(stop - start, DEFAULTS[name])
+    return reading.read(array, slice(start, stop))

@@ -1,8 +1,14 @@
-"""Model stores: Zarr groups of arrays with JSON attributes, ``complete`` written last."""
+"""Model stores: Zarr groups of arrays with JSON attributes, ``complete`` written last.
+
+A model that is fitted lies in the root of its store.  One that replaces it, such as after an
+update, is written beside it in a folder of its own, and then the attributes of the root, a single
+object, tell where the model lies: a reader sees the old one or the new one.  The one before stays
+until the next replaces it, for readers that have opened it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,10 +18,17 @@ import zarr
 from daskgp.data.stores import checkpoints, groups, locks, remote, snapshots
 from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 
-FORMAT, VERSION = "daskgp-model", 1
+FORMAT, VERSION, REPLACED = "daskgp-model", 1, 2
+"""Format, and its versions: of stores as they were written, and of those whose model was replaced,
+which earlier daskgps refuse."""
 ROWS = "rows"
+SUMS, SEEN = "sums", "seen"
+"""Groups of arrays that updates alone need: sums over rows, and marks of the rows seen."""
 TRAINING = "training"
 """Group where a model store that is being made keeps training rows converted for its fit."""
+MODELS, PLACE, ROWS_IN, BESIDE = "models", "place", "rows_in", "beside"
+"""Folder of the models that replaced the first, and attributes: the latest one's place, the name of
+its rows, if it is not ROWS, and the checksums of groups beside its arrays."""
 CHECKPOINT = "checkpoint"
 """Group where a model store that is being made keeps the evaluations of its training."""
 DIMS = {
@@ -37,6 +50,12 @@ class Stored(NamedTuple):
     attributes: dict[str, Any]
     checksum: str
     notes: dict[str, Any]
+    beside: Mapping[str, Mapping[str, np.ndarray]] = {}
+    """Groups of arrays outside the checksum, to be written; a reader has ``read_beside``."""
+    checksums: Mapping[str, str] = {}
+    """Checksums of these groups."""
+    place: Any = None
+    """Where in its store it was read from; None for the root."""
 
 
 @contextmanager
@@ -150,9 +169,15 @@ def write(
         fill(group, stored, notes)
 
 
-def rows_url(url: str) -> str:
+def rows_url(url: str, name: str = ROWS) -> str:
     """Return the URL where a model store keeps training rows that prediction reads back."""
-    return f"{str(url).rstrip('/')}/{ROWS}"
+    return f"{str(url).rstrip('/')}/{name}"
+
+
+def next_rows(url: str) -> str:
+    """Return the name of the rows of the model that will replace the one in a store."""
+    place = next_place(groups.open_group(url, "model store"))
+    return f"{ROWS}-{place.rpartition('/')[2]}"
 
 
 def training_url(url: str) -> str:
@@ -164,22 +189,88 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     """Write a model into an open group; ``notes`` are attributes outside the checksum."""
     url = remote.address(group)
     with groups.writing(url, "model store"):
-        for name, values in stored.arrays.items():
-            groups.write_array(group, name, values, DIMS.get(name))
         for name in list(group.keys()):
-            if name not in (*stored.arrays, ROWS, CHECKPOINT):
+            if name not in (ROWS, CHECKPOINT):  # of a run that was stopped here
                 del group[name]
+        _write_arrays(group, stored)
         group.attrs.update(
             {
                 "format": FORMAT,
                 "version": VERSION,
-                "checksum": stored.checksum,
-                "model": stored.attributes,
-                "notes": dict(notes),
+                **_described(stored, notes),
             }
         )
         group.attrs["complete"] = True
         forget(url)  # useful until now
+
+
+def _described(stored: Stored, notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of the root that describe a model."""
+    return {
+        "checksum": stored.checksum,
+        "model": stored.attributes,
+        "notes": dict(notes),
+        BESIDE: dict(stored.checksums),
+    }
+
+
+def _write_arrays(group: zarr.Group, stored: Stored) -> None:
+    for name, values in stored.arrays.items():
+        groups.write_array(group, name, values, DIMS.get(name))
+    for part, arrays in stored.beside.items():
+        inner = group.require_group(part)
+        for name, values in arrays.items():
+            groups.write_array(inner, name, values)
+
+
+def replace(
+    url: str, stored: Stored, notes: Mapping[str, Any], claim: locks.Claim | None = None
+) -> None:
+    """Replace the model in a complete store, whose lock is held.
+
+    Whenever it is stopped, the store has the old model or the new one.
+    """
+    group = groups.open_group(url, "model store", mode="r+")
+    before, old, place = group.attrs.get(PLACE), group.attrs.get("model"), next_place(group)
+    with groups.writing(url, "model store"):
+        groups.remove(f"{url}/{place}")  # of an update that was stopped
+        for folder in (url, f"{url}/{MODELS}"):
+            groups.sweep(folder)
+        _write_arrays(group.create_group(place), stored)
+        if claim is not None:
+            claim.check()
+        group.attrs.update(
+            {
+                "version": REPLACED,
+                **_described(stored, notes),
+                PLACE: place,
+            }
+        )
+        rows = {one.get(ROWS_IN, ROWS) for one in (old, stored.attributes) if isinstance(one, dict)}
+        _sweep(group, url, {place, before}, rows)
+        forget(url)
+
+
+def next_place(group: zarr.Group) -> str:
+    """Return the place in a store of the model that will replace the present one."""
+    before = group.attrs.get(PLACE)
+    number = 1 if before is None else int(str(before).rpartition("/")[2])
+    return f"{MODELS}/{number + 1}"
+
+
+def _sweep(group: zarr.Group, url: str, places: set[Any], rows: set[str]) -> None:
+    """Remove the models of a store but those at some places, None for the root, and other rows."""
+    if MODELS in group:
+        for name in groups.names_in(f"{url}/{MODELS}"):
+            if f"{MODELS}/{name}" not in places:
+                groups.remove(f"{url}/{MODELS}/{name}")
+    for name in groups.names_in(url) - {CHECKPOINT, MODELS}:
+        if (name not in rows) if _is_rows(name) else (None not in places):
+            groups.remove(f"{url}/{name}")
+
+
+def _is_rows(name: str) -> bool:
+    return name == ROWS or name.startswith(f"{ROWS}-")
 
 
 def forget(url: str) -> None:
@@ -187,9 +278,16 @@ def forget(url: str) -> None:
     groups.remove(f"{url}/{CHECKPOINT}")
 
 
-def stored(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> Stored:
-    """Return arrays and attributes with their checksum."""
-    return Stored(dict(arrays), dict(attributes), groups.checksum(arrays, attributes), {})
+def stored(
+    arrays: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    beside: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> Stored:
+    """Return arrays and attributes with their checksum, and groups beside them with theirs."""
+    parts = {name: part for name, part in (beside or {}).items() if part}
+    checksums = {name: groups.checksum(part, {}) for name, part in parts.items()}
+    checksum = groups.checksum(arrays, attributes)
+    return Stored(dict(arrays), dict(attributes), checksum, {}, parts, checksums)
 
 
 def read(url: str) -> Stored:
@@ -200,14 +298,51 @@ def read(url: str) -> Stored:
     StoreError
         If there is none, or it is incomplete, of another format version, or damaged.
     """
+    while True:
+        before = checksum_at(url)
+        try:
+            return _read(url)
+        except StoreError:
+            if before is None or checksum_at(url) == before:
+                raise  # else it was replaced meanwhile
+
+
+def read_beside(url: str, stored: Stored, name: str) -> dict[str, np.ndarray]:
+    """Read a group beside a model that was read from a store; none where it has none.
+
+    Raises
+    ------
+    StoreError
+        If they are damaged, or gone since other models have replaced theirs.
+    """
+    if name not in stored.checksums:
+        return {}
+    group = groups.open_group(url, "model store")
+    try:
+        home, place = _home(group, url, stored.place)
+        found = _arrays(_inner(home, name), f"{place}/{name}", rows=True)
+    except StoreError as error:
+        if group.attrs.get("checksum") == stored.checksum:
+            raise StoreError(f"model store {url} is damaged: {error}") from error
+        raise StoreError(
+            f"model store {url} is no longer what was loaded: load it again"
+        ) from error
+    if groups.checksum(found, {}) != stored.checksums[name]:
+        raise StoreError(
+            f"model store {url} is damaged: the checksum of its {name} does not match, fit again"
+        )
+    return found
+
+
+def _read(url: str) -> Stored:
     group = groups.open_group(url, "model store")
     attributes = dict(group.attrs)
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{url} is not a daskgp model store")
-    if attributes.get("version") != VERSION:
+    if attributes.get("version") not in (VERSION, REPLACED):
         raise StoreError(
             f"model store {url} has format version {attributes.get('version')}, this daskgp reads "
-            f"version {VERSION}: fit again or use the daskgp that wrote it"
+            f"versions {VERSION} and {REPLACED}: fit again or use the daskgp that wrote it"
         )
     if attributes.get("complete") is not True:
         raise StoreError(
@@ -217,7 +352,8 @@ def read(url: str) -> Stored:
     if not isinstance(model, dict):
         raise StoreError(f"model store {url} is damaged: its description is missing")
     try:
-        arrays = _arrays(group, url)
+        home, place = _home(group, url, attributes.get(PLACE))
+        arrays = _arrays(home, place, but={SUMS, SEEN, CHECKPOINT, MODELS})
     except StoreError as error:
         raise StoreError(f"model store {url} is damaged: {error}") from error
     try:
@@ -227,7 +363,10 @@ def read(url: str) -> Stored:
     if digest != attributes.get("checksum"):
         raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
     notes = attributes.get("notes")
-    return Stored(arrays, model, digest, notes if isinstance(notes, dict) else {})
+    notes = notes if isinstance(notes, dict) else {}
+    beside = attributes.get(BESIDE)
+    beside = beside if isinstance(beside, dict) else {}
+    return Stored(arrays, model, digest, notes, {}, beside, attributes.get(PLACE))
 
 
 def checksum_at(url: str) -> str | None:
@@ -240,9 +379,25 @@ def checksum_at(url: str) -> str | None:
     return str(attributes.get("checksum")) if whole else None
 
 
-def _arrays(group: zarr.Group, url: str) -> dict[str, np.ndarray]:
-    """Read all arrays of a model store except its rows, each described and read once."""
-    names = sorted(groups.names_in(url) - {ROWS, CHECKPOINT})
+def _home(group: zarr.Group, url: str, place: Any) -> tuple[zarr.Group, str]:
+    """Return the group at a place of a model in a store, None for the root, and its URL."""
+    if place is None:
+        return group, url
+    return _inner(group, str(place)), f"{str(url).rstrip('/')}/{place}"
+
+
+def _inner(group: zarr.Group, name: str) -> zarr.Group:
+    found = group.get(name)
+    if not isinstance(found, zarr.Group):
+        raise StoreError(f"it has no group {name!r}")
+    return found
+
+
+def _arrays(
+    group: zarr.Group, url: str, but: Set[str] = frozenset(), rows: bool = False
+) -> dict[str, np.ndarray]:
+    """Read the arrays of a group but some, and training rows, each described and read once."""
+    names = sorted(n for n in groups.names_in(url) - but if rows or not _is_rows(n))
     arrays = {name: groups.array_of(group, name) for name in names}
     size = sum(array.nbytes for array in arrays.values())
     groups.refuse_larger(size, "all arrays")

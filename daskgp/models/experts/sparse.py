@@ -98,6 +98,16 @@ class SparseExperts(Collapsed, Ensemble):
     name: ClassVar[str] = "sparse-experts"
     state_type: ClassVar[Any] = State
 
+    def why_no_update(self) -> str | None:
+        """Return that central rows are no sum, where weights need them."""
+        if self.needs_central:
+            return "weights='paper' takes some central rows of each expert: fit all rows again"
+        return super().why_no_update()
+
+    def why_no_forget(self) -> str | None:
+        """Return that nobody remembers which expert had a row."""
+        return "which expert had which row is not kept: fit the rows that stay"
+
     def of_units(self, number: int) -> Self:
         """Return the method for that many experts."""
         return replace(self, n_experts=number)
@@ -144,11 +154,37 @@ class SparseExperts(Collapsed, Ensemble):
 
     def solve(self, theta: Theta, rows: Rounds) -> tuple[State, float]:
         """Return what prediction needs and the sum of the experts' bounds."""
-        m = len(inputs_of(theta))
-        with rows.solving(m):
+        return self._concluded(*self._summarised(theta, rows), rows)
+
+    def totals(self, theta: Theta, rows: Rounds) -> tuple[Prepared, Stats]:
+        """Return what all rows need, and the sums over each expert's rows, stacked (M, ...)."""
+        prepared, each = self._summarised(theta, rows)
+        fields: list[Any] = [np.stack(f) for f in zip(*(e.stats for e in each), strict=True)]
+        return prepared, Stats(*fields)
+
+    def concluded(
+        self, theta: Theta, prepared: Prepared, total: Stats, rows: Rounds
+    ) -> tuple[State, float]:
+        """Return what prediction needs and the sum of the experts' bounds, from their sums."""
+        s = theta.noise_variance
+        with rows.solving(len(prepared.factor)):
+            each = [Summary(one, None, collapsed.value(s, one)) for one in _each(total)]
+        return self._concluded(prepared, each, rows)
+
+    def misfit(self, prepared: Prepared, total: Stats) -> float | None:
+        """Return the sum of the experts' own y' (Q + s I)^-1 y."""
+        s = prepared.theta.noise_variance
+        return sum(collapsed.misfit(s, one) for one in _each(total))
+
+    def _summarised(self, theta: Theta, rows: Rounds) -> tuple[Prepared, list[Summary]]:
+        with rows.solving(len(inputs_of(theta))):
             prepared = self.prepare(theta)
-        each = rows.map(self.summarise, prepared)
-        with rows.solving(m):
+        return prepared, rows.map(self.summarise, prepared)
+
+    def _concluded(
+        self, prepared: Prepared, each: Sequence[Summary], rows: Rounds
+    ) -> tuple[State, float]:
+        with rows.solving(len(prepared.factor)):
             return self.posterior(prepared, each), float(sum(one.value for one in each))
 
     def summarise(self, rows: Rounds, prepared: Prepared) -> Summary:
@@ -329,9 +365,14 @@ class SparseExperts(Collapsed, Ensemble):
         return one._replace(
             task=one.task + one.solve,
             solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
-            state=8 * (m * m // 2 + combined * m * m + m * p) + stored,
+            state=8 * (m * m // 2 + combined * m * m + m * p) + stored + count * one.stats,
             predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
         )
+
+
+def _each(total: Any) -> Iterator[Stats]:
+    """Yield the sums of each expert."""
+    return (Stats(*fields) for fields in zip(*total, strict=True))
 
 
 def _predict_nested(state: State, A: Array, prior: Array) -> Moments:

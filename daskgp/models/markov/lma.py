@@ -124,6 +124,7 @@ class LMA(Additive):
     name: ClassVar[str] = "lma"
     state_type: ClassVar[Any] = State
     takes_trend: ClassVar[bool] = True
+    stats_type: ClassVar[Any] = Stats
     divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
 
@@ -279,6 +280,11 @@ class LMA(Additive):
         M = _products(total, beta) if self.trend else NONE
         return State(prepared.factor, inner, beta, M)
 
+    def misfit(self, prepared: Prepared, total: Stats) -> float | None:
+        """Return y' (Q + R)^-1 y, with R^-1 that of the residual's Markov approximation."""
+        _, beta = _inner(total)
+        return number(_products(total, beta).trace())
+
     def features(self, theta: Theta, state: State, X: Array) -> Array:
         """Return A (n, m) of rows X (n, d)."""
         Z = inputs_of(theta).astype(X.dtype)
@@ -406,7 +412,7 @@ class LMA(Additive):
             task=fit + 2 * stats + 8 * m * m,
             stats=stats,
             solve=(shape.kernel_tiles + 8) * 8 * m * m,
-            state=8 * (m * m + m * p) + 8 * shape.rows * (shape.features + p),
+            state=8 * (m * m + m * p) + stats + 8 * shape.rows * (shape.features + p),
             operations=float(blocks * (2 * once + adjoint)),
             predict=predict + 8 * (2 * m * m + m * p),
             shared=2 * 8 * m * m,

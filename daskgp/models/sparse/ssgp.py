@@ -111,6 +111,7 @@ class SparseSpectrum(Additive):
     name: ClassVar[str] = "ssgp"
     state_type: ClassVar[Any] = State
     takes_trend: ClassVar[bool] = True
+    stats_type: ClassVar[Any] = Stats
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the frequencies and the amplitude of the features."""
@@ -203,6 +204,12 @@ class SparseSpectrum(Additive):
         factor, beta = _posterior(G, total.projection, s)
         return State(factor, beta / s, _products(s, total, beta) if self.trend else NONE)
 
+    def misfit(self, prepared: Prepared, total: Stats) -> float | None:
+        """Return y' (Phi Phi' + s I)^-1 y."""
+        s, b = prepared.theta.noise_variance, total.projection
+        _, beta = _posterior(linalg.symmetrize(total.gram.copy()), b, s)
+        return number(_products(s, total, beta).trace())
+
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
@@ -265,7 +272,7 @@ class SparseSpectrum(Additive):
             task=3 * 8 * min(self.tile_rows, shape.block_rows) * q + 2 * stats,
             stats=stats,
             solve=6 * 8 * q * q,
-            state=8 * (q * q // 2 + q * p + shape.inputs * shape.features),
+            state=8 * (q * q // 2 + q * p + shape.inputs * shape.features) + stats,
             operations=3.0 * shape.rows * q * q,
             predict=8 * q * (q + p + 2 * TILE_ROWS),
             shared=8 * q * q,

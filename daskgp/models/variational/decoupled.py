@@ -142,6 +142,14 @@ class Decoupled(Declared):
 
     # -- a step ------------------------------------------------------------------------------
 
+    def why_no_update(self) -> str | None:
+        """Return how it learns from more rows."""
+        return "it learns from more rows by partial_fit(X, y)"
+
+    def why_no_forget(self) -> str | None:
+        """Return that learning from mini-batches cannot be undone."""
+        return "what mini-batches have taught it cannot be undone: fit the rows that stay"
+
     def prepare(
         self, kernel: Kernel, parameters: Parameters, offset: Array, dtype: str = "float64"
     ) -> Prepared:

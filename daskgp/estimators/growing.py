@@ -1,0 +1,228 @@
+"""Dataset stores that grow: their new rows, and those that leave the window of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp import data
+from daskgp.checks import shown
+from daskgp.data import seen
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.estimators import updating
+from daskgp.predict import to_store
+from daskgp.runtime.executor import Executor
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+
+HERE = Executor(None)
+"""This process, where little work is done."""
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """What a dataset store has for a fitted estimator that may have seen its first rows.
+
+    Parameters
+    ----------
+    gp : GaussianProcess
+    X, y : dask arrays
+        All rows of the dataset.
+    noise : tuple
+        Their ``y_variance`` and ``sample_weight``; False for none.
+    dataset : Dataset
+    source : Source, optional
+        What the estimator has seen of it; None for nothing.
+    start : int
+        First row that the estimator is to have.
+    """
+
+    gp: GaussianProcess
+    X: Any
+    y: Any
+    noise: tuple[Any, Any]
+    dataset: seen.Dataset
+    source: seen.Source | None
+    start: int
+
+    @property
+    def first(self) -> int:
+        """Number of rows that the estimator has seen already."""
+        return 0 if self.source is None else self.source.rows
+
+    @property
+    def new(self) -> int:
+        """Number of rows that are to be added."""
+        return len(self.dataset.rows) - max(self.first, self.start)
+
+    @property
+    def old(self) -> slice:
+        """Rows that are to be taken out."""
+        begin = 0 if self.source is None else self.source.start
+        return slice(begin, max(begin, min(self.start, self.first)))
+
+    @property
+    def changes(self) -> bool:
+        """True if there is anything to do."""
+        return self.new > 0 or self.old.stop > self.old.start
+
+    @property
+    def pays_a_cluster(self) -> bool:
+        """True if the rows are so much work that it pays to start a cluster."""
+        count = self.new + self.old.stop - self.old.start
+        return to_store.effort(self.gp.solved_, count) > to_store.SMALL
+
+    def take(self, executor: Executor) -> None:
+        """Add the new rows to the estimator and take out the old ones, or change nothing."""
+        gp, before = self.gp, dict(self.gp.__dict__)
+        try:
+            if self.new:
+                gp._take(*self.part(slice(len(self.dataset.rows) - self.new, None)))
+                self.note(gp, len(self.dataset.rows) - self.new, len(self.dataset.rows))
+            start = self._forget()
+            gp._sources = self.sources(executor, start)
+        except BaseException:
+            gp.__dict__.clear()
+            gp.__dict__.update(before)
+            raise
+
+    def _forget(self) -> int:
+        """Take out the old rows, of local methods whole blocks, and return the first that stays."""
+        gp, old = self.gp, self.old
+        if old.stop == old.start:
+            return self.start
+        stop = old.start + gp._forgettable(*self.part(old))
+        if stop > old.start:
+            updating.changed(gp, *self.part(slice(old.start, stop)), forget=True)
+            self.note(gp, old.start, stop)
+        return self.start if stop == old.stop else stop
+
+    def part(self, rows: slice) -> tuple[Any, Any, Any, Any]:
+        """Return X, y, y_variance and sample_weight of some rows."""
+        noise = (one[rows] if getattr(one, "ndim", 0) else one for one in self.noise)
+        return self.X[rows], self.y[rows], *noise
+
+    def sources(self, executor: Executor, start: int) -> tuple[seen.Source, ...]:
+        """Return all dataset stores of which rows were seen, with all rows of this one."""
+        known = [one for one in self.gp._known_sources() if one.url != self.dataset.url]
+        return (*known, self.dataset.source(executor, self.source, start))
+
+    def note(self, gp: GaussianProcess, start: int, stop: int) -> None:
+        """Note in an estimator which rows of the dataset it took last."""
+        gp._seen[-1] |= {"store": self.dataset.url, "span": [start, stop]}
+
+
+def look(
+    gp: GaussianProcess,
+    X: Any,
+    y: Any,
+    noise: tuple[Any, Any],
+    window: float | None = None,
+    along: str | int | None = None,
+) -> Growth | None:
+    """Return what there is to do for a fitted estimator; None for rows of no dataset store.
+
+    Raises
+    ------
+    StoreError
+        If rows that the estimator has seen are no longer what they were.
+    SettingError
+        If the window does not suit the estimator or the rows.
+    """
+    _check_window(gp, window, along)
+    url = seen.place_of(X, y)
+    rows = None if url is None else data.rows_of(X, y, None, True)
+    if url is None or rows is None or rows.passing:
+        if window is not None:
+            raise SettingError(
+                f"window={shown(window)}: only of a dataset store are the old rows known: give X, "
+                "y as daskgp.open_dataset does, or forget the oldest rows by forget(X, y)"
+            )
+        return None
+    source = next((one for one in gp._known_sources() if one.url == url), None)
+    dataset = seen.dataset_at(url, rows, None if source is None else source.arrays)
+    if source is not None:
+        source.check(dataset, HERE)
+    elif any(note.get("store") == url for note in updating.seen_by(gp)):
+        raise StoreError(
+            f"the model has seen rows of {url}, but has no marks of them: fit it again, or "
+            "give the new rows as a store of their own"
+        )
+    beside = {name: data.lazily(array) for name, array in data.noise_beside(y).items()}
+    stored = beside.get("y_variance", False), beside.get("weight", False)
+    error, weight = (b if a is None else a for a, b in zip(noise, stored, strict=True))
+    X, y = (data.lazily(part) if data.is_zarr(part) else part for part in (X, y))
+    start = 0 if source is None else source.start
+    if window is not None:
+        start = _start(dataset, start, window, along)
+    return Growth(gp, X, y, (error, weight), dataset, source, start)
+
+
+def _check_window(gp: GaussianProcess, window: Any, along: Any) -> None:
+    """Raise SettingError for a window that does not suit an estimator."""
+    if window is None:
+        if along is not None:
+            raise SettingError(f"along={shown(along)} has no effect without window=")
+        return
+    whole = along is not None or window == int(window)
+    if isinstance(window, bool) or not window > 0 or not np.isfinite(window) or not whole:
+        wanted = "a whole number of rows" if along is None else f"a length along {along!r}"
+        raise SettingError(f"window={shown(window)}: {wanted} above 0 is needed")
+    if along is not None:
+        _column(gp.solved_.feature_names, along)
+    updating.total_of(gp, forget=True)
+
+
+def _column(names: tuple[str, ...], along: str | int) -> int:
+    if isinstance(along, int) and 0 <= along < len(names):
+        return along
+    if along in names:
+        return names.index(str(along))
+    raise SettingError(f"along={shown(along)}: the features are {', '.join(names)}")
+
+
+def _start(dataset: seen.Dataset, start: int, window: float, along: str | int | None) -> int:
+    """Return the first row of a window that ends with the last row, not before ``start``.
+
+    Along a column whose values do not decrease, it is the first above the last value less the
+    window; only chunks that leave the window are read, and those at its ends.
+    """
+    rows = dataset.rows
+    if along is None:
+        return max(start, len(rows) - int(window))
+    step = dataset.rows.chunks[0] if dataset.rows.chunks else len(rows)
+    read = _reader(dataset, _column(rows.feature_names, along), along)
+    last = -np.inf
+    for end in range(len(rows), start, -step):
+        last = read(max(start, end - step), end)[-1]
+        if np.isfinite(last):
+            break
+    for begin in range(start, len(rows), step):
+        values = read(begin, min(begin + step, len(rows)))
+        inside = np.flatnonzero(values > last - window)
+        if len(inside):
+            return begin + int(inside[0])
+    return start
+
+
+def _reader(
+    dataset: seen.Dataset, column: int, along: str | int
+) -> Callable[[int, int], np.ndarray]:
+    """Return a function that reads a column; a missing value is the last one before it."""
+
+    def read(start: int, stop: int) -> np.ndarray:
+        values = np.asarray(dataset.rows.raw(start, stop)[0][:, column], np.float64)
+        filled = np.fmax.accumulate(values)
+        lower = np.flatnonzero(values < filled)
+        if len(lower):
+            raise InputError(
+                f"window along {along!r}: row {start + int(lower[0])} of {dataset.url} lies before "
+                "one above it: put the rows in its order, or leave along out to count rows"
+            )
+        return np.where(np.isnan(filled), -np.inf, filled)
+
+    return read

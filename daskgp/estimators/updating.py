@@ -1,0 +1,229 @@
+"""Rows that are added to a fitted estimator or taken out of it, without a pass over the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from daskgp import data
+from daskgp.checks import shown
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import sampling
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.fit import rounds
+from daskgp.fit.scratch import scratch_rows
+from daskgp.models import scaling
+from daskgp.models.columns import Columns
+from daskgp.models.method import Summed
+from daskgp.models.values import add, subtract
+from daskgp.predict.posterior import check_columns, refuse_other_units
+from daskgp.predict.training_rows import TrainingRows
+from daskgp.runtime.executor import Executor
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+
+logger = logging.getLogger("daskgp")
+
+Ranges: TypeAlias = list[list[float] | None]
+What: TypeAlias = Literal["fit", "update", "forget"]
+WORTH = 0.02
+"""Nats per value that other variances would gain on new rows, above which training is advised."""
+SURE = 3.0
+"""Least nats that they would gain on all new rows together."""
+ROUNDING = 1e-8
+"""Share of a sum of squares below zero up to which rows less others are taken for rounding."""
+
+
+class Grown(NamedTuple):
+    """Rounds over more rows as a method needs them, and all rows that predictions read back."""
+
+    stage: rounds.Rounds
+    kept: TrainingRows | None = None
+
+
+def changed(
+    gp: GaussianProcess, X: Any, y: Any, y_variance: Any, weight: Any, forget: bool = False
+) -> None:
+    """Add rows to a fitted estimator, or take them out."""
+    total, executor = total_of(gp, forget), Executor.current(gp.progress, gp.device)
+    with scratch_rows(gp.store) as spill:
+        rows = gp._rows_of(X, y, spill, executor.shares_memory, y_variance, weight)
+        if y_variance is None and weight is None and not rows.n_noise:
+            data.warn_of_noise_behind(y)
+        refuse_other_units(gp.solved_, rows.feature_units)
+        units, place = gp.solved_.feature_units, gp.solved_.geographic
+        rows = dataclasses.replace(rows, geographic=place, feature_units=units)
+        for array in rows.arrays.values():
+            remedy = f"put it in {visibility.HERE}, with store= where update writes it"
+            visibility.check(executor, array, "the new rows", remedy)
+        spans = gp._spans(rows)
+        sums = described(gp, rows, spans, executor)
+        stage = rounds.Rounds(
+            rows, partition.alone(spans), gp.solved_.scaling, executor, gp.dtype, gp.device
+        )
+        arranged = gp._shrunk if forget else gp._grown
+        grown = arranged(stage, sums, spill)
+        _conclude(gp, grown, total, int(sums.rows), forget)
+    gp._ranges = ranges_of(sums, rows.columns, getattr(gp, "_ranges", None))
+    gp._seen = [*seen_by(gp), seen("forget" if forget else "update", int(sums.rows), len(rows))]
+
+
+def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
+    """Return the sums over the rows of a fitted estimator; SettingError if rows cannot be added.
+
+    Raise StoreError for a model that was stored without them.
+    """
+    method, name = gp.solved_.model, type(gp).__name__
+    what = "forget" if forget else "update"
+    refusal = method.why_no_forget() if forget else method.why_no_update()
+    if refusal is not None:
+        raise SettingError(f"{name} has no {what} here: {refusal}")
+    refusal = gp._why_no_change(forget)
+    if refusal is not None:
+        raise SettingError(f"{name} has no {what} here: {refusal}")
+    if gp.solved_.trend is not None or gp.solved_.known is not None:
+        raise SettingError(
+            f"{name} has no {what} with mean={shown(gp.mean)}: fit again from this model, "
+            "fit(..., start=model), or with mean='ols'"
+        )
+    total = gp._total_sums()
+    if total is None:
+        raise StoreError(
+            f"this {name} was stored without the sums over its rows, by an earlier version of "
+            "daskgp: fit it again to update it"
+        )
+    return total
+
+
+def described(
+    gp: GaussianProcess,
+    rows: data.Rows,
+    spans: Sequence[partition.Span],
+    executor: Executor,
+) -> scaling.Sums:
+    """Return the sums of more rows; InputError for rows that a fitted model cannot take."""
+    solved = gp.solved_
+    check_columns(solved, rows.X, rows.feature_names)
+    if rows.n_targets != solved.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
+            f"{', '.join(solved.target_names)}"
+        )
+    if not len(rows):
+        raise InputError("no rows: there is nothing to learn from")
+    sums = sampling.describe(rows, spans, executor)
+    names = rows.columns.inputs_names, rows.target_names
+    scaling.check_values(sums, *names)
+    scaling.check_range(sums, solved.scaling, gp.dtype, *names)
+    scaling.warn_of_missing(sums.dropped)
+    _warn_of_left_out(gp, sums, rows)
+    return sums
+
+
+def _warn_of_left_out(gp: GaussianProcess, sums: scaling.Sums, rows: data.Rows) -> None:
+    """Warn once of columns without a scale that vary in later rows."""
+    scale, d = gp.solved_.scaling, rows.n_features
+    moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
+    left = np.flatnonzero(moved & ~scale.uses)
+    names = [repr(rows.columns.inputs_names[j]) for j in left]
+    if names and not gp._said_left_out:
+        logger.warning(
+            "%s: left out because the first rows held one value of it, but now it varies: "
+            "begin anew with rows in which it does",
+            ", ".join(names),
+        )
+        gp._said_left_out = True
+
+
+def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget: bool) -> None:
+    """Add sums over the rows of rounds to those ``before``, or subtract them, and solve."""
+    solved, stage = gp.solved_, grown.stage
+    method, theta = cast(Summed, solved.model), solved.theta
+    prepared, own = method.totals(theta, stage)
+    if forget:
+        total = subtract(before, own)
+        _refuse_strangers(before, total)
+    else:
+        total = add(own, before)
+    state, objective = method.concluded(theta, prepared, total, stage)
+    if not forget:
+        _remark(method, prepared, before, total, count * solved.n_targets)
+    kept = solved.kept if grown.kept is None else grown.kept
+    gp._set_solved(dataclasses.replace(solved, state=state, kept=kept, origin=None))
+    gp._total, gp.objective_ = total, objective
+    gp.n_rows_ += -count if forget else count
+
+
+def _refuse_strangers(before: Any, total: Any) -> None:
+    """Raise InputError if what stays is no sum over rows, as those taken out were not in it."""
+    if np.sum(total.rows) < 1:
+        raise InputError("forget leaves no rows: a model needs at least one")
+    left, first = (np.diagonal(sums.square, axis1=-2, axis2=-1) for sums in (total, before))
+    if (left < -ROUNDING * first).any():
+        raise InputError("the rows to forget are not rows of the model: give those it was given")
+
+
+def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int) -> None:
+    """Log if larger variances would suit new values of y much better: training may be worth it.
+
+    Under the model (y - E y)' C^-1 (y - E y) of new values, given the others, is 1 per value on
+    average; a bound that sees few inducing inputs has it below 1 on the rows that it was trained
+    on.  If it is r times what it is on these, multiplying all variances by r alone would gain
+    (r - 1 - log r) / 2 nats per value.
+    """
+    ends = [method.misfit(prepared, sums) for sums in (before, total)]
+    if ends[0] is None or ends[1] is None:
+        return
+    usual = ends[0] / (float(np.sum(before.rows)) * np.shape(before.square)[-1])
+    own = (ends[1] - ends[0]) / values
+    ratio = max(own, np.finfo(float).tiny) / max(usual, np.finfo(float).tiny)
+    gain = 0.5 * (ratio - 1.0 - np.log(ratio))
+    if ratio > 1.0 and gain > WORTH and gain * values > SURE:
+        logger.warning(
+            "the evidence of the new rows is %.2g nats per value less than expected from the "
+            "others: train again on all rows, fit(..., start=model) or daskgp update --retrain",
+            (own - usual) / 2.0,
+        )
+
+
+# -- what a model has seen -------------------------------------------------------------------
+
+
+def seen(what: What, used: int, number: int, store: str | None = None) -> dict[str, Any]:
+    """Return a note of rows that a model has seen: how many it used, when, and where they lie."""
+    return {
+        "what": what,
+        "rows": used,
+        "store": store,
+        "span": [0, number],
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def seen_by(gp: GaussianProcess) -> list[dict[str, Any]]:
+    """Return the notes of the rows that a fitted estimator has seen; none of earlier versions."""
+    return list(getattr(gp, "_seen", []))
+
+
+def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None) -> Ranges:
+    """Return the least and the largest value of each feature, also of rows ``before``.
+
+    None stands for longitude and latitude, of which the places alone are known.
+    """
+    found: Ranges = []
+    for j, where in enumerate(columns.where):
+        if not isinstance(where, int):
+            found.append(None)
+            continue
+        both = [float(sums.low[where]), float(sums.high[where])]
+        first = None if before is None else before[j]
+        if first is not None:
+            both = [min(both[0], first[0]), max(both[1], first[1])]
+        found.append(both)
+    return found

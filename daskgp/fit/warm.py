@@ -1,0 +1,139 @@
+"""Hyper-parameters of another fitted model, to start from."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskgp import train
+from daskgp.data.blocks import sampling
+from daskgp.errors import SettingError
+from daskgp.fit import control, hyperparameters, rounds, subset
+from daskgp.kernels import Kernel
+from daskgp.kernels.registry import identity
+from daskgp.models import inducing, scaling
+from daskgp.models.values import Theta
+
+if TYPE_CHECKING:
+    from daskgp.estimators.base import GaussianProcess
+    from daskgp.predict.posterior import Solved
+
+logger = logging.getLogger("daskgp")
+
+
+def start(
+    estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums, other: GaussianProcess
+) -> subset.Start:
+    """Return the hyper-parameters of another fitted model in the units of these rows.
+
+    Inducing inputs are the other model's too, if there are to be as many.
+
+    Raises
+    ------
+    SettingError
+        If it has other columns, or a kernel of another structure.
+    """
+    solved, own = other.solved_, estimator._inputs
+    _check(estimator, stage, sums, solved, other)
+    theta = Theta(_kernel(stage, solved), _noise(stage, solved))
+    theta = control.of(estimator, theta, stage.scaling).started(theta)
+    seed = estimator._seed()
+    number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
+    rows = stage.rows, stage.spans, stage.scaling
+    sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
+    theta = replace(theta, inputs=_inputs(estimator, stage, sums, sample.rows.X, theta, other))
+    begun = subset.Start(theta)
+    if estimator.optimizer is not None and estimator.traits.searches_start:
+        few = subset.subset_rows(stage, sample, seed)
+        limits = partial(hyperparameters.bounds, estimator, sums=sums, scale=stage.scaling)
+        if len(few.X) > 1:
+            share = few.y.size / (sums.rows * stage.rows.n_targets)
+
+            def prior(theta: Theta) -> train.Evaluate:
+                found = control.of(estimator, theta, stage.scaling).prior
+                return hyperparameters.scaled(found, share)
+
+            evidence = subset.Evidence(few, limits, estimator._tol(), prior)
+            begun = subset.at(evidence, replace(theta, inputs=None))._replace(theta=theta)
+    return begun._replace(sample=sample.rows.X)
+
+
+def _check(
+    estimator: GaussianProcess,
+    stage: rounds.Rounds,
+    sums: scaling.Sums,
+    solved: Solved,
+    other: GaussianProcess,
+) -> None:
+    """Raise SettingError unless a model has these columns and a kernel of the same structure."""
+    rows = stage.rows
+    unnamed = tuple(f"x{j}" for j in range(len(rows.feature_names)))
+    named = unnamed not in (rows.feature_names, solved.feature_names)
+    same = len(rows.feature_names) == len(solved.feature_names) and (
+        not named or rows.feature_names == solved.feature_names
+    )
+    if not same or rows.geographic != solved.geographic:
+        raise SettingError(
+            f"start is a model of columns {_columns(solved.feature_names, solved.geographic)}, the "
+            f"rows have {_columns(rows.feature_names, rows.geographic)}: start from a model of "
+            "the same columns"
+        )
+    distances = np.ones(rows.n_features), 1.0
+    choices = [_plain(kernel.resolve(*distances)) for kernel in estimator._choices(rows)]
+    if _plain(solved.theta.kernel) not in choices:
+        raise SettingError(
+            f"start has the kernel {other.kernel_!r:.200}, this estimator another one: give it "
+            "kernel=start.kernel_, or leave kernel out of both"
+        )
+
+
+def _columns(names: tuple[str, ...], geographic: tuple[int, int] | None) -> str:
+    place = "" if geographic is None else " on the sphere"
+    return f"{', '.join(names)}{place}"
+
+
+def _plain(kernel: Kernel) -> str:
+    """Return text that is the same for kernels that differ in their hyper-parameters alone."""
+    return identity(kernel.with_log_parameters(np.zeros(len(kernel.parameter_names))))
+
+
+def _kernel(stage: rounds.Rounds, solved: Solved) -> Kernel:
+    """Return the kernel of a model in the units of these rows."""
+    kernel, then, now = solved.theta.kernel, solved.scaling, stage.scaling
+    both = then.uses & now.uses
+    powers = []
+    for unit in kernel.units(stage.rows.n_features):
+        used = [j for j in unit.columns if both[j]]
+        inputs = np.mean(np.log(then.x_scale[used] / now.x_scale[used])) if used else 0.0
+        targets = np.mean(np.log(then.y_scale)) - np.mean(np.log(now.y_scale))
+        powers.append(unit.of_inputs * inputs + unit.of_target * targets)
+    return kernel.with_log_parameters(kernel.log_parameters + np.array(powers))
+
+
+def _noise(stage: rounds.Rounds, solved: Solved) -> float:
+    """Return the noise variance of a model in the units of these rows."""
+    ratio = np.mean(np.log(solved.scaling.y_scale)) - np.mean(np.log(stage.scaling.y_scale))
+    return float(solved.theta.noise_variance * np.exp(2.0 * ratio))
+
+
+def _inputs(
+    estimator: GaussianProcess,
+    stage: rounds.Rounds,
+    sums: scaling.Sums,
+    sample: np.ndarray,
+    theta: Theta,
+    other: GaussianProcess,
+) -> np.ndarray | None:
+    """Return the inducing inputs: those of the model, or chosen as without it."""
+    own, Z = estimator._inputs, other.solved_.theta.inputs
+    placed = own.placed(stage, sums)
+    if placed is not None or not own.count:
+        return placed
+    if Z is not None and own.takes(other._inputs) and len(Z) == own.of(int(sums.rows)):
+        return own.moved(Z, other.solved_.scaling, stage.scaling)
+    logger.info("%s are chosen anew: start has %d", own.label, 0 if Z is None else len(Z))
+    return own.choose(stage, sample, theta.kernel)

@@ -1,0 +1,295 @@
+"""``daskgp update``: a model store that takes new rows in place."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+from commands import dataset, invoke, killed_before, refused, succeed
+from fits import equal, forget
+
+import daskgp
+from daskgp.data import reading
+from daskgp.data.stores import models
+from daskgp.errors import StoreError
+from tests.contract import cases
+
+X, Y = cases.rows(400)
+T = cases.rows(9, seed=3)[0]
+
+
+def grow(path, n, step=32, X=X, Y=Y):
+    """Make or extend a dataset to the first n of the rows."""
+    if not path.exists():
+        return dataset(path, X[:n], Y[:n], step=step)
+    group = zarr.open_group(path, mode="r+")
+    before = group["X"].shape[0]
+    for name, values in (("X", X), ("y", Y)):
+        group[name].resize((n, *values.shape[1:]))
+        group[name][before:n] = values[before:n]
+    return str(path)
+
+
+LINE = np.argsort(X[:, 0])
+X_LINE, Y_LINE = X[LINE], Y[LINE]
+
+
+def ordered(path, n, step=32):
+    """Make or extend a dataset to the first n of the rows in the order of their first feature."""
+    return grow(path, n, step, X_LINE, Y_LINE)
+
+
+def one(name):
+    """A case with the same hyper-parameters, units and inputs for any rows, blocks in order."""
+    places = cases.rows(8, seed=5)[0]
+    settings = {"standardize": False, "mean": "zero"}
+    if name == "sgpr":
+        return cases.fixed(name, **settings, inducing=places, n_inducing=512)
+    blocks = {"block_rows": 10, "neighbours": "order", "order": "x0"}
+    return cases.fixed(name, **settings, support=places, n_support=256, **blocks)
+
+
+def fit(data, model, estimator):
+    """What ``daskgp fit`` does, without a cluster."""
+    estimator.fit(*daskgp.open_dataset(data)).save(model)
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """A dataset of 200 rows and a model of it."""
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 200)
+    fit(data, model, cases.fixed("sgpr"))
+    return data, model
+
+
+def test_a_grown_dataset_gives_its_new_rows_alone(fitted, monkeypatch):
+    data, model = fitted
+    wanted = daskgp.load(model).update(X[200:300], Y[200:300])
+    grow(data, 300)
+    seen = []
+
+    def reads(array, key, rows):
+        if isinstance(array, zarr.Array) and str(data) in str(array.store_path):
+            seen.append((rows.start, rows.stop))
+        return original(array, key, rows)
+
+    original = reading._read
+    monkeypatch.setattr(reading, "_read", reads)
+    said = succeed("update", model, data)
+    assert (said["rows"], said["skipped"], said["total"]) == (100, 200, 300)
+    assert min(first for first, _ in seen) == 192  # the chunk that was not full, and those after it
+    found = daskgp.load(model)
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-10)
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-12)
+    again = succeed("update", model, data)
+    assert (again["rows"], again["skipped"], again["total"]) == (0, 300, 300)
+
+
+def test_rows_of_another_store_are_added_once(fitted, tmp_path):
+    _, model = fitted
+    new = dataset(tmp_path / "new.zarr", X[200:250], Y[200:250], step=20)
+    assert succeed("update", model, new)["total"] == 250
+    assert succeed("update", model, new)["rows"] == 0
+    said = [(note["what"], note["rows"], note["span"]) for note in daskgp.load(model)._seen]
+    assert said == [("fit", 200, [0, 200]), ("update", 50, [0, 50])]
+    shown = invoke("info", model).stdout
+    assert "rows seen" in shown
+    assert "new.zarr" in re.sub(r"[\s│]", "", shown)
+
+
+@pytest.mark.parametrize("change", ["row", "fewer", "chunks"])
+def test_rows_that_changed_are_refused(fitted, change, tmp_path):
+    data, model = fitted
+    before = daskgp.load(model).solved_.token
+    if change == "row":
+        grow(data, 220)
+        zarr.open_group(data, mode="r+")["y"][70] = 9.0
+        said = "rows 64 to 95 have changed since the model saw them"
+    elif change == "fewer":
+        zarr.open_group(data, mode="r+")["X"].resize((150, 2))
+        zarr.open_group(data, mode="r+")["y"].resize((150,))
+        said = "has 150 rows, the model has seen 200: a dataset may grow but not shrink"
+    else:
+        data.rename(tmp_path / "old.zarr")
+        grow(data, 220, step=40)
+        said = "has chunks of 40 rows, those that the model has seen had 32"
+    assert said in refused("update", model, data)
+    assert daskgp.load(model).solved_.token == before
+
+
+def test_rows_written_again_with_the_same_values_count_as_seen(fitted):
+    data, model = fitted
+    grow(data, 230)
+    group = zarr.open_group(data, mode="r+")
+    group["X"][:100], group["y"][:100] = X[:100], Y[:100]
+    assert succeed("update", model, data)["rows"] == 30
+
+
+@pytest.mark.parametrize("name", ["svgp", "decoupled"])
+def test_methods_of_mini_batches_learn_from_new_rows(name, tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 200)
+    fit(data, model, cases.make(name))
+    grow(data, 300)
+    assert succeed("update", model, data)["total"] == 300
+    assert len(daskgp.load(model).history_) > 8
+
+
+def test_methods_that_cannot_say_what_to_do(tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 60)
+    fit(data, model, cases.fixed("exact"))
+    grow(data, 80)
+    assert "ExactGP has no update here: its fit is no sum over rows" in refused(
+        "update", model, data
+    )
+
+
+def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 200)
+    fit(data, model, daskgp.SGPR(n_inducing=12, progress=False))
+    first = daskgp.load(model)
+    grow(data, 400)
+    said = succeed("update", model, data, "--retrain", "--scheduler", scheduler)
+    assert said["total"] == 400
+    found = daskgp.load(model)
+    assert found.kernel_ != first.kernel_
+    assert len(found.history_) <= len(first.history_)
+    assert [note["what"] for note in found._seen] == ["fit", "fit"]
+    assert not (model / models.CHECKPOINT).exists()
+    new = dataset(tmp_path / "new.zarr", X[:9], Y[:9])
+    assert "--retrain takes all rows from one dataset" in refused("update", model, new, "--retrain")
+
+
+def test_a_model_may_start_from_another(tmp_path, scheduler):
+    data, one, two = (tmp_path / name for name in ("d.zarr", "a.zarr", "b.zarr"))
+    grow(data, 300)
+    fit(data, one, daskgp.SGPR(n_inducing=12, progress=False))
+    settings = "--model", "sgpr", "--set", "n_inducing=12", "--scheduler", scheduler
+    said = succeed("fit", data, two, *settings, "--from", one)
+    first, second = daskgp.load(one), daskgp.load(two)
+    assert len(second.history_) <= 2 < len(first.history_) + 1
+    assert said["objective"] >= first.objective_ - 0.1
+    np.testing.assert_allclose(second.inducing_, first.inducing_)
+
+
+def test_old_versions_go_and_readers_of_the_last_one_stay(fitted):
+    data, model = fitted
+    places = []
+    for n in (230, 260, 290):
+        grow(data, n)
+        succeed("update", model, data)
+        places.append(sorted(path.name for path in (model / models.MODELS).glob("[0-9]")))
+    assert places == [["2"], ["2", "3"], ["3", "4"]]
+    assert sorted(path.name for path in model.iterdir()) == ["models", "zarr.json"]
+    assert daskgp.load(model).n_rows_ == 290
+
+
+def test_a_store_is_read_again_if_it_is_replaced_meanwhile(fitted, monkeypatch):
+    data, model = fitted
+    original, calls = models._arrays, []
+
+    def replaced(*given, **more):
+        if not calls:
+            calls.append(1)
+            for n in (230, 260):
+                grow(data, n)
+                succeed("update", model, data)
+            raise StoreError("gone")
+        return original(*given, **more)
+
+    monkeypatch.setattr(models, "_arrays", replaced)
+    assert daskgp.load(model).n_rows_ == 260
+
+
+@pytest.mark.parametrize("moment", ["arrays", "attributes"])
+def test_an_update_that_fails_leaves_the_old_model(fitted, monkeypatch, moment):
+    data, model = fitted
+    before = daskgp.load(model).solved_.token
+    grow(data, 230)
+
+    def fails(*given, **more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if moment == "arrays":
+            patch.setattr(models.groups, "write_array", fails)
+        else:
+            patch.setattr(zarr.core.attributes.Attributes, "update", fails)
+        assert "disk is full" in refused("update", model, data)
+    assert daskgp.load(model).solved_.token == before
+    assert succeed("update", model, data)["total"] == 230
+    assert daskgp.load(model).solved_.token != before
+
+
+def test_a_lock_is_heeded(fitted):
+    from daskgp.data.stores import locks
+
+    data, model = fitted
+    grow(data, 230)
+    with locks.hold(str(model)):
+        assert "holds the lock" in refused("update", model, data, code=1)
+    assert succeed("update", model, data, "--clear-lock")["rows"] == 30
+
+
+KILLS = [pytest.param(10, marks=pytest.mark.slow), 1]
+
+
+@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("name", ["sgpr", "lma"])
+def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, kills, tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    ordered(data, 150)
+    fit(data, model, one(name))
+    rng, changes = np.random.default_rng(kills), 20
+    for n in range(150, 150 + 20 * kills, 20):
+        before = daskgp.load(model)
+        ordered(data, n + 20)
+        if kills > 1 and n == 150:
+            twin = shutil.copytree(model, tmp_path / "twin.zarr")
+            whole = killed_before(10**6, twin, "update", twin, data, "--window", 120)
+            changes = int(whole.stderr.splitlines()[-1])
+            shutil.rmtree(twin)
+            assert changes > 20
+        killed = killed_before(rng.integers(changes), model, "update", model, data, "--window", 120)
+        assert killed.returncode == 9, killed.stderr
+        left = daskgp.load(model)
+        if left.solved_.token == before.solved_.token:
+            equal(cases.moments(left, T), cases.moments(before, T), rtol=0)
+        else:
+            assert [note["what"] for note in left._seen[-2:]] == ["update", "forget"]
+    succeed("update", model, data, "--window", 120)
+    found = daskgp.load(model)
+    first = found._known_sources()[0].start
+    assert found.n_rows_ == n + 20 - first
+    wanted = one(name).fit(X_LINE[first : n + 20], Y_LINE[first : n + 20])
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"neighbours": "order", "order": "x0"}])
+def test_local_models_get_blocks_in_their_own_store(settings, tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    line = np.argsort(X[:, 0])
+    dataset(data, X[line][:200], Y[line][:200], step=32)
+    fit(data, model, cases.fixed("lma", **settings))
+    old = daskgp.load(model)
+    before = cases.moments(old, T)
+    wanted = daskgp.load(model).update(X[line][200:], Y[line][200:])
+    rows = zarr.open_group(model / models.ROWS, mode="r+")
+    for name in ("X", "y"):  # what a killed update leaves
+        rows[name].resize((217, *rows[name].shape[1:]))
+    equal(cases.moments(daskgp.load(model), T), before)
+    new = dataset(tmp_path / "n.zarr", X[line][200:], Y[line][200:], step=20)
+    assert succeed("update", model, new)["total"] == 400
+    forget()
+    found = daskgp.load(model)
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-10)
+    equal(cases.moments(old, T), before)  # a reader of the old model goes on
+    assert sorted(p.name for p in model.iterdir() if p.name.startswith("rows")) == ["rows"]
+    assert "blocks" in invoke("info", model).stdout
+    found.save(tmp_path / "copy.zarr")
+    equal(cases.moments(daskgp.load(tmp_path / "copy.zarr"), T), cases.moments(wanted, T))
