@@ -190,6 +190,16 @@ def _restored(
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
     estimator._set_solved(stored.restored(content, settings["device"], url, regressor))
+    estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
+    estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
+    estimator._sources = partial(_sources_of, url, content)
+    _remember(estimator, content)
+    return estimator
+
+
+def _remember(estimator: GaussianProcess, content: stores.Stored) -> None:
+    """Set what a store notes beside what predictions need."""
+    attributes = content.attributes
     objective = attributes["objective"]
     estimator.objective_ = None if objective is None else float(objective)
     estimator.n_rows_ = int(attributes["n_rows"])
@@ -200,9 +210,6 @@ def _restored(
     ranges = content.notes.get("feature_ranges")
     if isinstance(ranges, list) and len(ranges) == estimator.n_features_in_:
         estimator._ranges = ranges
-    estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
-    estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
-    estimator._sources = partial(_sources_of, url, content)
     seen = content.notes.get("seen")
     if isinstance(seen, list):
         estimator._seen = [note for note in seen if isinstance(note, dict)]
@@ -211,7 +218,6 @@ def _restored(
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():
         estimator.n_iter_ = int(content.notes["steps"])
         estimator.residual_ = float(content.notes["residual"])
-    return estimator
 
 
 def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:

@@ -28,6 +28,7 @@ from daskgp.likelihoods import Bernoulli
 from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
 from daskgp.predict import judged
+from daskgp.predict.hyperparameter_table import units_of
 from daskgp.predict.judged import BINS, Sums, aligned
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.near import Local, Nearby
@@ -324,7 +325,7 @@ def _unit(solved: Solved) -> tuple[str, float, bool]:
         return "standard deviations of the columns", 1.0, False
     if columns.sphere and {*used.tolist()} <= {*columns.sphere}:
         return KILOMETRES, float(scales[0]), True
-    return f"units of {columns.unit(used.tolist())}", float(scales[0]), False
+    return f"units of {columns.unit(used.tolist(), units_of(solved))}", float(scales[0]), False
 
 
 # -- sums ----------------------------------------------------------------------------------

@@ -120,12 +120,12 @@ def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[f
 
 def _name(solved: Solved, unit: Unit) -> str:
     uses = solved.scaling.uses
-    columns = solved.columns.unit([j for j in unit.columns if uses[j]], _times(solved))
+    columns = solved.columns.unit([j for j in unit.columns if uses[j]], units_of(solved))
     parts = [(_target(solved), unit.of_target), (columns, unit.of_inputs)]
     return " ".join(_power(name, power) for name, power in parts if power)
 
 
-def _times(solved: Solved) -> dict[str, str]:
+def units_of(solved: Solved) -> dict[str, str]:
     """Return the units of differences of the features that are times, by name."""
     said = dict(zip(solved.feature_names, solved.feature_units, strict=False))
     counted = {name: unit for name, unit in said.items() if feature_units.count_of(unit)}

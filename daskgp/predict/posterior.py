@@ -306,8 +306,8 @@ class Solved:
         covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
         predicted = predicted._replace(covariance=covariance)
         predicted = self._with_trend(predicted, given, new.usable)
-        covariance = predicted.covariance * self.spread**2
-        found = self.scaling.moments(predicted._replace(covariance=covariance), scaled)
+        wider = np.asarray(predicted.covariance) * self.spread**2
+        found = self.scaling.moments(predicted._replace(covariance=wider), scaled)
         if self.known is None:
             return found
         return found._replace(mean=found.mean + self.known.regressor(given))

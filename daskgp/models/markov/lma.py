@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace, wide
+from daskgp.arrays.backend import namespace, number, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
