@@ -91,7 +91,7 @@ def test_forgetting_undoes_an_update(name):
 @updated
 def test_units_and_mean_stay_those_of_the_fit(name):
     X, y = cases.rows()
-    model = cases.make(name, mean="linear").fit(X[:100], 50 + 7 * y[:100])
+    model = cases.make(name, mean="ols").fit(X[:100], 50 + 7 * y[:100])
     before = model.solved_
     model.update(X[100:], 50 + 7 * y[100:])
     assert model.solved_.theta is before.theta
