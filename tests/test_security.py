@@ -112,7 +112,7 @@ def check_damaged_model(name, sound, tmp_path, how):
             np.testing.assert_array_equal(found, right)
 
     check()
-    assert sum(refusals) > len(refusals) // 2
+    assert sum(refusals) > len(refusals) // 3  # predictions do not read all of a store
 
 
 def forge(url, whole, forged):

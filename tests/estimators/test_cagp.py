@@ -126,7 +126,7 @@ def test_a_fit_is_the_dense_definition(kind, where, p, table, T, tmp_path):
     X, y = table
     y = np.column_stack([y, 10 * y**2]) if p == 2 else y
     given = (X, y) if where == "numpy" else zarr_rows(tmp_path / "t.zarr", X, y)
-    mean = "linear" if p == 2 else "constant"
+    mean = "ols" if p == 2 else "constant"
     agrees(build(**{**FIXED, "mean": mean, **ACTIONS[kind]}).fit(*given), X, y, T)
 
 

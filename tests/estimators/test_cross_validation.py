@@ -110,7 +110,7 @@ def test_blocks_are_held_out_whole(tmp_path):
     assert all(len(set(fold[cell == c])) == 1 for c in set(cell))
     _, fold, *_ = run(tmp_path, folds=3, blocks=["x0"])
     by_place = fold[np.argsort(X[:, 0])]
-    assert 30 < np.count_nonzero(np.diff(by_place)) < 64  # 64 boxes side by side
+    assert 8 < np.count_nonzero(np.diff(by_place)) < 64  # boxes side by side, at most 64
 
 
 def test_blocks_on_the_sphere_are_of_one_size_everywhere(tmp_path):

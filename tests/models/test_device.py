@@ -134,7 +134,7 @@ def test_every_method_of_the_registry_is_here():
 def test_value_gradient_and_predictions(gpu, model, rows):
     there, found = on("gpu", model, ARD, rows=rows)
     _, wanted = on("cpu", model, ARD, rows=rows)
-    assert {type(array) for array in there} == {gpu.ndarray}
+    assert {type(array) for array in there if array.size} == {gpu.ndarray}
     assert_close(found, wanted)
 
 
@@ -144,7 +144,7 @@ def test_value_gradient_and_predictions_by_compiled_kernels(gpu, monkeypatch, mo
     monkeypatch.setattr(fused, "THREADS", 8)
     launched = fakecuda.give(gpu).launched
     there, found = on("gpu", model, ARD)
-    assert {type(array) for array in there} == {gpu.ndarray}
+    assert {type(array) for array in there if array.size} == {gpu.ndarray}
     assert_close(found, on("cpu", model, ARD)[1])
     no_kernel = model.name == "ssgp"
     assert set(launched) == (set() if no_kernel else {"tile", "pull_rows", "pull_columns"})
