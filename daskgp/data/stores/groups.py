@@ -340,13 +340,11 @@ def dims_in(array: zarr.Array) -> tuple[Any, ...]:
 
 def holds_rows(group: zarr.Group) -> bool:
     """Return whether a group has an array ``X`` of rows, rather than an axis of a grid."""
-    if "X" not in group:
-        return False
     try:
-        X = group["X"]
-    except (KeyError, TypeError, ValueError):  # whoever reads it says what is wrong
+        X = group.get("X")
+    except (TypeError, ValueError):  # whoever reads it says what is wrong
         return True
-    return not (isinstance(X, zarr.Array) and dims_in(X) == ("X",))
+    return X is not None and not (isinstance(X, zarr.Array) and dims_in(X) == ("X",))
 
 
 def own_dims(name: str, ndim: int) -> tuple[str, ...]:
