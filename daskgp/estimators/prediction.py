@@ -246,7 +246,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like (n, d)
-            The places, at most 200,000.  A NumPy array gives NumPy numbers; a dask or Zarr array
+            The places, at most 200,000; ``sample_paths(100).average(X)`` takes any number.  A NumPy
+            array gives NumPy numbers; a dask or Zarr array
             gives dask arrays and nothing is computed; an xarray object gives DataArrays, lazy
             where it is chunked.  Places with a missing feature are left out.
         weights : array-like (n,), optional

@@ -22,6 +22,8 @@ TILE_ROWS = 1_000
 MAX_ROWS = 200_000
 """Maximum number of places of an average; the covariances grow with its square."""
 
+NOTHING = "no place has a weight and all its features: there is no average"
+
 
 class _Tile(NamedTuple):
     """Sums over the places of a tile: w, w^2 and w mean (p,), and their largest prior variance."""
@@ -39,40 +41,64 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
     """
     solved.refuse_spread(include_noise)
     solved.refuse_joint(include_noise)
+    rows, w, lazy = places(solved, X, weights, TILE_ROWS, MAX_ROWS)
+    averages = lazy_average(solved, rows, w, include_noise, lazy)
+    if not lazy:
+        averages = computed(averages)
     if grids.is_xarray(X):
-        return _of_grid(solved, X, weights, include_noise)
+        mean, std = (
+            solved.labelled(a, grids.NOWHERE, what, include_noise)
+            for a, what in zip(averages, ("mean", "std"), strict=True)
+        )
+        return mean, std
+    mean, std = averages
+    return (mean, std) if lazy else (mean[()], std[()])
+
+
+def places(
+    solved: Solved, X: Any, weights: Any, block: int, most: int | None = None
+) -> tuple[da.Array, da.Array, bool]:
+    """Return places (n, d) and their weights (n,) in blocks of some rows, and whether X is lazy.
+
+    Raises
+    ------
+    InputError
+        If there are no places, or more than ``most``, or the weights cannot be used.
+    """
+    if grids.is_xarray(X):
+        grid = grid_for(solved, X)
+        _refuse_sizes(grid.size, most)
+        rows, w = grids.rows_and_weights(grid, weights)
+        return reading.plainly(rows).rechunk((block, -1)), w.rechunk(block), grid.lazy
     X = rows_for(solved, X)
-    _refuse_sizes(X.shape[0])
+    _refuse_sizes(X.shape[0], most)
     w = _given_weights(weights, X.shape[0])
     if isinstance(X, da.Array):
-        return lazy_average(solved, X, w, include_noise)
+        return reading.plainly(X).rechunk((block, -1)), da.asarray(w).rechunk(block), True
     order = solved.grouped(X)  # a local method wants rows near one another in a tile
     if order is not None:
         X, w = X[order], w[order]
-    rows = da.from_array(X, chunks=(TILE_ROWS, -1))
-    mean, std = _computed(lazy_average(solved, rows, w, include_noise, travels=False))
-    return mean[()], std[()]
+    return da.from_array(X, chunks=(block, -1)), da.from_array(w, chunks=block), False
 
 
 def lazy_average(
-    solved: Solved, X: da.Array, w: da.Array, include_noise: bool, travels: bool = True
+    solved: Solved, X: da.Array, w: da.Array, include_noise: bool, travels: bool
 ) -> tuple[da.Array, da.Array]:
     """Return dask arrays () or (p,): mean and std for rows X (n, d) with weights w (n,).
 
     Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows, so bits do
     not depend on the workers.  The mean needs only the tiles.
     """
-    X, w = reading.plainly(X).rechunk((TILE_ROWS, -1)), da.asarray(w).rechunk(TILE_ROWS)
     node, count = solved_node(solved, travels), X.numblocks[0]
     token = dask.base.tokenize(solved, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
-    places = [((X.name, i, 0), (w.name, i)) for i in range(count)]
+    own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
     sums: dict[Any, Any] = {
-        key: (_tile, node.key, *own) for key, own in zip(tiles, places, strict=True)
+        key: (_tile, node.key, *place) for key, place in zip(tiles, own, strict=True)
     }
     squares: dict[Any, Any] = {
-        (pair, i, j): (_pair, node.key, *places[i], *places[j], i == j)
+        (pair, i, j): (_pair, node.key, *own[i], *own[j], i == j)
         for i in range(count)
         for j in range(i, count)
     }
@@ -92,35 +118,44 @@ def _array(name: str, last: Any, tasks: dict[Any, Any], needs: list[Any], p: int
     return da.Array(graph, name, chunks=((p,),), meta=np.empty(0))
 
 
-def _of_grid(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
-    grid = grid_for(solved, X)
-    _refuse_sizes(grid.size)
-    rows, w = grids.rows_and_weights(grid, weights)
-    averages = lazy_average(solved, rows, w, include_noise, grid.lazy)
-    if not grid.lazy:
-        averages = _computed(averages)
-    mean, std = (
-        solved.labelled(a, grids.NOWHERE, what, include_noise)
-        for a, what in zip(averages, ("mean", "std"), strict=True)
+def of_values(values: da.Array, w: da.Array, level: float | None) -> da.Array:
+    """Return the weighted average (...) over rows of values (n, ...), or the share above a level.
+
+    Rows of NaN are left out.
+    """
+    tail = values.shape[1:]
+    sums: Any = da.map_blocks(
+        _sums,
+        values,
+        w.reshape((-1, *(1 for _ in tail))),
+        level,
+        chunks=((1,) * values.numblocks[0], (2,), *((size,) for size in tail)),
+        new_axis=1,
+        dtype=np.float64,
+        meta=np.empty((0, 2, *(0 for _ in tail))),
     )
-    return mean, std
+    return sums.sum(axis=0).map_blocks(
+        _quotient, drop_axis=0, dtype=np.float64, meta=np.empty(tuple(0 for _ in tail))
+    )
 
 
-def _computed(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+def computed(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values of dask arrays, computed in this process."""
     with single_blas_thread():
         done: tuple[Any, ...] = dask.compute(*arrays, scheduler="threads")
     return done
 
 
-def _refuse_sizes(n: float) -> None:
+def _refuse_sizes(n: float, most: int | None) -> None:
     if n != n:  # NaN: unknown to dask
         raise InputError("X has unknown chunk sizes: call compute_chunk_sizes() on it")
     if n == 0:
         raise InputError("no places: X has length 0, and an average needs one")
-    if n > MAX_ROWS:
+    if most is not None and n > most:
         raise InputError(
             f"the average over {n:,} places needs their {float(n) ** 2:.1g} covariances: thin the "
-            f"places or coarsen the grid to at most {MAX_ROWS:,}"
+            f"places or coarsen the grid to at most {most:,}, or average functions drawn by "
+            "sample_paths(n).average(X), which takes any number"
         )
 
 
@@ -188,6 +223,21 @@ def _pair(
     return total if same else 2.0 * total
 
 
+def _sums(values: np.ndarray, w: np.ndarray, level: float | None) -> np.ndarray:
+    """Return sums (1, 2, ...) of w times values, or whether they are above a level, and of w."""
+    check_weights(w.ravel())
+    seen = ~np.isnan(values)
+    terms = values if level is None else values > level
+    return np.stack([np.where(seen, terms * w, 0.0).sum(axis=0), (seen * w).sum(axis=0)])[None]
+
+
+def _quotient(sums: np.ndarray) -> np.ndarray:
+    if not (sums[1] > 0).all():
+        raise InputError(NOTHING)
+    quotient: np.ndarray = sums[0] / sums[1]
+    return quotient
+
+
 def _added(parts: list[np.ndarray]) -> np.ndarray:
     return np.sum(parts, axis=0)
 
@@ -211,5 +261,5 @@ def _variance(
 def _total(tiles: list[_Tile]) -> float:
     total = sum(tile.weight for tile in tiles)
     if not total > 0:
-        raise InputError("no place has a weight and all its features: there is no average")
+        raise InputError(NOTHING)
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,14 +25,18 @@ from daskgp.models.pathwise import FREQUENCIES, PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.transform import Transform
 from daskgp.models.values import variances
-from daskgp.predict import lazy
+from daskgp.predict import average, lazy
 from daskgp.predict.job import Job
 from daskgp.predict.near import Nearby
+from daskgp.predict.outputs import check_threshold
 from daskgp.predict.posterior import Solved
 from daskgp.predict.supports import Supports
 from daskgp.predict.training_rows import CACHE_BYTES, cached
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
+
+BLOCK_BYTES = 2**24
+"""Bytes of values of all functions that a task of an average holds at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,82 @@ class Paths:
             mean, _ = lazy.marginal(self.fitted_, X, "none", False, gaussian=True)
             values = self._spread(values, mean)
         return self._shaped(values)
+
+    def average(self, X: Any, weights: Any = None) -> Any:
+        """Return the weighted average of each function over the places X, any number of them.
+
+        The averages are draws of the posterior of the average, which `predict_average` has in
+        closed form for fewer places.  Blocks of places are tasks, so memory does not grow with
+        their number.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As for ``predict``; lazy in, lazy out.  Places with a missing feature are left out.
+        weights : array-like (n,), optional
+            Weights of 0 or more, equal by default; they are divided by their sum.  For an xarray
+            object a DataArray over some of its dimensions, such as ``np.cos(np.deg2rad(lat))``.
+
+        Returns
+        -------
+        averages : (n_samples,), or (p, n_samples) for several targets
+
+        Raises
+        ------
+        InputError
+            If there are no places, or weights that cannot be used.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, X[:, 0])
+        >>> paths = model.sample_paths(3)
+        >>> bool(np.allclose(paths.average(X), paths(X).mean(axis=0)))
+        True
+        """
+        return self._averaged(X, weights, None)
+
+    def exceedance(self, X: Any, threshold: float, weights: Any = None) -> Any:
+        """Return the share of the places X at which each function is above a threshold.
+
+        With weights it is the share of their sum, such as of an area.  Over the functions it has
+        the distribution of the posterior's; its mean is the average of `predict_exceedance`.
+
+        Parameters
+        ----------
+        X, weights : array-like
+            As for `average`.
+        threshold : float
+            Level, in the units of y.
+
+        Returns
+        -------
+        shares : (n_samples,), or (p, n_samples) for several targets
+
+        Raises
+        ------
+        InputError
+            If there are no places, or weights that cannot be used.
+        SettingError
+            If the threshold is not a finite number.
+        """
+        return self._averaged(X, weights, check_threshold(threshold))
+
+    def _averaged(self, X: Any, weights: Any, level: float | None) -> Any:
+        tail = () if self.fitted_.vector_target else (self.fitted_.n_targets,)
+        tail = (*tail, self.n_samples)
+        block = max(1, BLOCK_BYTES // (8 * math.prod(tail)))
+        rows, w, lazily = average.places(self.fitted_, X, weights, block)
+        shares = average.of_values(self(rows), w, level)
+        if not lazily:
+            (shares,) = average.computed((shares,))
+        if not grids.is_xarray(X):
+            return shares
+        fitted = self.fitted_
+        what, units = ("samples", fitted.target_units) if level is None else ("exceedance", ())
+        said = moments.describe(what, fitted.target_names, units, False, level)
+        return grids.NOWHERE.wrap_samples(shares, fitted.target_names, fitted.vector_target, said)
 
     def __repr__(self) -> str:
         return f"<{self.n_samples} sample paths of {self.fitted_.model.name}>"

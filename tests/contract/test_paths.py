@@ -86,6 +86,19 @@ def test_workers_give_the_bits_of_threads(name, scheduler, fitted, tmp_path):
 
 
 @having
+def test_averages_are_those_of_the_values_whatever_the_chunks(name, fitted, monkeypatch):
+    monkeypatch.setattr("daskgp.predict.paths.BLOCK_BYTES", 8 * 3 * 5)  # five places per task
+    paths, w = fitted(name).sample_paths(3, random_state=2), np.arange(12.0)
+    values = paths(T)
+    for X in (T, da.from_array(T, chunks=(7, 1))):
+        found = paths.average(X, w), paths.exceedance(X, 0.2, w), paths.average(X)
+        assert all(isinstance(one, type(X)) for one in found)
+        weighted = (np.average(one, axis=0, weights=w) for one in (values, values > 0.2))
+        for one, wanted in zip(found, (*weighted, values.mean(axis=0)), strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=1e-12)
+
+
+@having
 def test_paths_of_a_grid_are_along_sample(name, fitted):
     paths = fitted(name).sample_paths(2)
     axes = {"x0": np.linspace(0, 3, 4), "x1": np.linspace(0, 3, 3)}

@@ -103,6 +103,63 @@ def test_far_from_the_data_a_path_has_the_variogram_of_the_kernel():
         assert half == pytest.approx(wanted, rel=0.06)
 
 
+def test_averages_of_paths_have_the_law_of_the_average():
+    X, y = rows()
+    model = METHODS["exact"].fit(X, y)
+    T = np.random.default_rng(1).uniform(0, 2, (300, 2))
+    T[7, 0] = np.nan
+    paths, w = model.sample_paths(2_000), np.linspace(0, 1, 300)
+    mean, std = model.predict_average(T, w)
+    found = paths.average(T, w)
+    assert abs(found.mean() - mean) < 4.5 * std / np.sqrt(2_000)
+    assert found.std() == pytest.approx(std, rel=0.08)
+    assert paths.exceedance(T, 0.5).mean() == pytest.approx(
+        np.nanmean(model.predict_exceedance(T, 0.5)), abs=0.01
+    )
+
+
+def test_averages_over_a_grid_are_labelled_and_lazy():
+    X, y = rows()
+    both = np.column_stack([y, np.exp(y)])
+    model = daskgp.SGPR(n_inducing=30, kernel=KERNEL, optimizer=None, progress=False).fit(X, both)
+    grid = xr.Dataset(coords={"x0": np.linspace(0, 2, 9), "x1": np.linspace(0, 2, 7)})
+    area, paths = xr.DataArray(np.arange(9.0), dims="x0"), model.sample_paths(4)
+    field = paths(grid)
+    wanted = field.weighted(area).mean(["x0", "x1"])
+    found = paths.average(grid, area)
+    assert found.dims == ("target", "sample")
+    xr.testing.assert_allclose(found, wanted)
+    cells = xr.DataArray(da.zeros((9, 7), chunks=(4, 7)), grid.coords, ("x0", "x1"))
+    lazy = paths.exceedance(cells, 1.0)
+    assert isinstance(lazy.data, da.Array)
+    share = (field > 1.0).mean(["x0", "x1"])
+    xr.testing.assert_allclose(lazy.compute(), share)
+    assert lazy.attrs["threshold"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda paths: paths.average(np.empty((0, 2))), "no places"),
+        (lambda paths: paths.average(np.ones((3, 2)), -np.ones(3)), "3 weights are negative"),
+        (lambda paths: paths.average(np.ones((3, 2)), np.zeros(3)), "all weights are 0"),
+        (lambda paths: paths.average(np.full((3, 2), np.nan)), "no place has a weight"),
+        (lambda paths: paths.exceedance(np.ones((3, 2)), np.nan), "threshold is nan"),
+    ],
+)
+def test_averages_of_nothing_are_refused(call, named):
+    model = daskgp.ExactGP(kernel=KERNEL, **PLAIN).fit(*rows())
+    with pytest.raises((InputError, SettingError), match=named):
+        call(model.sample_paths(2))
+
+
+def test_transformed_targets_have_averages_by_paths():
+    X, y = rows()
+    model = daskgp.ExactGP(kernel=KERNEL, target_transform="log", optimizer=None, progress=False)
+    paths = model.fit(X, np.exp(y)).sample_paths(5)
+    np.testing.assert_allclose(paths.average(X), paths(X).mean(axis=0))
+
+
 def test_paths_are_small_and_a_graph_carries_them_once(monkeypatch):
     X, y = rows(400)
     model = daskgp.SGPR(n_inducing=200, kernel=KERNEL, **PLAIN).fit(X, y)
