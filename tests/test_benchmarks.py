@@ -293,6 +293,23 @@ def test_updates_are_the_fit_of_all_rows(tmp_path):
 
 
 @pytest.mark.slow
+def test_paths_have_the_law_of_the_posterior(tmp_path):
+    records, printed = run(tmp_path, "paths")
+    (*moments, variogram, field) = records
+    assert all(record["mean_z"] < 4.5 for record in moments)
+    assert variogram["off"] < 4 * variogram["off_se"] + 0.02
+    assert field["n"] == 10_000
+    assert "| field | sgpr | 10,000 | " in printed
+
+
+@pytest.mark.slow
+def test_intervals_of_hyperparameters_are_known(tmp_path):
+    records, printed = run(tmp_path, "intervals")
+    assert all(record["variance_known"] == record["lengthscale_known"] == 1 for record in records)
+    assert "| exact | 60 | 3 | " in printed
+
+
+@pytest.mark.slow
 def test_optimal_coefficients_are_better(tmp_path):
     (_, row, wide), printed = run(tmp_path, "opticom")
     assert row["points"] == 49
