@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,6 +35,9 @@ from daskgp.cli.options import (
 from daskgp.cli.run import Main, Workers, result, training_rows, verbose_option
 from daskgp.errors import SettingError
 from daskgp.typing import Device
+
+if TYPE_CHECKING:
+    from daskgp.predict.posterior import Solved
 
 __all__ = ["main"]
 
@@ -459,7 +464,6 @@ def score(
     features of MODEL are taken by default.
     """
     from daskgp.estimators import load
-    from daskgp.fit import named
     from daskgp.fit.scratch import scratch_rows
     from daskgp.predict.score import scores
 
@@ -468,11 +472,7 @@ def score(
     estimator = load(model_store, device)
     solved = estimator.solved_
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    names = _names_or_none(features)
-    if target is not None and names is None:
-        names = named.names_in(solved.feature_names)
-    columns = {"features": names, "mask": mask, **errors}
-    rows = training_rows(test, _names_or_none(target), columns, until="again")
+    rows = _test_rows(solved, test, target, features, mask, errors)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, said),
@@ -482,9 +482,33 @@ def score(
     result(**figures, **said, seconds=_since(began))
 
 
+def _test_rows(
+    solved: Solved,
+    test: str,
+    target: str | None,
+    features: str | None,
+    mask: str | None,
+    errors: dict[str, str | None],
+) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
+    """Return a context of X, y and what to say of them, with the features of a model by default."""
+    from daskgp.fit import named
+
+    names = _names_or_none(features)
+    if target is not None and names is None:
+        names = named.names_in(solved.feature_names)
+    columns = {"features": names, "mask": mask, **errors}
+    return training_rows(test, _names_or_none(target), columns, until="again")
+
+
 @main.command()
 @click.argument("model_store", metavar="MODEL")
 @click.argument("test")
+@click.option(
+    "--target",
+    metavar="NAME",
+    help="Column to compare with, or several: a,b; TEST then is a grid or a table.",
+)
+@column_options
 @click.option("--figures", metavar="DIR", help="Folder for figures, as PNG.")
 @click.option(
     "--regions",
@@ -501,6 +525,12 @@ def score(
 def check(
     model_store: str,
     test: str,
+    target: str | None,
+    features: str | None,
+    y_std: str | None,
+    y_variance: str | None,
+    weight: str | None,
+    mask: str | None,
     figures: str | None,
     regions: int,
     as_json: bool,
@@ -509,13 +539,14 @@ def check(
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Hold the predictions of MODEL against the dataset store TEST: scores and calibration.
+    """Hold the predictions of MODEL against the rows of TEST: scores and calibration.
 
     As a whole, by region and by distance to the training data; rows that MODEL was fitted to tell
-    nothing.
+    nothing.  TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which
+    the features of MODEL are taken by default.
     """
-    from daskgp.data import open_dataset
     from daskgp.estimators import load
+    from daskgp.fit.scratch import scratch_rows
     from daskgp.predict.check import check as run
     from daskgp.predict.check import refuse
 
@@ -525,13 +556,19 @@ def check(
         plot.canvas.check_matplotlib()  # before the work
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = load(model_store, device)
-    X, y = open_dataset(test)
-    refuse(estimator.solved_, regions)
-    with cluster.executor(estimator.solved_.device):
+    solved = estimator.solved_
+    refuse(solved, regions)
+    errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
+    rows = _test_rows(solved, test, target, features, mask, errors)
+    with (
+        scratch_rows(estimator.store) as url,
+        rows(url) as (X, y, said),
+        cluster.executor(solved.device),
+    ):
         found = run(estimator, X, y, regions=regions)
     drawn = [] if figures is None else plot.check(found, figures)
     if as_json:
-        result(**found.to_dict(), figures=drawn)
+        result(**found.to_dict(), **said, figures=drawn)
     else:
         click.echo("\n\n".join([str(found), *[f"figures: {', '.join(drawn)}"] * bool(drawn)]))
 

@@ -392,6 +392,7 @@ class Wanted(NamedTuple):
     groups: Any = None
     time: str | int | None = None
     seed: int = 0
+    instead: str = ""
 
     @property
     def scheme(self) -> str:
@@ -405,6 +406,12 @@ class Wanted(NamedTuple):
         if self.folds == 1:
             return SHARE
         return self.folds + (self.scheme == "time")
+
+    @property
+    def remedy(self) -> str:
+        """Remedy where rows are too few, or too much alike, for so many parts."""
+        fewest = {1: "choose folds=2", 2: "give more rows"}
+        return self.instead or fewest.get(self.folds, "choose fewer folds")
 
     def check(self) -> None:
         """Raise SettingError for settings that contradict one another or cannot be."""
@@ -443,9 +450,7 @@ class Wanted(NamedTuple):
         for i, fold in enumerate(found):
             for what, number in (("train on", parts.trained(fold)), ("test", parts.tested(fold))):
                 if not number:
-                    raise InputError(
-                        f"fold {i} has no rows to {what}: choose fewer folds than {self.folds}"
-                    )
+                    raise InputError(f"fold {i} has no rows to {what}: {self.remedy}")
         return parts
 
     def _random(self, rows: Rows, url: str, executor: Executor) -> Scheme:
@@ -465,8 +470,8 @@ class Wanted(NamedTuple):
         known, counts = map_reduce(task, _both_counts, spans, executor, what)
         if len(known) < self.parts:
             raise InputError(
-                f"the rows are in {len(known)} {what}, and {self.parts} or more are needed: choose "
-                f"{'smaller blocks or ' if what == 'blocks' else ''}fewer folds"
+                f"the rows are in {len(known)} {what}, and {self.parts} or more are needed: "
+                f"{'choose smaller blocks, or ' if what == 'blocks' else ''}{self.remedy}"
             )
         return Labelled(labels, known, deal(counts, self.parts, self.seed))
 
@@ -483,7 +488,7 @@ class Wanted(NamedTuple):
         least, most = math.ceil(math.log2(self.parts)), int(math.log2(len(sample)))
         if least > most:
             raise InputError(
-                f"{len(sample)} complete rows are too few for {2**least} blocks: choose fewer folds"
+                f"{len(sample)} complete rows are too few for {2**least} blocks: {self.remedy}"
             )
         made = partial(Boxes.halved, rows, columns, sample, parts=self.parts, seed=self.seed)
         if places is None:
@@ -571,8 +576,7 @@ def _codes(groups: Any, rows: Rows, url: str, executor: Executor) -> Any:
     if not isinstance(values, zarr.Array | da.Array):
         values = np.asarray(values)
         if values.dtype.kind not in "fiub":
-            _, codes = np.unique(values, return_inverse=True)
-            values = codes.reshape(values.shape)
+            values = _numbered(values)
     if values.shape not in ((n,), (n, 1)):
         raise InputError(f"groups has shape {values.shape} for {n} rows: one per row is needed")
     if np.dtype(values.dtype).kind not in "fiub":
@@ -587,6 +591,19 @@ def _codes(groups: Any, rows: Rows, url: str, executor: Executor) -> Any:
         return values
     flat = values.reshape(n).astype(np.float64)
     return writers.spill(url, {"X": flat}, max(1, partition.default_block_rows(n)))["X"]
+
+
+def _numbered(labels: np.ndarray) -> np.ndarray:
+    """Return labels of any type as numbers, NaN where there is none."""
+    try:
+        missing = np.asarray(labels != labels, bool) | np.asarray(np.equal(labels, None), bool)
+        found = np.full(labels.shape, np.nan)
+        found[~missing] = np.unique(labels[~missing], return_inverse=True)[1]
+    except TypeError as error:
+        raise InputError(
+            "groups has labels of several types: give all as text, or all as numbers"
+        ) from error
+    return found
 
 
 def _places(blocks: Any, rows: Rows) -> np.ndarray:

@@ -51,7 +51,7 @@ from daskgp.models import scaling
 from daskgp.models.method import Method as Contract
 from daskgp.models.method import Summed
 from daskgp.models.values import Theta
-from daskgp.predict import hyperparameter_table, training_rows
+from daskgp.predict import hyperparameter_table, known_errors, training_rows
 from daskgp.predict.posterior import Solved
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
@@ -678,6 +678,8 @@ class GaussianProcess(UpdatedGP):
                 f"calibrate={self.calibrate!r} learns a factor on the whole spread, and y_variance "
                 "is known: leave one of them out (y_variance=False where the store has it)"
             )
+        if self.calibrate is not None:
+            known_errors.refuse_weights(self._model(), rows)
         self._inputs.check(n)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:

@@ -29,7 +29,7 @@ def spread_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -
     1 / s - mean z^2 / s^3 of the loss log s + mean z^2 / 2 s^2 vanishes.
     """
     blocks = "auto" if estimator.calibrate == "blocks" else None
-    wanted = Wanted(folds=1, blocks=blocks, seed=estimator._seed())
+    wanted = Wanted(1, blocks, seed=estimator._seed(), instead="choose calibrate=None")
     other = clone(estimator).set_params(calibrate=None)
     if means.is_regressor(estimator.mean):  # the rows are what it leaves
         other.set_params(mean=means.described(estimator.mean))

@@ -25,7 +25,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
 from daskgp.fit import means, named
 from daskgp.fit.scratch import scratch_rows
-from daskgp.predict import judged
+from daskgp.predict import judged, known_errors
 from daskgp.predict.judged import METRICS, Sums, aligned
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.loo import NO_MEAN, leave_one_out
@@ -327,6 +327,7 @@ def _rows(
         visibility.check(executor, array, "the data", remedy)
     if len(rows) < 2:
         raise InputError(f"{len(rows)} rows: at least 2 are needed")
+    known_errors.refuse_weights(model._model(), rows)
     return rows
 
 

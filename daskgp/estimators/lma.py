@@ -228,7 +228,7 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
         if value is None:
             self._refuse_few_blocks(len(spans), block_rows)
         work = self._in_blocks(rows, spans, value)
-        largest, m, d, p = work.largest, work.n_inputs, rows.n_features, rows.n_targets
+        largest, m, d, p = work.largest, work.n_inputs, rows.n_features, rows.n_sides
         count, around = -(-n // max(largest, 1)), self._blocks_around()
         window = min(n, largest * (1 + self._reach()))
         near = self._rows_around(n, count) if around is None else min(n, largest * (1 + around))

@@ -558,8 +558,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         if columns is None:
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
-        if features is None:
-            columns = columns._replace(features=named.names_in(self.solved_.feature_names))
+        columns = columns.like(self.solved_.feature_names)
         with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
             beside = data.noise_beside(y)
             noise = (beside.get(name) for name in ("weight", "y_variance"))

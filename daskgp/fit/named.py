@@ -26,6 +26,10 @@ class Named(NamedTuple):
     y_variance: str | None = None
     weight: str | None = None
 
+    def like(self, names: tuple[str, ...]) -> Named:
+        """Return the source with the features of a model, where none are named."""
+        return self if self.features is not None else self._replace(features=names_in(names))
+
     @contextmanager
     def converted(self, url: str) -> Iterator[tuple[Any, Any, Conversion]]:
         """Yield X and y of a dataset store at a URL, which is removed again, and what it holds."""

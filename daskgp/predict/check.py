@@ -23,6 +23,7 @@ from daskgp.data.blocks import sampling
 from daskgp.data.folds import Boxes
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
+from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.likelihoods import Bernoulli
 from daskgp.models.columns import KILOMETRES, RADIUS
@@ -140,6 +141,8 @@ def check(
     *,
     y_variance: Any = None,
     sample_weight: Any = None,
+    features: Any = None,
+    mask: str | None = None,
     regions: int = 8,
     distances: int = 6,
     store: str | None = None,
@@ -155,11 +158,13 @@ def check(
     ----------
     model : estimator
         A fitted one.
-    X, y : array-like (n, d) and (n,) or (n, p)
+    X, y : array-like (n, d) and (n,) or (n, p), or a source and names of its targets
         Rows of any kind that ``fit`` takes.  Those that miss a value are left out.
-    y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
+    y_variance, sample_weight : float or array-like (n,) or (n, 1), or str, optional
         Error variances and weights of the rows, as ``fit`` takes them, which make their noise
         variances; default those of a dataset store.
+    features, mask : sequence of str and str, optional
+        As for `convert`, where ``y`` is a name; the features of the model by default.
     regions : int
         Number of regions with equally many rows, a power of 2: halves, across their longest side,
         of halves.
@@ -198,6 +203,13 @@ def check(
     solved: Solved = model.solved_
     refuse(solved, regions, distances)
     whole("random_state", random_state, 0)
+    columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+    if columns is not None:
+        own = columns.like(solved.feature_names)
+        with scratch_rows(store) as url, own.converted(url) as (X, y, _):
+            chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
+            return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
+    _refuse_without_effect(solved, y_variance=y_variance, sample_weight=sample_weight)
     executor = Executor.current(progress, solved.device)
     with scratch_rows(store) as spill:
         place = solved.geographic or False
@@ -232,6 +244,16 @@ def refuse(solved: Solved, regions: Any, distances: Any = 1) -> None:
     if number & (number - 1):
         raise SettingError(f"regions={number}: a power of 2 is needed, such as 4 or 8")
     whole("distances", distances, 1)
+
+
+def _refuse_without_effect(solved: Solved, **noise: Any) -> None:
+    """Raise SettingError for noise of rows that a likelihood takes no notice of."""
+    for name, values in noise.items():
+        if solved.likelihood is not None and values is not None and values is not False:
+            raise SettingError(
+                f"{name} is given and the likelihood is {solved.likelihood.name!r}: only Gaussian "
+                "noise differs from row to row, leave it out"
+            )
 
 
 def _check_rows(solved: Solved, rows: data.Rows, executor: Executor) -> None:

@@ -10,12 +10,19 @@ import numpy as np
 from daskgp import checks, data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
+from daskgp.models.method import Declared
 from daskgp.predict.posterior import Solved
 
 NOISY = (
     "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
     "with noise_in_experts=False"
 )
+
+
+def refuse_weights(model: Declared, rows: data.Rows) -> None:
+    """Raise SettingError for rows with weights if a method does not tell noise from f."""
+    if model.noisy and rows.weight is not None:
+        raise SettingError(NOISY)
 
 
 def check(solved: Solved, y_variance: Any, noisy: bool) -> None:
@@ -92,7 +99,8 @@ def of_rows(solved: Solved, columns: np.ndarray, variance: np.ndarray) -> np.nda
     if not columns.shape[1] or solved.likelihood is not None:
         return variance
     weight, error = columns.T
-    solved.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
+    if (error > 0.0).any():
+        solved.refuse_transformed("a score of rows with y_variance", "score rows without")
     if solved.model.noisy and (weight != 1.0).any():
         raise SettingError(NOISY)
     with np.errstate(divide="ignore"):

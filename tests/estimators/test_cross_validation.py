@@ -154,15 +154,20 @@ def test_blocks_like_gaps_leave_rows_as_far_from_others_as_places_are(tmp_path):
     np.testing.assert_allclose(away["gaps"], near(X, places), rtol=0.35)
 
 
-@pytest.mark.parametrize("kind", ["text", "dask", "column"])
+@pytest.mark.parametrize("kind", ["text", "dask", "column", "missing"])
 def test_groups_are_held_out_whole(kind, tmp_path):
     X, y = rows()
     own = np.arange(N) % 12
+    labels = np.array([f"g{g}" for g in own], dtype=object)
+    labels[[3, 8]] = None, np.nan
     groups = {"text": np.array([f"g{g}" for g in own]), "dask": da.from_array(own, chunks=50)}
+    groups["missing"] = labels
     if kind == "column":
         X[:, 0] = own
     _, fold, *_ = run(tmp_path, X, y, folds=4, groups=groups.get(kind, "x0"))
-    assert all(len(set(fold[own == g])) == 1 for g in range(12))
+    without = kind == "missing"
+    assert np.flatnonzero(fold < 0).tolist() == ([3, 8] if without else [])
+    assert all(len(set(fold[(own == g) & (fold >= 0)])) == 1 for g in range(12))
 
 
 def test_time_goes_forward(tmp_path):
@@ -208,6 +213,22 @@ def test_rows_keep_their_errors_and_weights(tmp_path, make_store):
     noise = model.noise_variance_ * model.solved_.scaling.y_scale[0] ** 2
     np.testing.assert_allclose(mean[held], m, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(variance[held], s**2 + noise / weight[held] + error[held], rtol=1e-7)
+
+
+def test_weights_count_beside_transformed_targets(tmp_path):
+    X, y = rows()
+    weight, logs = np.linspace(0.5, 2, N), clone(MODEL)
+    model = clone(MODEL).set_params(target_transform="log")
+    settings = {"folds": 2, "sample_weight": weight}
+    found, fold, *_ = run(tmp_path, X, np.exp(y), model, **settings)
+    held = fold == 0
+    logs.fit(X[~held], y[~held], sample_weight=weight[~held])
+    m, s = logs.predict(X[held], return_std=True)
+    noise = logs.noise_variance_ * logs.solved_.scaling.y_scale[0] ** 2
+    wanted = metrics.nlpd(y[held], m, s**2 + noise / weight[held]) + y[held].mean()
+    assert found.scores["nlpd"][0] == pytest.approx(wanted, rel=1e-6)
+    calibrated = clone(model).set_params(calibrate="random")
+    assert calibrated.fit(X, np.exp(y), sample_weight=weight).spread_ > 0
 
 
 def test_rows_without_a_target_or_a_place_are_left_out(tmp_path):
@@ -280,7 +301,10 @@ def test_it_runs_on_a_cluster_and_leaves_nothing_behind(default_client, tmp_path
         ({"blocks": np.ones((4, 3))}, "blocks has shape"),
         ({"groups": "z"}, "groups='z'"),
         ({"groups": np.ones(3)}, "groups has shape"),
-        ({"groups": np.zeros(N)}, "in 1 groups, and 5 or more are needed"),
+        ({"groups": np.zeros(N)}, "in 1 groups, and 5 or more are needed: choose fewer folds"),
+        ({"groups": np.arange(N) % 3, "folds": 1}, "in 3 groups, and 5 .*: choose folds=2"),
+        ({"groups": np.zeros(N), "folds": 2}, "in 1 groups, and 2 .*: give more rows"),
+        ({"groups": np.array([1, "a"] * (N // 2), dtype=object)}, "labels of several types"),
         ({"time": 7}, "time=7: the columns of X are x0, x1"),
         ({"max_rows": 0}, "max_rows=0"),
         ({"metrics": "rmse"}, "metrics='rmse': give names"),
@@ -308,6 +332,13 @@ def test_models_that_cannot_be_scored_are_refused():
     ):
         with pytest.raises(SettingError, match=says):
             daskgp.cross_validate(model, X, y)
+    noisy = daskgp.ExpertsGP(noise_in_experts=True, aggregation="bcm", max_iter=1)
+    for fit in (
+        lambda: daskgp.cross_validate(noisy, X, y, sample_weight=np.ones(N)),
+        lambda: clone(noisy).set_params(calibrate="random").fit(X, y, sample_weight=np.ones(N)),
+    ):
+        with pytest.raises(SettingError, match="the rows have weights, and experts with noise"):
+            fit()
     with pytest.raises(SettingError, match=r"take daskgp\.cross_validate with a number of folds"):
         daskgp.cross_validate(daskgp.SVGP(), X, y, folds="loo")
     with pytest.raises(InputError, match="exists already"):

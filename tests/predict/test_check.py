@@ -1,7 +1,11 @@
 """Checks of a fitted model: sums by chunk against scores of all rows."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
+from commands import invoke
 from scipy.spatial import cKDTree
 from scipy.special import ndtr
 from scipy.stats import kstest
@@ -127,6 +131,26 @@ def test_errors_of_rows_count_and_missing_rows_do_not(fitted):
     assert found.scores["nlpd"] == pytest.approx(metrics.nlpd(y, mean, std**2))
 
 
+def test_columns_of_a_table_are_taken_by_their_names(tmp_path):
+    X, y = rows(150)
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "t": y, "e": 0.1, "other": 1.0})
+    model = cases.fixed("exact").fit(table[["a", "b"]][:100], y[:100])
+    table[100:].to_csv(tmp_path / "test.csv", index=False)
+    wanted = daskgp.check(model, X[100:], y[100:])
+    assert str(daskgp.check(model, table[100:], "t")) == str(wanted)
+    found = daskgp.check(model, str(tmp_path / "test.csv"), "t", y_variance="e")
+    assert found.scores["spread"] ** 2 == pytest.approx(wanted.scores["spread"] ** 2 + 0.1)
+    model.save(tmp_path / "model.zarr")
+    shown = invoke("check", tmp_path / "model.zarr", tmp_path / "test.csv", "--target", "t", "--json")
+    assert shown.exit_code == 0
+    told = json.loads(shown.stdout)
+    assert told["rmse"] == pytest.approx(wanted.scores["rmse"])
+    assert told["skipped"] == 0
+    refused = invoke("check", tmp_path / "model.zarr", tmp_path / "test.csv")
+    assert refused.exit_code == 2
+    assert "--target NAME" in refused.output
+
+
 def test_figures_are_drawn(fitted, tmp_path):
     from daskgp import plot
 
@@ -171,6 +195,10 @@ def test_what_cannot_be_checked_is_refused(fitted):
         daskgp.check(model, X, np.column_stack([y, y]))
     with pytest.raises(InputError, match="nothing to check"):
         daskgp.check(model, X, np.full(len(y), np.nan))
+    robust = daskgp.SVGP(likelihood="student-t", n_inducing=5, max_iter=2).fit(X, y)
+    for given in ("y_variance", "sample_weight"):
+        with pytest.raises(SettingError, match=f"{given} is given and the likelihood is"):
+            daskgp.check(robust, X, y, **{given: 1.0})
     classes = daskgp.SVGP(likelihood="bernoulli", n_inducing=5, max_iter=2).fit(X, y > 0)
     with pytest.raises(SettingError, match="classes have no calibration"):
         daskgp.check(classes, X, y > 0)
