@@ -23,12 +23,12 @@ from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
-from daskgp.fit import means, named
+from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.predict import judged, known_errors
 from daskgp.predict.judged import METRICS, Sums, aligned
 from daskgp.predict.lazy import solved_node
-from daskgp.predict.loo import NO_MEAN, leave_one_out
+from daskgp.predict.loo import leave_one_out
 from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_reduce
@@ -297,8 +297,6 @@ def _check_loo(model: GaussianProcess, folds: Any, **others: Any) -> None:
     missing = model._model().why_no_loo()
     if missing:
         raise SettingError(missing)
-    if means.is_regressor(model.mean) or means.is_integrated(model.mean):
-        raise SettingError(NO_MEAN)
 
 
 # -- rows and stores -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
-from daskgp.models.leave_one_out import places_of, refuse_unknown, units
+from daskgp.models.leave_one_out import less_trend, places_of, refuse_unknown, units
 from daskgp.models.method import Pass
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
 from daskgp.models.trend import NONE, contrasts
@@ -159,7 +159,8 @@ class Exact(Additive):
         places = places_of(block.X, block.y, state.X, L @ (L.T @ weights))
         refuse_unknown(places)
         variance = 1.0 / linalg.row_squares(linalg.whiten_rows(L, units(places, len(L), L)))
-        return Moments(block.y - weights[places] * variance[:, None], variance, noisy=True)
+        found = Moments(block.y - weights[places] * variance[:, None], variance, noisy=True)
+        return less_trend(block.y, found, state.trend, self.trend)
 
     def why_no_paths(self) -> None:
         """Return None: there is one posterior."""

@@ -6,7 +6,12 @@ then predicted by
 
     y - (y - m) / (1 - h)   with variance   d / (1 - h),
 
-for the exact GP the formula of Sundararajan & Keerthi (2001), where 1 - h = d [C^-1]_ii.
+for the exact GP the formula of Sundararajan & Keerthi (2001), where 1 - h = d [C^-1]_ii.  A trend
+is without the row, too: with e = y - E y and a = h - E h of the row given the others, v its
+variance, B and G of all rows and q = a' G a, it is M - [a, e] [a, e]' / v that B and G without the
+row follow from, which predict
+
+    y - (e - a' B) v / (v - q)   with variance   v^2 / (v - q).
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import numpy as np
 
 from daskgp.arrays.backend import namespace, to_host
 from daskgp.errors import InputError, NumericalError
+from daskgp.models.trend import posterior
 from daskgp.models.values import Moments
 from daskgp.typing import Array
 
@@ -24,7 +30,7 @@ LEAST = 1e-12
 """Least 1 - h; below it nothing but rounding is left of a prediction without the row."""
 
 
-def without(y: Array, mean: Array, spread: Array, noise: Any, more: Any = 0.0) -> Moments:
+def without(y: Array, mean: Array, spread: Array, noise: Any) -> Moments:
     """Return the prediction of each row without it.
 
     Parameters
@@ -35,22 +41,53 @@ def without(y: Array, mean: Array, spread: Array, noise: Any, more: Any = 0.0) -
         Posterior variances of g with them.
     noise : float or array (n,)
         Variances of y given g.
-    more : array (n,), optional
-        Variance of y beside g and its noise, which the posterior does not change.
 
     Raises
     ------
     NumericalError
         If rows have no noise, or are none that the posterior was given.
     """
-    left = 1.0 - spread / noise
+    left = _left(spread / noise)
+    return Moments(y - (y - mean) / left[:, None], noise / left, noisy=True)
+
+
+def less_trend(y: Array, found: Moments, M: Any, trend: int) -> Moments:
+    """Return predictions of targets from those of y (n, p + r), targets and ``trend`` functions.
+
+    Parameters
+    ----------
+    y : array (n, p + r)
+    found : Moments
+        Predictions of each row without it.
+    M : array (p + r, p + r)
+        Products of all rows, see `daskgp.models.trend`.
+    trend : int
+        Number r of trend functions; the predictions are those of y where it is 0.
+
+    Raises
+    ------
+    NumericalError
+        If the other rows do not determine the trend.
+    """
+    if not trend:
+        return found
+    xp, v = namespace(found.mean), found.variance
+    B, root = map(xp.asarray, posterior(to_host(M), trend))
+    e, a = xp.split(y - found.mean, [len(M) - trend], axis=1)
+    left = _left(((a @ root) ** 2).sum(axis=1) / v)
+    return Moments(y[:, : len(M) - trend] - (e - a @ B) / left[:, None], v / left, noisy=True)
+
+
+def _left(share: Array) -> Array:
+    """Return what is left of rows (n,) beside their ``share`` in their own predictions."""
+    left = 1.0 - share
     lost = int((~(left > LEAST)).sum())
     if lost:
         raise NumericalError(
-            f"{lost} of {len(y)} rows have nothing left without themselves: give the rows that the "
-            "model was fitted to, or take daskgp.cross_validate, which fits again without them"
+            f"{lost} of {len(left)} rows have nothing left without themselves: give the rows that "
+            "the model was fitted to, or take daskgp.cross_validate, which fits again without them"
         )
-    return Moments(y - (y - mean) / left[:, None], noise / left + more, noisy=True)
+    return left
 
 
 def places_of(X: Array, y: Array, known_X: Array, known_y: Array) -> np.ndarray:

@@ -170,8 +170,9 @@ def check(
         of halves.
     distances : int
         Classes of equally many rows by their distance to the nearest training row that a method
-        keeps, or to its nearest inducing input.  The distance is in km on the sphere, in the unit
-        of the columns where these share a scale, and else in standard deviations.
+        keeps, or to its nearest inducing input.  The distance is along the columns that the kernel
+        sees: in km on the sphere, in the unit of the columns where these share a scale, and else in
+        standard deviations.
     store : str, optional
         Folder or URL where rows that tasks cannot read are written for as long as it takes; a
         temporary directory by default.
@@ -295,11 +296,13 @@ def _sample(solved: Solved, rows: data.Rows, seed: int, executor: Executor) -> S
 class Distance:
     """Distance of places to what stands for the training rows, of which one is a ``what``.
 
-    ``places`` (m, d) are in scaled units; None where rows near a place are read back.  ``factor``
-    makes a distance of ``unit``, and on a ``sphere`` of a chord an arc.
+    It is along the ``columns`` that the kernel sees.  ``places`` (m, d) are in scaled units; None
+    where rows near a place are read back.  ``factor`` makes a distance of ``unit``, and on a
+    ``sphere`` of a chord an arc.
     """
 
     what: str
+    columns: np.ndarray
     unit: str
     factor: float
     sphere: bool
@@ -308,7 +311,10 @@ class Distance:
     @classmethod
     def of(cls, solved: Solved) -> Distance | None:
         """Return the distance that a fitted method can tell; None where it can tell none."""
-        unit = _unit(solved)
+        seen = {j for unit in solved.theta.kernel.units(len(solved.columns)) for j in unit.columns}
+        used = np.array([j in seen or not seen for j in range(len(solved.columns))])
+        columns = np.flatnonzero(used & solved.scaling.uses)
+        unit = columns, *_unit(solved, columns)
         if isinstance(solved.kept, Nearby):
             return cls("training row", *unit)
         found = solved.model.stands_for_rows(solved.theta, solved.state)
@@ -319,14 +325,14 @@ class Distance:
     def to(self, solved: Solved, inputs: np.ndarray) -> np.ndarray:
         """Return the distance (n,) of rows of inputs, in the user's units."""
         scaling: Scaling = solved.scaling
-        scaled = np.asarray(scaling.inputs(inputs))
+        scaled = np.asarray(scaling.inputs(inputs))[:, self.columns]
         if self.places is not None:
-            away = cKDTree(self.places).query(scaled)[0]
+            away = cKDTree(self.places[:, self.columns]).query(scaled)[0]
         else:
             assert isinstance(solved.kept, Nearby)
             away, local = np.empty(len(scaled)), Local(solved.fitted("cpu"), solved.kept)
             for key, group in solved.kept.groups(inputs):
-                near = np.asarray(to_host(local.near(key).X), np.float64)
+                near = np.asarray(to_host(local.near(key).X), np.float64)[:, self.columns]
                 away[group] = cKDTree(near).query(scaled[group])[0]
         away = np.asarray(away) * self.factor
         if self.sphere:
@@ -338,10 +344,9 @@ class Distance:
         return f"the nearest {self.what}, in {self.unit}"
 
 
-def _unit(solved: Solved) -> tuple[str, float, bool]:
-    """Return the unit of a distance, its factor, and whether all columns are those of a sphere."""
+def _unit(solved: Solved, used: np.ndarray) -> tuple[str, float, bool]:
+    """Return a distance's unit, its factor, and whether all columns ``used`` are of a sphere."""
     columns, scaling = solved.columns, solved.scaling
-    used = np.flatnonzero(scaling.uses)
     scales = scaling.x_scale[used]
     if not len(used) or not np.allclose(scales, scales[0], rtol=1e-12, atol=0.0):
         return "standard deviations of the columns", 1.0, False

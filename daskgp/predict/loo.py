@@ -22,12 +22,6 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread
 
-NO_MEAN = (
-    "leave-one-out predictions are those of a mean of least squares: fit with mean='ols' or "
-    "'constant', or use daskgp.cross_validate"
-)
-
-
 def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
     """Return means and variances (n, p) of training rows as new observations, each without itself.
 
@@ -41,7 +35,13 @@ def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
     y : ndarray (n, p) or (n, p + 2)
         As ``Rows.read`` returns it.
     """
-    inputs = np.asarray(solved.columns.inputs(X), np.float64)
+    inputs, p = np.asarray(solved.columns.inputs(X), np.float64), solved.n_targets
+    apart = 0.0 if solved.known is None else solved.known.regressor(X)
+    y = np.concatenate([y[:, :p] - apart, y[:, p:]], axis=1)
+    if solved.trend is not None:
+        values = np.asarray(X[:, solved.trend.columns], np.float64)
+        y = np.concatenate([y[:, :p], values, y[:, p:]], axis=1)
+        apart = apart + solved.trend.fitted(values)
     keep = complete_rows(inputs, y) & usable_rows(solved.scaling.inputs(inputs))
     inputs, y = inputs[keep], y[keep]
     local = isinstance(solved.kept, Nearby)
@@ -52,7 +52,7 @@ def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
     own = solved.scaling.moments(found, scaled)
     mean, variance = np.full((2, len(keep), solved.n_targets), np.nan)
     mean[keep], variance[keep] = own.mean, np.asarray(own.variance) * solved.spread**2
-    return Moments(mean, variance)
+    return Moments(mean + apart, variance)
 
 
 def _of_tiles(solved: Solved, block: Block, device: str) -> Moments:
@@ -87,8 +87,6 @@ def _looing(solved: Solved) -> Any:
     missing = solved.model.why_no_loo()
     if missing:
         raise SettingError(missing)
-    if solved.trend is not None or solved.known is not None:
-        raise SettingError(NO_MEAN)
     return solved.model
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels
@@ -168,6 +169,43 @@ def test_lazy_rows_give_the_same_and_missing_ones_none(name, make_store, tmp_pat
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.compute(), other, rtol=1e-9)
     assert np.isnan(wanted[0]).nonzero()[0].tolist() == [4]
+
+
+@pytest.mark.parametrize("rows_differ", [False, True])
+@pytest.mark.parametrize("name", ["sgpr", "ssgp", "exact", "lma", "pic"])
+def test_a_trend_is_estimated_without_each_row_too(name, rows_differ):
+    X, y = cases.rows(60)
+    both = np.column_stack([y + 20 + X @ [5.0, -3.0], y * y])
+    both = both[:, 0] if rows_differ else both  # known errors are those of one target
+    settings = {"standardize": False, "mean": "linear"}
+    if name == "sgpr":
+        settings["inducing"] = X[::6]
+    if name in ("lma", "pic"):  # windows that span all blocks, and a single block
+        settings["block_rows"] = 60
+        settings |= {"markov_order": 0} if name == "lma" else {}
+    made = cases.fixed(name).get_params(deep=False)
+    made.pop("n_inducing", None)
+    model = type(cases.make(name))(**made | settings)
+    error = {"y_variance": np.linspace(0.01, 0.3, 60)} if rows_differ else {}
+    mean, std = model.fit(X, both, **error).loo(X, both, **error)
+    for i in (0, 59):
+        rest = np.arange(60) != i
+        given, new = ({k: v[of] for k, v in error.items()} for of in (rest, [i]))
+        one = type(model)(**model.get_params(deep=False)).fit(X[rest], both[rest], **given)
+        m, s = one.predict(X[[i]], True, include_noise=True, **new)
+        np.testing.assert_allclose([mean[i], std[i]], [m[0], s[0]], rtol=1e-6)
+    found = daskgp.cross_validate(model, X, both, folds="loo", **error)
+    assert found.pooled["rmse"] == pytest.approx(np.sqrt(((both - mean) ** 2).mean()))
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma"])
+def test_a_regressor_stays_as_it_is(name):
+    X, y = cases.rows(60)
+    regressor = LinearRegression().fit(X[:20], y[:20])
+    mean, std = cases.fixed(name, mean=regressor).fit(X, y).loo(X, y)
+    left = y - regressor.predict(X)
+    m, s = cases.fixed(name).fit(X, left).loo(X, left)
+    np.testing.assert_allclose([mean - regressor.predict(X), std], [m, s], rtol=1e-9)
 
 
 def test_they_are_on_the_scale_of_transformed_targets():

@@ -85,6 +85,24 @@ def test_distances_are_those_to_training_rows(name):
     assert found.distance == "the nearest training row, in standard deviations of the columns"
 
 
+@pytest.mark.parametrize("name", ["lma", "sgpr"])
+def test_distances_are_along_the_columns_that_the_kernel_sees(name):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-9, 9, 200), rng.uniform(40, 60, 200), rng.normal(size=200)])
+    y = np.sin(np.radians(20 * X[:, 1])) + X[:, 2]
+    settings = {"geographic": (0, 1), "mean": ["x2"]}
+    model = cases.fixed(name, kernel=kernels.Matern32(300.0, active_dims=(0, 1)), **settings)
+    found = daskgp.check(model.fit(X[:100], y[:100]), X[100:], y[100:], distances=2)
+    assert found.distance.endswith("in km")
+    X[:, 2] = 0.0  # what another column has makes nothing near
+    places = X[:100] if name == "lma" else model.inducing_
+    phi, to = np.radians(X[100:, None, 1]), np.radians(places[None, :, 1])
+    between = np.radians(X[100:, None, 0] - places[None, :, 0])
+    cosine = np.sin(phi) * np.sin(to) + np.cos(phi) * np.cos(to) * np.cos(between)
+    middle = np.median(6371.0 * np.arccos(np.minimum(cosine, 1.0)).min(axis=1))
+    assert float(found.distances[0]["distance"].split()[-1]) == pytest.approx(middle, rel=0.02)
+
+
 def test_distances_on_the_sphere_are_arcs():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.uniform(-180, 180, 200), rng.uniform(-80, 80, 200)])

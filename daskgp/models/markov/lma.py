@@ -25,7 +25,7 @@ from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.leave_one_out import places_of, units, without
+from daskgp.models.leave_one_out import less_trend, places_of, units, without
 from daskgp.models.markov.windows import (
     Cotangent,
     Given,
@@ -372,7 +372,8 @@ class LMA(Additive):
             own = block.y[inside]
             found = without(own, own - near.weights[places[inside]] * c[:, None], spread, c)
             mean[inside], variance[inside] = found.mean, found.variance
-        return Moments(mean, variance, noisy=True)
+        found = Moments(mean, variance, noisy=True)
+        return less_trend(block.y, found, state.trend, self.trend)
 
     def why_no_paths(self) -> None:
         """Return None: the mean is linear in the targets."""

@@ -16,7 +16,7 @@ from daskgp.arrays.backend import namespace
 from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.leave_one_out import without
+from daskgp.models.leave_one_out import less_trend, without
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.trend import NONE
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, variances
@@ -96,7 +96,10 @@ class SGPR(Collapsed):
         A = linalg.whiten_rows(state.factor, K, overwrite=True)
         rest = theta.kernel.diag(X) - linalg.row_squares(A)
         spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, A, overwrite=True))
-        return without(block.y, mean, spread, noise, namespace(rest).maximum(rest, 0.0))
+        found = less_trend(
+            block.y, without(block.y, mean, spread, noise), state.trend, self.trend
+        )
+        return found._replace(variance=found.variance + namespace(rest).maximum(rest, 0.0))
 
     def why_no_paths(self) -> None:
         """Return None: q(u) is one posterior."""

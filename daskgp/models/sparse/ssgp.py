@@ -20,7 +20,7 @@ from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
 from daskgp.models.additive import Additive
-from daskgp.models.leave_one_out import without
+from daskgp.models.leave_one_out import less_trend, without
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
 from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
@@ -234,7 +234,8 @@ class SparseSpectrum(Additive):
         """Return predictions of training rows from the sums without them, as of B without them."""
         found = self.predict(theta, state, block.X.astype(np.float64), want="variance")
         noise = variances(theta.noise_variance, block.noise)
-        return without(block.y, found.mean, found.variance, noise)
+        left = without(block.y, found.mean, found.variance, noise)
+        return less_trend(block.y, left, state.trend, self.trend)
 
     def why_no_paths(self) -> None:
         """Return None: the weights have one posterior."""
