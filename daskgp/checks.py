@@ -69,11 +69,24 @@ def place(name: str, value: Any, what: str) -> None:
 
 def positive(name: str, value: Any, or_zero: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not _is_number(value):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
     if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={shown(value)}: it must be {least}")
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for real numbers; NumPy takes differences of times for them, too."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        math.isfinite(value)
+    except TypeError:
+        return False
+    except OverflowError:
+        pass
+    return True
 
 
 def _finite(value: Any) -> bool:
@@ -85,7 +98,7 @@ def _finite(value: Any) -> bool:
 
 def share(name: str, value: Any, zero: bool = False) -> None:
     """Raise SettingError unless a setting is a number in (0, 1], or in [0, 1] with ``zero``."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not _is_number(value):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
     if not (_finite(value) and (0 < float(value) <= 1 or (zero and value == 0))):
         need = "from 0 to 1" if zero else "greater than 0 and at most 1"

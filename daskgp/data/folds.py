@@ -517,7 +517,10 @@ def column_of(what: str, name: str | int, rows: Rows) -> int:
         return names.index(str(name))
     if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < len(names):
         return name
-    raise SettingError(f"{what}={shown(name)}: the columns of X are {', '.join(names)}")
+    other = ", or give an array of labels" if what == "groups" else ""
+    raise SettingError(
+        f"{what}={shown(name)}: the columns of X are {', '.join(names)}: name one of these{other}"
+    )
 
 
 def cells_of(blocks: Any, rows: Rows) -> Cells:

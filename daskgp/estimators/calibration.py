@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("daskgp")
 
+FEW = 50
+"""Held-out values, below which the standard error of the factor is above a tenth."""
+
 
 def spread_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> float:
     """Return the factor on standard deviations with the best density of held-out rows.
@@ -43,5 +46,13 @@ def spread_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -
             "any error, which tells no spread: choose calibrate=None"
         )
     factor = math.sqrt(square / n)
+    if n < FEW:
+        logger.warning(
+            "the factor %.3g on standard deviations is learned from only %d held-out values: it "
+            "may be off by %.0f %%",
+            factor,
+            n,
+            100 / math.sqrt(2 * n),
+        )
     logger.info("standard deviations are multiplied by %.3g, from %d held-out values", factor, n)
     return factor

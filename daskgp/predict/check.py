@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.arrays.backend import to_host
-from daskgp.checks import whole
+from daskgp.checks import shown, whole
 from daskgp.data import folds, visibility
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Boxes
@@ -61,8 +61,8 @@ class Check:
         predictive variance) in the units of y; ``nlpd`` and ``crps``; ``coverage_50``,
         ``coverage_80`` and ``coverage_95``, the shares of values inside these central intervals;
         ``z_mean`` and ``z_variance`` of the standardised residuals, 0 and 1 if calibrated;
-        ``r2``; and ``nlpd_gain``, how much less ``nlpd`` is than that of one Gaussian for all rows,
-        with their own mean and variance.
+        ``r2`` and ``nlpd_gain``, how much less ``nlpd`` is than that of one Gaussian for all rows,
+        with their own mean and variance; neither where y is constant.
     pit : ndarray (20,)
         Shares of the values by their predictive distribution function, in 20 equal classes: all
         0.05 if calibrated, U-shaped if the spread is too small.
@@ -200,6 +200,10 @@ def check(
     >>> found.n, 0.8 < found.scores["coverage_95"] <= 1
     (200, True)
     """
+    if isinstance(model, type) or not hasattr(model, "get_params"):
+        raise SettingError(
+            f"model is {shown(model)}: give a fitted estimator, such as daskgp.load(...)"
+        )
     check_is_fitted(model, "solved_")
     solved: Solved = model.solved_
     refuse(solved, regions, distances)
@@ -417,10 +421,12 @@ def _checked(
     whole_, counts = total.regions.total, total.regions.counts.sum(axis=0)
     scores = whole_.scores()
     n, _, squares = total.moments
-    scores["r2"] = 1.0 - scores["rmse"] ** 2 * float(n.sum()) / max(float(squares.sum()), 1e-300)
-    spread = np.maximum(squares / np.maximum(n, 1), 1e-300)
-    constant = float((n * 0.5 * (np.log(2 * np.pi * spread) + 1)).sum() / n.sum())
-    scores["nlpd_gain"] = constant - scores["nlpd"]
+    seen = n > 0
+    if (squares[seen] > 0.0).all():  # y varies
+        scores["r2"] = 1.0 - scores["rmse"] ** 2 * float(n.sum() / squares.sum())
+        log_spread = np.log(2 * np.pi * squares[seen] / n[seen]) + 1
+        constant = float((n[seen] * 0.5 * log_spread).sum() / n.sum())
+        scores["nlpd_gain"] = constant - scores["nlpd"]
     number = int(counts.sum())
     steps = np.append(0.0, np.cumsum(counts)) / number
     regions = [

@@ -87,15 +87,18 @@ def of_trend(solved: Solved) -> Table:
     values = base + T @ B * solved.scaling.y_scale
     errors = np.sqrt(((T @ root) ** 2).sum(axis=1))[:, None] * solved.scaling.y_scale
     names = ["intercept", *(solved.feature_names[j] for j in trend.columns)]
-    known = solved.feature_units or solved.feature_names
-    per = ["", *(f"/{_whole(known[j] or solved.feature_names[j])}" for j in trend.columns)]
+    known = dict(zip(solved.feature_names, solved.feature_units, strict=False))
+    units = ((name, feature_units.of_differences(known.get(name, ""))) for name in names[1:])
+    per = [f"/{_whole(unit or name)}" for name, unit in units]
+    said = () if solved.transform is not None else solved.target_units
     uses = np.isfinite([1.0, *trend.scale])  # constant columns are left out
     rows = []
     for k, target in enumerate(solved.target_names):
         of = f" of {target}" if len(solved.target_names) > 1 else ""
-        unit = solved.target_units[k] if solved.target_units else _target(solved)
+        unit = (said[k] if said else "") or _target(solved)
+        each = [unit, *(_whole(unit) + by for by in per)]
         rows += [
-            Hyperparameter(names[i] + of, float(values[i, k]), float(errors[i, k]), unit + per[i])
+            Hyperparameter(names[i] + of, float(values[i, k]), float(errors[i, k]), each[i])
             for i in np.flatnonzero(uses)
         ]
     return Table(rows)

@@ -282,6 +282,17 @@ def test_dates_and_places_keep_the_units_that_they_are_given_in():
         assert np.isfinite(model.sample_paths(2)(X)).all()
 
 
+def test_units_of_slopes_are_those_of_differences_of_times():
+    axes = {"time": pd.date_range("2020-01-01", periods=20), "x": np.linspace(0, 3, 8)}
+    y = xr.DataArray(np.add.outer(0.5 * np.arange(20.0), np.sin(axes["x"])), axes, name="sst")
+    y.attrs["units"], y["x"].attrs["units"] = "m s-1", "km"
+    model = cases.fixed("exact", mean="linear").fit(y, y)
+    units = [row.unit for row in model.trend_]
+    assert units == ["m s-1", "(m s-1)/days", "(m s-1)/km"]
+    logs = cases.fixed("exact", mean="linear", target_transform="log").fit(y, y + 3)
+    assert [row.unit for row in logs.trend_][0] == "log(sst)"
+
+
 def test_a_grid_is_predicted_with_its_trend():
     model = cases.fixed("lma", mean=["x0"]).fit(*slanted())
     axes = {"x0": np.linspace(0, 3, 4), "x1": np.linspace(0, 3, 3)}

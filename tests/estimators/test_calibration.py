@@ -144,6 +144,16 @@ def test_every_method_with_a_spread_takes_it(name):
     )
 
 
+def test_a_factor_of_few_values_is_told_as_unsure(caplog):
+    X, y = rows()
+    model(calibrate="random", n_inducing=4).fit(X[:40], y[:40])
+    assert "is learned from only 8 held-out values: it may be off by 25 %" in caplog.text
+    caplog.clear()
+    with caplog.at_level("WARNING"):
+        model(calibrate="random").fit(*cases.rows(300))
+    assert "held-out values" not in caplog.text
+
+
 def test_what_it_cannot_be_learned_with_is_refused():
     X, y = rows()
     with pytest.raises(SettingError, match="calibrate='some': choose one of 'blocks', 'random'"):

@@ -169,6 +169,13 @@ def test_columns_of_a_table_are_taken_by_their_names(tmp_path):
     assert "--target NAME" in refused.output
 
 
+def test_constant_values_have_no_share_that_is_explained(fitted):
+    model, X, y = fitted
+    found = daskgp.check(model, X[:1], y[:1])
+    assert found.n == 1
+    assert not {"r2", "nlpd_gain"} & set(found.scores)
+
+
 def test_figures_are_drawn(fitted, tmp_path):
     from daskgp import plot
 
@@ -207,6 +214,9 @@ def test_what_cannot_be_checked_is_refused(fitted):
     ):
         with pytest.raises(SettingError, match=says):
             daskgp.check(model, X, y, **settings)
+    for other in ("model.zarr", daskgp.SGPR):
+        with pytest.raises(SettingError, match=r"give a fitted estimator, such as daskgp\.load"):
+            daskgp.check(other, X, y)
     with pytest.raises(InputError, match="X has 1 features"):
         daskgp.check(model, X[:, :1], y)
     with pytest.raises(InputError, match="y has 2 targets"):
