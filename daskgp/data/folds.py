@@ -599,7 +599,7 @@ def _codes(groups: Any, rows: Rows, url: str, executor: Executor) -> Any:
 def _numbered(labels: np.ndarray) -> np.ndarray:
     """Return labels of any type as numbers, NaN where there is none."""
     try:
-        missing = np.asarray(labels != labels, bool) | np.asarray(np.equal(labels, None), bool)
+        missing = np.asarray(labels != labels, bool) | np.asarray(labels == None, bool)  # noqa: E711
         found = np.full(labels.shape, np.nan)
         found[~missing] = np.unique(labels[~missing], return_inverse=True)[1]
     except TypeError as error:

@@ -177,10 +177,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """Return predictions of the training rows as new observations, each from all others.
 
         They come from the fit to all rows: hyper-parameters, inducing or support inputs and the
-        scaling are kept.  Those of `SGPR`, `SparseSpectrumGP` and `ExactGP` are what a fit without
-        the row would then predict, and those of `PIC` and of an `LMA` whose windows span all
-        blocks, too; others of `LMA` are conditioned on the rows that predictions near the row take,
-        without it.  For other methods take `cross_validate`.
+        scaling are kept, a trend that is integrated over is that of the others.  Those of `SGPR`,
+        `SparseSpectrumGP` and `ExactGP` are what a fit without the row would then predict, and
+        those of `PIC` and of an `LMA` whose windows span all blocks, too; others of `LMA` are
+        conditioned on the rows that predictions near the row take, without it.  For other methods
+        take `cross_validate`.
 
         Parameters
         ----------

@@ -133,7 +133,7 @@ def contrasts(M: Array, trend: int, rows: float) -> Contrasts:
     """Return the evidence's dependence on M (p + r, p + r), whose last ``trend`` sides are H.
 
     It is tr(M_yy - M_yH M_HH^-1 M_Hy) + p (log|M_HH| - log|H'H| - r log 2 pi), and H'H = n I for
-    the functions of n rows.
+    the functions of n rows that weigh the same; of others the rest is a constant of the data.
     """
     xp, p = namespace(M), len(M) - trend
     if not trend:

@@ -114,7 +114,7 @@ def distances(
     panels[1].set_ylim(bottom=0)
     for ax in panels:
         ax.set_xticks(along, [row["distance"] for row in found.distances], rotation=25, ha="right")
-        ax.set_xlabel(f"distance to {found.distance}")
+        ax.set_xlabel(f"distance to {found.distance}".replace(", ", ",\n"))
         tidy(ax)
     return finished(panels, title, path)
 

@@ -208,10 +208,10 @@ def check(
     solved: Solved = model.solved_
     refuse(solved, regions, distances)
     whole("random_state", random_state, 0)
-    columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
-    if columns is not None:
-        own = columns.like(solved.feature_names)
-        with scratch_rows(store) as url, own.converted(url) as (X, y, _):
+    source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+    if source is not None:
+        source = source.like(solved.feature_names)
+        with scratch_rows(store) as url, source.converted(url) as (X, y, _):
             chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
             return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
     _refuse_without_effect(solved, y_variance=y_variance, sample_weight=sample_weight)

@@ -22,6 +22,7 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread
 
+
 def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
     """Return means and variances (n, p) of training rows as new observations, each without itself.
 

@@ -290,7 +290,7 @@ def test_units_of_slopes_are_those_of_differences_of_times():
     units = [row.unit for row in model.trend_]
     assert units == ["m s-1", "(m s-1)/days", "(m s-1)/km"]
     logs = cases.fixed("exact", mean="linear", target_transform="log").fit(y, y + 3)
-    assert [row.unit for row in logs.trend_][0] == "log(sst)"
+    assert next(iter(logs.trend_)).unit == "log(sst)"
 
 
 def test_a_grid_is_predicted_with_its_trend():

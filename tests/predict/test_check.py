@@ -159,7 +159,9 @@ def test_columns_of_a_table_are_taken_by_their_names(tmp_path):
     found = daskgp.check(model, str(tmp_path / "test.csv"), "t", y_variance="e")
     assert found.scores["spread"] ** 2 == pytest.approx(wanted.scores["spread"] ** 2 + 0.1)
     model.save(tmp_path / "model.zarr")
-    shown = invoke("check", tmp_path / "model.zarr", tmp_path / "test.csv", "--target", "t", "--json")
+    shown = invoke(
+        "check", tmp_path / "model.zarr", tmp_path / "test.csv", "--target", "t", "--json"
+    )
     assert shown.exit_code == 0
     told = json.loads(shown.stdout)
     assert told["rmse"] == pytest.approx(wanted.scores["rmse"])
@@ -190,6 +192,10 @@ def test_figures_are_drawn(fitted, tmp_path):
         one, other = draw(found), draw(y, mean, std**2)
         for line, wanted in zip(one.lines, other.lines, strict=True):
             np.testing.assert_allclose(line.get_ydata(), wanted.get_ydata(), atol=0.006)
+    panels = plot.distances(daskgp.check(cases.fixed("exact").fit(X, y), X + 0.1, y))
+    panels[0].figure.canvas.draw()
+    left, right = (ax.xaxis.label.get_window_extent() for ax in panels)
+    assert 0 < left.x0 < left.x1 < right.x0
     heights = [bar.get_height() for bar in plot.pit(found).patches[:20]]
     np.testing.assert_allclose(heights, found.pit)
     with pytest.raises(InputError, match="leave mean and variance out"):

@@ -96,9 +96,7 @@ class SGPR(Collapsed):
         A = linalg.whiten_rows(state.factor, K, overwrite=True)
         rest = theta.kernel.diag(X) - linalg.row_squares(A)
         spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, A, overwrite=True))
-        found = less_trend(
-            block.y, without(block.y, mean, spread, noise), state.trend, self.trend
-        )
+        found = less_trend(block.y, without(block.y, mean, spread, noise), state.trend, self.trend)
         return found._replace(variance=found.variance + namespace(rest).maximum(rest, 0.0))
 
     def why_no_paths(self) -> None:
