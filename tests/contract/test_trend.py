@@ -399,3 +399,12 @@ def test_far_from_the_data_intervals_cover_as_they_say(name):
         covered[mean] = float((np.abs(f[60:] - found) < 1.96 * std).mean())
     assert covered["linear"] == pytest.approx(0.95, abs=0.02)
     assert covered["ols"] < 0.75
+
+
+def test_plans_of_windows_count_the_functions_of_a_trend():
+    X = np.random.default_rng(0).uniform(size=(3000, 6))
+    held = [
+        daskgp.LMA(mean=mean, block_rows=100, n_support=32).plan(X, X[:, 0]).bytes_held
+        for mean in ("ols", "linear")
+    ]
+    assert held[0] < held[1]
