@@ -421,7 +421,8 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
             f"features as input: {', '.join(fitted)}"
         )
     unnamed = tuple(f"x{j}" for j in range(len(fitted)))
-    if names is not None and names != fitted and unnamed not in (names, fitted):
+    named = unnamed not in (names, fitted) or sorted(names or ()) == sorted(fitted)
+    if names is not None and names != fitted and named:
         seen, wanted = next((a, b) for a, b in zip(names, fitted, strict=True) if a != b)
         raise InputError(
             f"X has feature {seen!r} where the model was fitted with {wanted!r}: "

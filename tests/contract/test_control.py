@@ -162,6 +162,25 @@ def test_a_loaded_model_is_fitted_again_with_numbers_of_numpy(tmp_path):
     assert loaded.objective_ == pytest.approx(model.objective_, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["exact", "svgp"])
+def test_a_comparison_of_numpy_stops_training_too(name):
+    seen = []
+
+    def callback(entry):
+        seen.append(entry)
+        return np.float64(len(seen)) >= 2
+
+    make(name, kernel=open_kernel(name), max_iter=30, tol=1e-9).fit(*rows(), callback=callback)
+    assert len(seen) <= 2
+
+
+def test_nothing_is_warned_of_where_all_is_fixed(caplog):
+    fixed = {"variance": 90.0, "lengthscale": 30.0, "noise_variance": 9.0}
+    model = kind("exact")("rbf()", fixed=fixed, progress=False).fit(*rows())
+    assert {row.name: row.value for row in model.hyperparameters_} == pytest.approx(fixed)
+    assert not [line for line in caplog.messages if "training" in line]
+
+
 def test_a_callback_of_one_fit_is_not_that_of_a_fit_inside_it():
     seen = []
 
