@@ -72,7 +72,9 @@ def test_only_folders_below_the_given_place_are_columns(tmp_path):
 def test_folders_above_the_given_place_are_columns_where_they_are_named(tmp_path):
     parts(tmp_path / "d")
     daskgp.convert(tmp_path / "d", tmp_path / "o.zarr", "y")
-    found = daskgp.convert(tmp_path / "d" / "year=2021" / "month=3", tmp_path / "o.zarr", append=True)
+    found = daskgp.convert(
+        tmp_path / "d" / "year=2021" / "month=3", tmp_path / "o.zarr", append=True
+    )
     assert found.features == ("a", "year", "month")
     march = table().query("year == 2021 and month == 3")
     same(rows(tmp_path / "o.zarr"), pd.concat([table(), march]))
