@@ -11,6 +11,7 @@ from daskgp.checks import shown
 from daskgp.data import gridded
 from daskgp.data.convert import sources
 from daskgp.data.convert.convert import Conversion, convert
+from daskgp.data.rows import unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 
@@ -48,7 +49,7 @@ class Named(NamedTuple):
 
 def names_in(source: Any, target: Any, features: tuple[str, ...]) -> list[str] | None:
     """Return the names of a model's features, None where neither it nor a source has them."""
-    if features == tuple(f"x{j}" for j in range(len(features))):  # those of rows without names
+    if features == unnamed(len(features)):
         targets = (target,) if isinstance(target, str) else tuple(target)
         with sources.open_table(source, targets) as table:
             if not {*features} <= {*table.columns}:

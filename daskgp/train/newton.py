@@ -154,7 +154,7 @@ class Search:
         gain = self._potential(x, g, B.matrix)
         if not left:
             note(x, value, g, gain)
-        return Arrived(x, B, gain, gain < least and self._trusted(x, B), cut)
+        return Arrived(x, B, gain, gain <= least and self._trusted(x, B), cut)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
         """Return B at x, where the gradient is g, from one more gradient per parameter.

@@ -84,6 +84,8 @@ def test_a_saved_model_keeps_what_was_said(tmp_path, name):
     assert loaded.prior == {"lengthscale": "shortrange(below=10.0, probability=0.1, dims=2)"}
     T = rows()[0][:5]
     np.testing.assert_array_equal(loaded.predict(T), model.predict(T))
+    loaded.save(str(tmp_path / "again.zarr"))  # of priors as text
+    assert daskgp.load(str(tmp_path / "again.zarr")).prior == loaded.prior
 
 
 def test_the_largest_posterior_density_is_that_of_a_dense_computation():
@@ -172,6 +174,14 @@ def test_a_comparison_of_numpy_stops_training_too(name):
 
     make(name, kernel=open_kernel(name), max_iter=30, tol=1e-9).fit(*rows(), callback=callback)
     assert len(seen) <= 2
+
+
+@pytest.mark.parametrize("name", ["sgpr", "svgp"])
+def test_what_is_fixed_without_a_value_stays_that_of_a_model_to_start_from(name):
+    settings = {"kernel": open_kernel(name), "fixed": {"noise_variance": 9.0}}
+    model = make(name, **settings).fit(*rows())
+    again = make(name, **settings | {"fixed": ["noise_variance"]}).fit(*rows(), start=model)
+    assert values(again)["noise_variance"] == pytest.approx(9.0)
 
 
 def test_nothing_is_warned_of_where_all_is_fixed(caplog):
