@@ -53,7 +53,7 @@ SPELLINGS = {
     "degrees": r"(?i:degree|deg|arc_?degrees?|angular_degrees?)|°",
     "radians": r"(?i:radian|rad)",
     "%": r"(?i:per[_ ]?cent|pct)",
-    "1": r"(?i:none|dimensionless)",
+    "1": r"(?i:none|dimensionless|unitless|fraction)|[-~]|\(0 ?- ?1\)",
 } | {plain: spelt for plain, (spelt, _) in DURATIONS.items()}
 """Other spellings of units, by those that are compared."""
 FACTOR = r"[ .*·]*(/?) *([^\W\d]+|%|°\w*)([+-]?\d+)?"
