@@ -50,6 +50,7 @@ class Named(NamedTuple):
 def names_in(source: Any, target: Any, features: tuple[str, ...]) -> list[str] | None:
     """Return the names of a model's features, None where neither it nor a source has them."""
     if features == unnamed(len(features)):
+        _refuse_datasets(source)
         targets = (target,) if isinstance(target, str) else tuple(target)
         with sources.open_table(source, targets) as table:
             if not {*features} <= {*table.columns}:

@@ -176,7 +176,12 @@ ALIKE = [
     ),
     *(("rad", "radians"), ("hr", "hours"), ("Days", "d"), ("sec", "s"), ("min", "minutes")),
     *(("degree_Celsius", "degC"), ("deg C", "Celsius"), ("Kelvin", "degree_K"), ("C", "degC")),
-    *(("degrees north", "degrees_north"), ("%", "percent"), ("none", "(0 - 1)"), ("kg/kg", "kg kg**-1")),
+    *(
+        ("degrees north", "degrees_north"),
+        ("%", "percent"),
+        ("none", "(0 - 1)"),
+        ("kg/kg", "kg kg**-1"),
+    ),
     *(("m s-1", "m/s"), ("m s**-1", "m s^-1"), ("kg m-3", "kg/m^3"), ("W m-2", "W/m2")),
     *(("mm/day", "mm d-1"), ("s-1", "1/s"), ("m.s-1", "metres/second"), ("µg/m3", "μg m-3")),
 ]
