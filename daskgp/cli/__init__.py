@@ -493,11 +493,11 @@ def _test_rows(
     """Return a context of X, y and what to say of them, with the features of a model by default."""
     from daskgp.fit import named
 
-    names = _names_or_none(features)
-    if target is not None and names is None:
-        names = named.names_in(solved.feature_names)
+    targets, names = _names_or_none(target), _names_or_none(features)
+    if targets is not None and names is None:
+        names = named.names_in(test, targets, solved.feature_names)
     columns = {"features": names, "mask": mask, **errors}
-    return training_rows(test, _names_or_none(target), columns, until="again")
+    return training_rows(test, targets, columns, until="again")
 
 
 @main.command()

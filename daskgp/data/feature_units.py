@@ -45,16 +45,21 @@ SPELLINGS = {
     "ft": r"(?i:feet|foot|international_f(ee|oo)t)",
     "nmile": r"(?i:nautical[_ ]miles?)|nmi",
     "K": r"(?i:kelvins?|deg(ree)?s?[_ ]?k(elvins?)?|°K)",
-    "degC": r"(?i:celsius|deg(ree)?s?[_ ]?c(elsius)?|°C)",
+    "degC": r"(?i:celsius|deg(ree)?s?[_ ]?c(elsius)?|°C)|C",
     "hPa": r"(?i:mbars?|millibars?|hectopascals?)|mb",
     "Pa": r"(?i:pascals?)",
-    "degrees_east": r"(?i:degrees?_?(east|E))",
-    "degrees_north": r"(?i:degrees?_?(north|N))",
+    "degrees_east": r"(?i:degrees?[_ ]?(east|E))",
+    "degrees_north": r"(?i:degrees?[_ ]?(north|N))",
     "degrees": r"(?i:degree|deg|arc_?degrees?|angular_degrees?)|°",
     "radians": r"(?i:radian|rad)",
-    "": r"(?i:1|none|dimensionless)",
+    "%": r"(?i:per[_ ]?cent|pct)",
+    "1": r"(?i:none|dimensionless|unitless|fraction)|[-~]|\(0 ?- ?1\)",
 } | {plain: spelt for plain, (spelt, _) in DURATIONS.items()}
 """Other spellings of units, by those that are compared."""
+FACTOR = r"[ .*·]*(/?) *([^\W\d]+|%|°\w*)([+-]?\d+)?"
+"""Factor of a product of units: m s-1, m s**-1 and m/s are the same."""
+VAGUE = ("", "1")
+"""Units that say little: nothing, or that there is none, as many files do that know of none."""
 
 Conversion: TypeAlias = tuple[float, float]
 """Shift and factor: (value - shift) * factor is in the other unit."""
@@ -179,11 +184,27 @@ def of_differences(unit: str) -> str:
 
 def alike(own: str, wanted: str) -> bool:
     """Return whether two units that are no counts of times do not contradict each other."""
-    one, two = (
-        next((plain for plain, more in SPELLINGS.items() if re.fullmatch(more, unit)), unit)
-        for unit in (own.strip(), wanted.strip())
-    )
-    return one == two or not one or not two or {one, two} in ANGLES
+    one, two = plain(own), plain(wanted)
+    vague = (one in VAGUE or two in VAGUE) and {one, two} != {"1", "%"}
+    return one == two or vague or {one, two} in ANGLES
+
+
+def plain(unit: str) -> str:
+    """Return the spelling of a unit by which it is compared.
+
+    >>> plain("Metres"), plain("kg/m^2/hour"), plain("percent")
+    ('m', 'hours-1 kg m-2', '%')
+    """
+    text = re.sub(r"\*\*|\^", "", unit.strip().replace("μ", "µ"))
+    if _spelt(text) == text and re.fullmatch(f"(1 *(?=/))?({FACTOR})+", text):
+        found = [(_spelt(name), over, power) for over, name, power in re.findall(FACTOR, text)]
+        powers = [(name, int(power or 1) * (-1 if over else 1)) for name, over, power in found]
+        text = " ".join(sorted(name + f"{power}" * (power != 1) for name, power in powers))
+    return _spelt(text)
+
+
+def _spelt(unit: str) -> str:
+    return next((usual for usual, more in SPELLINGS.items() if re.fullmatch(more, unit)), unit)
 
 
 ANGLES = ({"degrees", "degrees_east"}, {"degrees", "degrees_north"})

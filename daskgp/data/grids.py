@@ -276,10 +276,8 @@ def place_among(attributes: Mapping[str, Mapping[str, Any]]) -> Names | None:
 
 def _is(attributes: Mapping[str, Any], name: str, direction: str) -> bool:
     """Return True if attributes are those of a coordinate with this standard name or direction."""
-    letter = direction[0].upper()
-    units = {f"degree{s}_{direction}" for s in ("", "s")}
-    units |= {f"degree{s}{line}{letter}" for s in ("", "s") for line in ("_", "")}
-    return attributes.get("standard_name") == name or attributes.get("units") in units
+    unit = feature_units.plain(feature_units.said_by(attributes))
+    return attributes.get("standard_name") == name or unit == f"degrees_{direction}"
 
 
 def grid_of(

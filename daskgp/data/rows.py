@@ -541,10 +541,21 @@ def _texts(stored: Any) -> tuple[str, ...] | None:
     return tuple(stored) if whole else None
 
 
+def unnamed(d: int) -> tuple[str, ...]:
+    """Return the names of d features that have none."""
+    return tuple(f"x{j}" for j in range(d))
+
+
+def names_differ(own: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Return whether as many features are not the same by their names, or in another order."""
+    either = unnamed(len(own)) in (own, others)
+    return own != others and (not either or sorted(own) == sorted(others))
+
+
 def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequence[Any]) -> Rows:
     X, y = arrays["X"], arrays["y"]
     d, p = X.shape[1], 1 if y.ndim == 1 else y.shape[1]
-    features = names[0] or tuple(f"x{j}" for j in range(d))
+    features = names[0] or unnamed(d)
     targets = names[1] or (("y",) if p == 1 else tuple(f"y{j}" for j in range(p)))
     for what, labels, size in (("feature", features, d), ("target", targets, p)):
         if len(labels) != size:

@@ -169,7 +169,7 @@ def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.
 
 def _plain(value: Any) -> Any:
     """Return a value of a mapping as JSON has it; a prior as its text."""
-    if isinstance(value, Prior):
+    if isinstance(value, Prior | str):
         return str(value)
     if isinstance(value, list | tuple):
         return [float(one) for one in value]

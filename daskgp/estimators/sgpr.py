@@ -86,7 +86,7 @@ class SGPR(GaussianProcess):
     fixed : names, or mapping of names to float, optional
         Hyper-parameters that are not trained, by their names in ``hyperparameters_``; "lengthscale"
         stands for those of all columns.  Values are in the units of the data; without one a
-        hyper-parameter keeps that of ``kernel`` or ``noise_variance``.
+        hyper-parameter keeps that of ``kernel`` or ``noise_variance``, or of a model in ``start``.
     limits : mapping of names to (float, float), optional
         Least and largest values of hyper-parameters, in the units of the data.
     prior : mapping of names to prior, optional

@@ -90,7 +90,8 @@ def of(estimator: GaussianProcess, theta: Theta, scale: scaling.Scaling) -> Cont
     kernel = theta.kernel
     names, start = _names(estimator, kernel), theta.to_vector(False)
     units = [*kernel.units(len(scale.x_scale)), Unit((), 0, 2)]
-    start[-1] = np.log(estimator.noise_variance)
+    if estimator._begun_from is None:  # a search may have moved that of theta
+        start[-1] = np.log(estimator.noise_variance)
 
     def positions(name: str) -> list[int]:
         return [j for j in _matching(names, name) if not scaling.left_out(units[j], scale.uses)]

@@ -11,6 +11,7 @@ from daskgp.checks import shown
 from daskgp.data import gridded
 from daskgp.data.convert import sources
 from daskgp.data.convert.convert import Conversion, convert
+from daskgp.data.rows import unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 
@@ -28,7 +29,9 @@ class Named(NamedTuple):
 
     def like(self, names: tuple[str, ...]) -> Named:
         """Return the source with the features of a model, where none are named."""
-        return self if self.features is not None else self._replace(features=names_in(names))
+        if self.features is not None:
+            return self
+        return self._replace(features=names_in(self.source, self.target, names))
 
     @contextmanager
     def converted(self, url: str) -> Iterator[tuple[Any, Any, Conversion]]:
@@ -44,9 +47,15 @@ class Named(NamedTuple):
             data.remove(url)
 
 
-def names_in(features: tuple[str, ...]) -> list[str] | None:
-    """Return the names of a model's features, None where its rows had none."""
-    return None if features == tuple(f"x{j}" for j in range(len(features))) else [*features]
+def names_in(source: Any, target: Any, features: tuple[str, ...]) -> list[str] | None:
+    """Return the names of a model's features, None where neither it nor a source has them."""
+    if features == unnamed(len(features)):
+        _refuse_datasets(source)
+        targets = (target,) if isinstance(target, str) else tuple(target)
+        with sources.open_table(source, targets) as table:
+            if not {*features} <= {*table.columns}:
+                return None
+    return [*features]
 
 
 def columns_of(

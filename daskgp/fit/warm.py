@@ -11,6 +11,7 @@ import numpy as np
 
 from daskgp import train
 from daskgp.data.blocks import sampling
+from daskgp.data.rows import names_differ
 from daskgp.errors import SettingError
 from daskgp.fit import control, hyperparameters, rounds, subset
 from daskgp.kernels import Kernel
@@ -71,12 +72,8 @@ def _check(
 ) -> None:
     """Raise SettingError unless a model has these columns and a kernel of the same structure."""
     rows = stage.rows
-    unnamed = tuple(f"x{j}" for j in range(len(rows.feature_names)))
-    named = unnamed not in (rows.feature_names, solved.feature_names)
-    same = len(rows.feature_names) == len(solved.feature_names) and (
-        not named or rows.feature_names == solved.feature_names
-    )
-    if not same or rows.geographic != solved.geographic:
+    own, others = rows.feature_names, solved.feature_names
+    if len(own) != len(others) or names_differ(own, others) or rows.geographic != solved.geographic:
         raise SettingError(
             f"start is a model of columns {_columns(solved.feature_names, solved.geographic)}, the "
             f"rows have {_columns(rows.feature_names, rows.geographic)}: start from a model of "

@@ -13,6 +13,7 @@ from daskgp.arrays.backend import aligned
 from daskgp.data import checksum, feature_units, moments
 from daskgp.data.reading import check_table, unmasked
 from daskgp.data.regressor import Known
+from daskgp.data.rows import names_differ
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
@@ -420,8 +421,7 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
             f"X has {X.shape[1]} features, but {name} is expecting {len(fitted)} "
             f"features as input: {', '.join(fitted)}"
         )
-    unnamed = tuple(f"x{j}" for j in range(len(fitted)))
-    if names is not None and names != fitted and unnamed not in (names, fitted):
+    if names is not None and names_differ(names, fitted):
         seen, wanted = next((a, b) for a, b in zip(names, fitted, strict=True) if a != b)
         raise InputError(
             f"X has feature {seen!r} where the model was fitted with {wanted!r}: "

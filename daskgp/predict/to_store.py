@@ -173,9 +173,12 @@ def work_of(job: Job) -> Iterator[Work]:
             yield work
     else:
         if job.mask or job.outputs._replace(samples=None) != Outputs():
+            remedy = "a store of rows has the mean and the variance, of which they are made"
+            if not job.solved.law(observed=True).is_gaussian:
+                remedy = "of rows predict and predict_exceedance give them in Python, lazily too"
             raise InputError(
                 f"{job.source} holds rows: a mask, variance, quantiles and exceedance are for "
-                "grids; a store of rows has the mean and the variance, of which they are made"
+                f"grids; {remedy}"
             )
         source = str(job.source)
         X = _rows(job.solved, source)

@@ -160,8 +160,8 @@ def variogram(
             visibility.check(executor, array, "the dataset", remedy)
         features = _positions(columns, rows.feature_names)
         used = rows.columns.inputs_of(features)
-        units = _units(rows, features, columns is not None)
         expected = None if model is None else _expected(model, rows)
+        units = _units(rows, features, columns is not None)
         pieces = _pieces(rows, n_pairs, random_state)
         edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
         task = partial(_sums, rows, used, edges, expected)
@@ -371,25 +371,27 @@ def _units(rows: data.Rows, features: Sequence[int], named: bool) -> list[str]:
     Raises
     ------
     SettingError
-        If two differ, or nobody ``named`` features that may differ from places on the sphere.
+        If two differ, or nobody ``named`` features of which some are places on the sphere or times.
     """
     place, said = rows.geographic or (), rows.feature_units or ("",) * len(rows.feature_names)
     units = [feature_units.of_differences(said[j]) for j in features]
-    units = ["degrees" if u and feature_units.alike(u, "degrees") else u for u in units]
+    units = ["degrees" if feature_units.plain(u).startswith("degrees") else u for u in units]
     units = [KILOMETRES if j in place else u for j, u in zip(features, units, strict=True)]
-    sphere = bool({*place} & {*features})
-    first = KILOMETRES if sphere else next(filter(None, units), "")
+    times = {j for j in features if feature_units.count_of(said[j]) is not None}
+    near = {*features} & {*place} or {*features} - times or times  # of which others are told apart
+    first = next((u for j, u in zip(features, units, strict=True) if j in near and u), "")
     odd = {
         rows.feature_names[j]: unit
         for j, unit in zip(features, units, strict=True)
-        if not feature_units.alike(unit, first) or (sphere and not named and j not in place)
+        if not feature_units.alike(unit, first) or (not named and j not in near)
     }
     if odd:
         names = [rows.feature_names[j] for j in features]
         (name, unit), *_ = odd.items()
+        rest = [name for name in names if name not in odd]
         raise SettingError(
-            f"distances over {', '.join(names)} would mix {first} and {unit or repr(name)}: choose "
-            f"columns of one unit, such as columns={[name for name in names if name not in odd]}"
+            f"distances over {', '.join(names)} would mix {first or repr(rest[0])} and "
+            f"{unit or repr(name)}: choose columns of one unit, such as columns={rest}"
         )
     return units
 

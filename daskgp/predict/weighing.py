@@ -46,20 +46,22 @@ def weights(solved: Solved, mean: Any, sample_weight: Any, y_variance: Any) -> A
 
 def _shaped(name: str, values: Any, mean: Any) -> Any:
     """Return one number per row in the shape of a mean; InputError for impossible ones."""
-    if grids.is_xarray(mean):
-        return grids.on_same_grid(
+    labelled = grids.is_xarray(mean)
+    if labelled:
+        values = grids.on_same_grid(
             mean, values, lambda own, more: own.where(False, 0.0) + more, name
         )
-    if not isinstance(values, da.Array):
-        values = reading.unmasked(values)
-        reading.check_kind(name, values)
-        wrong = int((~(np.isfinite(values) & (values >= 0))).sum())
+    known = values.data if labelled else values
+    if not isinstance(known, da.Array):
+        known = reading.unmasked(known)
+        reading.check_kind(name, known)
+        wrong = int((~(np.isfinite(known) & (known >= 0))).sum())
         if wrong:
             raise InputError(
                 f"{name} is missing, infinite or negative in {checks.rows(wrong)}: leave these "
                 "rows out, or give positive finite numbers"
             )
-    return known_errors.columns(values, mean, name)
+    return values if labelled else known_errors.columns(known, mean, name)
 
 
 def nmse(weight: Array, y_true: Array, mean: Array) -> Array:

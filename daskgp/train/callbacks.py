@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
+import numpy as np
+
 Callback: TypeAlias = Callable[[dict[str, Any]], Any]
 _PRESENT: ContextVar[Callback | None] = ContextVar("callback", default=None)
 
@@ -37,6 +39,6 @@ def tell(entry: dict[str, Any]) -> None:
     if callback is None:
         return
     with calling(None):  # a fit inside the callback is not what it watches
-        stop = callback(dict(entry)) is True
-    if stop:
+        answer = callback(dict(entry))
+    if isinstance(answer, bool | np.bool_) and answer:  # comparisons of NumPy give the latter
         raise StopTraining

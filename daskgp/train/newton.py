@@ -124,12 +124,12 @@ class Search:
         refused, cut = 0, False
         for left in reversed(range(max_iter)):
             gain = self._potential(x, g, B.matrix)
-            if gain < least and not self._trusted(x, B) and self._may_refresh:
+            if gain <= least and not self._trusted(x, B) and self._may_refresh:
                 B = self.differences(x, g)
                 gain = self._potential(x, g, B.matrix)
             if left:
                 note(x, value, g, gain)
-            if gain < least:
+            if gain <= least:
                 break
             s = self._step(x, g, B.matrix, self.radius)
             hoped = _gain(g, B.matrix, s)
@@ -154,7 +154,7 @@ class Search:
         gain = self._potential(x, g, B.matrix)
         if not left:
             note(x, value, g, gain)
-        return Arrived(x, B, gain, gain < least and self._trusted(x, B), cut)
+        return Arrived(x, B, gain, gain <= least and self._trusted(x, B), cut)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
         """Return B at x, where the gradient is g, from one more gradient per parameter.

@@ -328,7 +328,7 @@ def _trust_region(
     )
     arrived = search.run(start, training.curvature, training.max_iter, noted)
     early = ""
-    if arrived.gain >= training.nats(bounds):
+    if arrived.gain > training.nats(bounds):
         left = f", with about {arrived.gain:.2g} nats left to gain"
         # without a better point the gain that curvature promises is refuted
         early = _cut_off(training, left) if arrived.cut else LOST

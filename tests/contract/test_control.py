@@ -84,6 +84,8 @@ def test_a_saved_model_keeps_what_was_said(tmp_path, name):
     assert loaded.prior == {"lengthscale": "shortrange(below=10.0, probability=0.1, dims=2)"}
     T = rows()[0][:5]
     np.testing.assert_array_equal(loaded.predict(T), model.predict(T))
+    loaded.save(str(tmp_path / "again.zarr"))  # of priors as text
+    assert daskgp.load(str(tmp_path / "again.zarr")).prior == loaded.prior
 
 
 def test_the_largest_posterior_density_is_that_of_a_dense_computation():
@@ -160,6 +162,33 @@ def test_a_loaded_model_is_fitted_again_with_numbers_of_numpy(tmp_path):
     model.save(str(tmp_path / "m.zarr"))
     loaded = daskgp.load(str(tmp_path / "m.zarr")).fit(*rows(60))
     assert loaded.objective_ == pytest.approx(model.objective_, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["exact", "svgp"])
+def test_a_comparison_of_numpy_stops_training_too(name):
+    seen = []
+
+    def callback(entry):
+        seen.append(entry)
+        return np.float64(len(seen)) >= 2
+
+    make(name, kernel=open_kernel(name), max_iter=30, tol=1e-9).fit(*rows(), callback=callback)
+    assert len(seen) <= 2
+
+
+@pytest.mark.parametrize("name", ["sgpr", "svgp"])
+def test_what_is_fixed_without_a_value_stays_that_of_a_model_to_start_from(name):
+    settings = {"kernel": open_kernel(name), "fixed": {"noise_variance": 9.0}}
+    model = make(name, **settings).fit(*rows())
+    again = make(name, **settings | {"fixed": ["noise_variance"]}).fit(*rows(), start=model)
+    assert values(again)["noise_variance"] == pytest.approx(9.0)
+
+
+def test_nothing_is_warned_of_where_all_is_fixed(caplog):
+    fixed = {"variance": 90.0, "lengthscale": 30.0, "noise_variance": 9.0}
+    model = kind("exact")("rbf()", fixed=fixed, progress=False).fit(*rows())
+    assert {row.name: row.value for row in model.hyperparameters_} == pytest.approx(fixed)
+    assert not [line for line in caplog.messages if "training" in line]
 
 
 def test_a_callback_of_one_fit_is_not_that_of_a_fit_inside_it():

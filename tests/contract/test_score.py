@@ -77,6 +77,10 @@ def test_weights_of_a_grid_are_on_it():
     everywhere = (one + 0 * field).values.ravel()
     wanted = r2_score(y, model.predict(field).values.ravel(), sample_weight=everywhere)
     assert model.score(field, field, one) == pytest.approx(wanted, rel=1e-9)
+    with pytest.raises(
+        InputError, match="sample_weight is missing, infinite or negative in 10 row"
+    ):
+        model.score(field, field, weights.where(weights.b > 0))
     with pytest.raises(InputError, match="sample_weight is not on the grid of X"):
         model.score(field, field, weights.isel(a=slice(4)))
     assert isinstance(model, daskgp.ExactGP)

@@ -201,6 +201,21 @@ def test_rows_with_their_own_noise_weigh_by_it(name):
             assert a[1:3] == pytest.approx(b[1:3], rel=1e-8)
 
 
+def test_slopes_are_per_unit_and_those_of_transformed_targets_are_theirs():
+    when = pd.date_range("2020", periods=30)
+    coords = {"t": when, "h": ("t", np.arange(30.0) ** 0.5, {"units": "m"})}
+    y = xr.DataArray(5.0 + np.sin(np.arange(30.0)), coords, ("t",), "rain", {"units": "mm"})
+    X = y.reset_coords("h").drop_vars("rain").expand_dims(place=1)
+    y = y.drop_vars("h").expand_dims(place=1)
+    settings = {"kernel": "rbf()", "mean": "linear", "optimizer": None}
+    plain = daskgp.ExactGP(**settings).fit(X, y)
+    units = {row.name: row.unit for row in plain.trend_}
+    assert units == {"intercept": "mm", "t": "mm/days", "h": "mm/m"}
+    transformed = daskgp.ExactGP(target_transform="log", **settings).fit(X, y)
+    units = [row.unit for row in transformed.trend_]
+    assert units == ["log(rain)", "log(rain)/days", "log(rain)/m"]
+
+
 @every
 def test_any_rows_give_the_same_fit_lazily_and_from_a_store(name, tmp_path):
     X, y = slanted()

@@ -222,6 +222,11 @@ def test_what_files_share_has_the_same_values_and_units(tmp_path):
     assert said.startswith(f"variable 'temp' is in 'degC' in {tmp_path}/b.nc, in 'K' in")
     assert "variable 'lat' is in 'm' in" in message(*both(with_depth("2020-01-03", lat="m")))
     assert not (tmp_path / "o.zarr").exists()
+    grid("2020-01-03").to_netcdf(tmp_path / "b.nc")  # says nothing
+    with_depth("2020-01-05", temp="degC").drop_vars("depth").to_netcdf(tmp_path / "c.nc")
+    three = [tmp_path / f"{name}.nc" for name in "bac"]
+    said = message(three, tmp_path / "o.zarr", "temp", ["time", "lat"])
+    assert said.startswith(f"variable 'temp' is in 'degC' in {tmp_path}/c.nc, in 'K' in {three[1]}")
     alike = with_depth("2020-01-03", np.nan, temp="kelvin", lat="degree_N")
     assert convert(*both(alike), names).rows == 48
     convert(*both(with_depth("2020-01-03", 5.0))[:1], tmp_path / "p.zarr", "temp")  # is not read

@@ -175,7 +175,15 @@ ALIKE = [
         ("°", "degrees_N"),
     ),
     *(("rad", "radians"), ("hr", "hours"), ("Days", "d"), ("sec", "s"), ("min", "minutes")),
-    *(("degree_Celsius", "degC"), ("deg C", "Celsius"), ("Kelvin", "degree_K")),
+    *(("degree_Celsius", "degC"), ("deg C", "Celsius"), ("Kelvin", "degree_K"), ("C", "degC")),
+    *(
+        ("degrees north", "degrees_north"),
+        ("%", "percent"),
+        ("none", "(0 - 1)"),
+        ("kg/kg", "kg kg**-1"),
+    ),
+    *(("m s-1", "m/s"), ("m s**-1", "m s^-1"), ("kg m-3", "kg/m^3"), ("W m-2", "W/m2")),
+    *(("mm/day", "mm d-1"), ("s-1", "1/s"), ("m.s-1", "metres/second"), ("µg/m3", "μg m-3")),
 ]
 
 
@@ -187,7 +195,11 @@ def test_spellings_of_a_unit_mean_the_same(one, other):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("m", "km"), ("mm", "m"), ("ft", "m"), ("degrees", "rad"), ("min", "s"), ("h", "d")],
+    [
+        *(("m", "km"), ("mm", "m"), ("ft", "m"), ("degrees", "rad"), ("min", "s"), ("h", "d")),
+        *(("m s-1", "km s-1"), ("m s-1", "m s-2"), ("m/s", "s/m"), ("kg kg-1", "g kg-1")),
+        *(("1", "%"), ("none", "percent"), ("mm", "mm/day"), ("m2", "m3")),
+    ],
 )
 def test_units_that_differ_are_not_taken_for_the_same(one, other):
     with pytest.raises(ValueError, match="convert it"):

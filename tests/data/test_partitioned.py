@@ -69,6 +69,20 @@ def test_only_folders_below_the_given_place_are_columns(tmp_path):
     assert daskgp.convert(file, tmp_path / "f.zarr", "y").features == ("a",)
 
 
+def test_folders_above_the_given_place_are_columns_where_they_are_named(tmp_path):
+    parts(tmp_path / "d")
+    daskgp.convert(tmp_path / "d", tmp_path / "o.zarr", "y")
+    found = daskgp.convert(
+        tmp_path / "d" / "year=2021" / "month=3", tmp_path / "o.zarr", append=True
+    )
+    assert found.features == ("a", "year", "month")
+    march = table().query("year == 2021 and month == 3")
+    same(rows(tmp_path / "o.zarr"), pd.concat([table(), march]))
+    file = next((tmp_path / "d" / "year=2021" / "month=3").glob("*.parquet"))
+    daskgp.convert(file, tmp_path / "f.zarr", "y", ["a", "month"])
+    same(rows(tmp_path / "f.zarr"), march.drop(columns="year"))
+
+
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("kind", ["files", "folders", "patterns", "pattern of folders", "**"])
 def test_names_of_folders_are_columns_of_lists_and_patterns_of_folders(kind, form, tmp_path):

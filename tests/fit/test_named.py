@@ -1,6 +1,7 @@
 """Fits of grids and tables by the names of their columns: as of the store that they convert to."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -230,6 +231,21 @@ def test_plans_and_scores_take_columns_by_name(files):
     assert model.score(twice, "sst", mask="sea", **noise) == pytest.approx(wanted, rel=1e-12)
     with pytest.raises(SettingError, match="mask='sea' has no effect with an array y"):
         model.score(X, y, mask="sea")
+
+
+def test_names_such_as_x0_are_found_in_any_order_and_never_swapped(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x0": rng.normal(size=40), "x1": rng.normal(size=40)})
+    frame["y"] = np.sin(3 * frame.x0) + 0.1 * frame.x1
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame[["x1", "x0", "y"]].assign(more=1.0).to_csv(tmp_path / "test.csv", index=False)
+    model = daskgp.ExactGP("rbf()", optimizer=None).fit(tmp_path / "train.csv", "y")
+    wanted = model.score(frame[["x0", "x1"]].to_numpy(), frame.y.to_numpy())
+    assert model.score(tmp_path / "test.csv", "y") == pytest.approx(wanted, rel=1e-9)
+    with pytest.raises(InputError, match="give the columns x0, x1 in this order"):
+        model.predict(frame[["x1", "x0"]])
+    np.savez(tmp_path / "test.npz", X=frame[["x0", "x1"]], y=frame.y)
+    assert model.score(tmp_path / "test.npz", "y") == pytest.approx(wanted, rel=1e-9)
 
 
 def test_commands_plan_and_score_columns_by_name(files):

@@ -339,6 +339,10 @@ def test_inputs_that_cannot_be_are_refused_in_one_line(model, tmp_path):
         writer.append(table()[0].to_numpy())
     with pytest.raises(InputError, match="holds rows: a mask, variance, quantiles and exceedance"):
         model.predict_store(str(rows), output, mask="land")
+    X, y = table()
+    logs = daskgp.ExactGP("rbf()", optimizer=None, target_transform="log").fit(X, np.exp(y))
+    with pytest.raises(InputError, match="of rows predict and predict_exceedance give them"):
+        logs.predict_store(str(rows), output, quantiles=[0.5])
     model.predict_store(str(rows), output)
     with pytest.raises(StoreError, match="were made from an input with dims"):
         model.predict_store(source, output, resume=True)

@@ -86,6 +86,21 @@ def test_units_are_those_of_the_data():
     assert ax.get_ylabel() == "semivariance of t ((m s-1)²)"
 
 
+def test_features_without_units_are_neither_degrees_nor_mixed_with_times(tmp_path):
+    one = {"units": "1"}
+    coords = {"a": ("a", np.arange(4.0), one), "b": ("b", np.arange(3.0), one)}
+    field = xr.DataArray(np.eye(3, 4), coords, ("b", "a"), "t")
+    assert daskgp.variogram(field, field, bins=2).distance_unit == "1"
+    frame = pd.DataFrame({"t": pd.date_range("2020", periods=9), "x": np.arange(9.0)})
+    daskgp.convert(frame.assign(y=np.arange(9.0)), tmp_path / "d.zarr", "y")
+    X, y = daskgp.open_dataset(tmp_path / "d.zarr")
+    words = r"distances over t, x would mix 'x' and days: .* such as columns=\['x'\]"
+    with pytest.raises(InputError, match=words):
+        daskgp.variogram(X, y)
+    assert daskgp.variogram(X, y, columns=["t"]).distance_unit == "days"
+    assert daskgp.variogram(X, y, columns=["t", "x"]).distance_unit == ""
+
+
 def test_bits_do_not_depend_on_threads(small_blocks):
     X, y = rows(200)
     model = daskgp.ExactGP(kernels.RBF(), optimizer=None).fit(X, y)

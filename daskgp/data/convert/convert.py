@@ -223,8 +223,11 @@ class _Column(NamedTuple):
         InputError
             For one that is negative, or is not finite in a row (r,) where it is needed.
         """
+        below = {"negative": column < 0}
+        if self.argument != "weight":
+            below = {"zero or negative": (column < 0) | ((column == 0) & needed)}
         wrong = {
-            "negative": column < 0,
+            **below,
             "missing": np.isnan(column) & needed,
             "infinite": np.isinf(column) & needed,
         }

@@ -58,13 +58,17 @@ def combined_grids(
     with ExitStack() as stack:
         parts: dict[str, xr.Dataset] = {}
         known: list[str] = []
+        firsts: dict[frozenset[Hashable], str] = {}
+        said: dict[str, tuple[str, str]] = {}
         for file in files:
             with reading(file):
                 grid = stack.enter_context(open_grid(file, chunks={}))
             known += [str(name) for name in grid.data_vars if name not in known]
             others = [name for name in grid.data_vars if wanted and name not in wanted]
             parts[file] = grid.drop_vars(others)
-            _compare_grids(parts, file, wanted)
+            firsts.setdefault(frozenset(parts[file].data_vars), file)
+            _compare_grids({first: parts[first] for first in firsts.values()}, file, parts[file])
+            _compare_units(parts[file], file, wanted, said)
         check_known("target", targets, known, source)
         try:
             whole = xr.combine_by_coords(
@@ -91,9 +95,8 @@ def combined_grids(
         yield grid_table(grids.as_dataset(whole), targets, source)
 
 
-def _compare_grids(parts: Mapping[str, xr.Dataset], file: str, wanted: Names) -> None:
-    """Raise InputError for a part that has some of the variables of another, types or units."""
-    grid = parts[file]
+def _compare_grids(parts: Mapping[str, xr.Dataset], file: str, grid: xr.Dataset) -> None:
+    """Raise InputError for a grid that has some of the variables of a part, or other types."""
     names = {str(name) for name in grid.data_vars}
     for other, part in parts.items():
         beside = {str(name) for name in part.data_vars}
@@ -110,24 +113,24 @@ def _compare_grids(parts: Mapping[str, xr.Dataset], file: str, wanted: Names) ->
                     f"column {str(name)!r} of {file} has type {types[0]}, in {other} {types[1]}: "
                     "mend it or leave the file out"
                 )
-    for name in (*wanted, *(str(dim) for dim in grid.dims)):
-        first = next((other for other, part in parts.items() if name in part.variables), file)
-        if name in grid.variables and first != file:
-            _compare_units(name, {one: grids.unit_of(parts[one][name]) for one in (file, first)})
 
 
-def _compare_units(name: str, units: Mapping[str, str]) -> None:
-    """Raise InputError if a variable has two units, by the files that say so."""
-    (file, own), (first, other) = units.items()
-    try:
-        same = feature_units.conversion(own, other) is None
-    except ValueError:
-        same = False
-    if not same:
-        raise InputError(
-            f"variable {name!r} is in {own!r} in {file}, in {other!r} in {first}: convert it, or "
-            "correct what says so"
-        )
+def _compare_units(
+    grid: xr.Dataset, file: str, wanted: Names, said: dict[str, tuple[str, str]]
+) -> None:
+    """Raise InputError for a variable with another unit than the first file said, which is kept."""
+    for name in (*wanted, *map(str, grid.dims)):
+        own = grids.unit_of(grid[name]) if name in grid.variables else ""
+        first, other = said.setdefault(name, (file, own)) if own else ("", "")
+        try:
+            same = feature_units.conversion(own, other) is None
+        except ValueError:
+            same = False
+        if not same:
+            raise InputError(
+                f"variable {name!r} is in {own!r} in {file}, in {other!r} in {first}: convert it, "
+                "or correct what says so"
+            )
 
 
 def _compare_values(whole: xr.Dataset, name: str, parts: Mapping[str, xr.Dataset]) -> None:

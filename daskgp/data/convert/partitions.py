@@ -23,14 +23,16 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs_in(path: str) -> Pairs:
-    """Return the columns in the names of the folders of a path, relative to where it was given."""
+    """Return the columns in the names of the folders of a path."""
     folders = path.split("/")[:-1]
     found = (re.fullmatch(r"([^=]+)=(.*)", unquote(folder)) for folder in folders)
     return tuple((pair[1], pair[2]) for pair in found if pair)
 
 
-def with_pairs(table: Table, pairs: Pairs, source: str) -> Table:
+def with_pairs(table: Table, pairs: Pairs, chosen: Names, source: str) -> Table:
     """Return the table of a file with the columns in the names of its folders; its own come first.
+
+    Those that are ``chosen`` are features where nobody names these.
 
     Raises
     ------
@@ -64,7 +66,7 @@ def with_pairs(table: Table, pairs: Pairs, source: str) -> Table:
             yield whole
 
     names = (*table.columns, *texts)
-    defaults = (*table.defaults, *texts)
+    defaults = (*table.defaults, *(name for name in texts if name in chosen))
     return replace(table, columns=names, defaults=defaults, kinds=kinds, blocks=blocks)
 
 

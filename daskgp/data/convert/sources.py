@@ -99,7 +99,8 @@ def _opened(
         if twice is not None:
             raise InputError(f"{twice} is given twice: give each file once")
         files |= {file: _in(path, base, reader) for file, (path, reader) in place.files.items()}
-    (one, *more), (reader, _) = files, next(iter(files.values()))
+    one, *more = files
+    reader = files[one].reader
     other = next((file for file in more if files[file].reader is not reader), None)
     if other is not None:
         raise InputError(
@@ -114,16 +115,17 @@ def _opened(
 
 
 class File(NamedTuple):
-    """How a file is read, and columns that the names of its folders give."""
+    """How a file is read, and columns that the names of its folders give; some by default."""
 
     reader: Reader
     pairs: partitions.Pairs = ()
+    defaults: Names = ()
 
     @contextmanager
     def table(self, file: str, targets: Names) -> Iterator[Table]:
         """Open the table in a file."""
         with self.reader(file, targets) as table:
-            yield partitions.with_pairs(table, self.pairs, file)
+            yield partitions.with_pairs(table, self.pairs, self.defaults, file)
 
 
 TABLES = (".parquet", ".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
@@ -131,9 +133,11 @@ TABLES = (".parquet", ".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 
 
 def _in(path: str, base: str, reader: Reader) -> File:
-    """Return a file below the place that was given, where the names of folders are columns."""
-    table = path.lower().endswith(TABLES)
-    return File(reader, partitions.pairs_in(path.removeprefix(base)) if table else ())
+    """Return a file, where the names of folders are columns; by default those below ``base``."""
+    if not path.lower().endswith(TABLES):
+        return File(reader)
+    below = tuple(name for name, _ in partitions.pairs_in(path.removeprefix(base)))
+    return File(reader, partitions.pairs_in(path), below)
 
 
 class Found(NamedTuple):
