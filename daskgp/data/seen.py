@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,21 @@ class Source:
         """Return what tells the store, as plain values."""
         sizes = {"rows": self.rows, "step": self.step, "start": self.start}
         return {"url": self.url, "arrays": list(self.arrays), **sizes}
+
+    def emptied(self) -> Source:
+        """Return the store as one of which no rows were seen."""
+        return replace(self, rows=0, start=0, **{k: v[:0] for k, v in self.stored.items()})
+
+    def begins(self, rows: Rows, executor: Executor) -> bool:
+        """Return True if the first chunk that the model has is that of rows of another store."""
+        chunk = self.start // self.step
+        arrays = {name: a for name, a in rows.arrays.items() if name in self.arrays}
+        if not chunk < len(self.checksums) or len(arrays) < len(self.arrays):
+            return False
+        if row_step(rows.X) != self.step or len(rows) < min((chunk + 1) * self.step, self.rows):
+            return False
+        found = checksums(rows.with_arrays(arrays), self.rows, [chunk], executor)
+        return bool(found[0] == self.checksums[chunk])
 
     def check(self, dataset: Dataset, executor: Executor) -> None:
         """Raise StoreError unless the rows seen are still there, unchanged.

@@ -129,5 +129,8 @@ class UpdatedGP(FittedGP):
         """
         check_is_fitted(self, "solved_")
         gp = cast("GaussianProcess", self)
+        url = growing.whole_of(gp, X, y)
         updating.changed(gp, X, y, y_variance, sample_weight, forget=True)
+        if url is not None:
+            growing.emptied(gp, url)
         return self

@@ -312,6 +312,15 @@ def reopened(array: zarr.Array) -> zarr.Array:
         )
 
 
+def first_rows(array: zarr.Array, number: int) -> zarr.Array:
+    """Return the first rows of an array, whatever its store gets after them; all if it has fewer."""
+    if array.shape[0] <= number:
+        return array
+    whole = array._async_array
+    metadata = whole.metadata.update_shape((number, *array.shape[1:]))
+    return zarr.Array(type(whole)(metadata, whole.store_path, whole.config))
+
+
 def write_array(
     group: zarr.Group, name: str, values: np.ndarray, dims: Sequence[str] | None = None
 ) -> None:
