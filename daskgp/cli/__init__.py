@@ -314,7 +314,7 @@ def update(
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     with locks.hold(model_store, wait, clear_lock, resume=True) as claim:
-        pending = look(model_store, data, ignore_errors, window, along)
+        pending = look(model_store, data, ignore_errors, window, along, refit=not hold)
         growth, here = pending.growth, nullcontext(Executor(None))
         estimator = growth.gp
         if growth.changes or not hold:

@@ -143,8 +143,11 @@ def look(
     noise: tuple[Any, Any],
     window: float | None = None,
     along: str | int | None = None,
+    refit: bool = False,
 ) -> Growth | None:
     """Return what there is to do for a fitted estimator; None for rows of no dataset store.
+
+    To ``refit``, old rows need not be forgotten.
 
     Raises
     ------
@@ -153,7 +156,7 @@ def look(
     SettingError
         If the window does not suit the estimator or the rows.
     """
-    _check_window(gp, window, along)
+    _check_window(gp, window, along, refit)
     url = seen.place_of(X, y)
     rows = None if url is None else data.rows_of(X, y, None, True)
     if url is None or rows is None or rows.passing:
@@ -238,12 +241,10 @@ def whole_of(gp: GaussianProcess, X: Any, y: Any) -> str | None:
 def emptied(gp: GaussianProcess, url: str) -> None:
     """Note that all rows of a dataset store were forgotten, so that they may be added again."""
     gp._seen[-1] |= {"store": url}
-    gp._sources = tuple(
-        one.emptied() if one.url == url else one for one in gp._known_sources()
-    )
+    gp._sources = tuple(one.emptied() if one.url == url else one for one in gp._known_sources())
 
 
-def _check_window(gp: GaussianProcess, window: Any, along: Any) -> None:
+def _check_window(gp: GaussianProcess, window: Any, along: Any, refit: bool) -> None:
     """Raise SettingError for a window that does not suit an estimator."""
     if window is None:
         if along is not None:
@@ -255,7 +256,8 @@ def _check_window(gp: GaussianProcess, window: Any, along: Any) -> None:
         raise SettingError(f"window={shown(window)}: {wanted} above 0 is needed")
     if along is not None:
         _column(gp.solved_.feature_names, along)
-    updating.total_of(gp, forget=True)
+    if not refit:
+        updating.total_of(gp, forget=True)
 
 
 def _column(names: tuple[str, ...], along: str | int) -> int:

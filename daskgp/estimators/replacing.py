@@ -72,8 +72,11 @@ def look(
     ignore_errors: bool = False,
     window: float | None = None,
     along: str | None = None,
+    refit: bool = False,
 ) -> Pending:
     """Return what there is to do to update a model store, whose lock is held, from a dataset.
+
+    ``refit`` it is for ``retrain``.
 
     Raises
     ------
@@ -82,7 +85,7 @@ def look(
     """
     gp = load(url)
     noise = (False, False) if ignore_errors else (None, None)
-    growth = growing.look(gp, *data.open_dataset(dataset), noise, window, along)
+    growth = growing.look(gp, *data.open_dataset(dataset), noise, window, along, refit)
     if growth is None:
         raise SettingError(
             f"{dataset} is a single file: give a store that is a folder, or is in a bucket"

@@ -295,7 +295,8 @@ def append(url: str, more: Rows, at: int) -> None:
             array.resize((at + len(more), *array.shape[1:]))
             for start in range(0, len(more), step):
                 stop = min(start + step, len(more))
-                array[at + start : at + stop] = _values(more, name, start, stop)
+                values = _values(more, name, start, stop)
+                array[at + start : at + stop] = values.reshape(-1, *array.shape[1:])
 
 
 def _by_row(url: str) -> dict[str, zarr.Array]:
@@ -308,8 +309,8 @@ def joined(rows: Rows, more: Rows) -> Rows:
     arrays = {}
     for name in writers.BY_ROW:
         if name in rows.arrays or name in more.arrays:
-            parts = [_values(part, name, 0, len(part)) for part in (rows, more)]
-            arrays[name] = np.concatenate(parts)
+            first, last = (_values(part, name, 0, len(part)) for part in (rows, more))
+            arrays[name] = np.concatenate([first, last.reshape(-1, *first.shape[1:])])
     return rows.with_arrays(arrays, chunks=None)
 
 
