@@ -106,15 +106,20 @@ def more_rows(
     y_variance: Any,
     weight: Any,
 ) -> data.Rows:
-    """Return more rows for a fitted estimator: its columns, whatever the rows say of themselves.
+    """Return more rows for a fitted estimator, with the names and units of its columns.
 
-    InputError for rows in other units.
+    InputError for rows of other columns or in other units.
     """
     solved, beside = gp.solved_, (y_variance, weight, False)
     rows = data.rows_of(X, y, spill, shared_memory, gp._read_rows(), *beside)
+    check_columns(solved, rows.X, rows.feature_names)
     refuse_other_units(solved, rows.feature_units)
-    place, units = solved.geographic, solved.feature_units
-    rows = dataclasses.replace(rows, geographic=place, feature_units=units)
+    rows = dataclasses.replace(
+        rows,
+        feature_names=solved.feature_names,
+        feature_units=solved.feature_units,
+        geographic=solved.geographic,
+    )
     prepared.check_columns(rows)
     return rows
 
@@ -131,7 +136,6 @@ def described(
     InputError for rows that a fitted model cannot take.
     """
     solved, scale = gp.solved_, gp.solved_.scaling
-    check_columns(solved, rows.X, rows.feature_names)
     if rows.n_targets != solved.n_targets:
         raise InputError(
             f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "

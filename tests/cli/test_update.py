@@ -319,9 +319,9 @@ def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, ki
     ordered(data, 150)
     fit(data, model, one(name))
     rng, changes = np.random.default_rng(kills), 20
-    for n in range(150, 150 + 20 * kills, 20):
+    for n in range(150, 150 + 10 * kills, 10):
         before = daskgp.load(model)
-        ordered(data, n + 20)
+        ordered(data, n + 10)
         if kills > 1 and n == 150:
             twin = shutil.copytree(model, tmp_path / "twin.zarr")
             whole = killed_before(10**6, twin, "update", twin, data, "--window", 120)
@@ -338,8 +338,8 @@ def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, ki
     succeed("update", model, data, "--window", 120)
     found = daskgp.load(model)
     first = found._known_sources()[0].start
-    assert found.n_rows_ == n + 20 - first
-    wanted = one(name).fit(X_LINE[first : n + 20], Y_LINE[first : n + 20])
+    assert found.n_rows_ == n + 10 - first
+    wanted = one(name).fit(X_LINE[first : n + 10], Y_LINE[first : n + 10])
     equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-8)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr"]
 

@@ -5,10 +5,11 @@ import shutil
 from functools import partial
 
 import numpy as np
+import pandas
 import pytest
 import zarr
 from commands import dataset, files
-from fits import equal, zarr_rows
+from fits import equal, forget, zarr_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import warnings_in
@@ -337,6 +338,7 @@ def test_two_copies_of_a_local_model_do_not_share_what_each_is_given(where, tmp_
     one.update(X[180:], y[180:])
     close(one, blocks("chain").fit(X, y))
     mine = np.r_[:180, 210:240]
+    forget()  # the chunks that it has read
     close(two, blocks("chain").fit(X[mine], y[mine]))
 
 
@@ -544,7 +546,7 @@ def test_a_store_of_places_on_the_sphere_gives_its_new_rows(tmp_path):
     y = np.sin(X[:, 0]) + np.cos(np.radians(X[:, 2]))
     names, place = ["day", "lon", "lat"], {"geographic": ("lon", "lat")}
     settings = {"standardize": False, "mean": "zero", "optimizer": None, **place}
-    numbers = {"geographic": (1, 2)}
+    table = pandas.DataFrame(X, columns=names)
     for make in (
         partial(daskgp.SGPR, kernels.Matern32(9_000.0), inducing=X[::20], **settings),
         partial(
@@ -574,12 +576,12 @@ def test_a_store_of_places_on_the_sphere_gives_its_new_rows(tmp_path):
         model.update(*daskgp.open_dataset(path))
         assert model.feature_names_in_.tolist() == names
         found, wanted = (
-            one.predict(X[5:9] + 0.1, True) for one in (model, make(**numbers).fit(X, y))
+            one.predict(X[5:9] + 0.1, True) for one in (model, make().fit(table, y))
         )
         equal(found, wanted, rtol=1e-9, atol=1e-10)
         if make.func is daskgp.PIC:
             model.update(*daskgp.open_dataset(path), window=120)
-            kept = make(**numbers).fit(X[80:], y[80:])
+            kept = make().fit(table[80:], y[80:])
             equal(*(one.predict(X[150:160], True) for one in (model, kept)))
 
 
