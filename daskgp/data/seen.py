@@ -84,6 +84,8 @@ class Source:
         of rows that were forgotten are not.
         """
         rows = dataset.rows
+        if not self.rows:
+            return
         if len(rows) < self.rows:
             raise StoreError(
                 f"dataset {self.url} has {len(rows)} rows, the model has seen {self.rows}: a "

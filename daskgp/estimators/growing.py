@@ -176,13 +176,7 @@ def look(
             f"the model has seen rows of {url}, but has no marks of them: fit it again, or "
             "give the new rows as a store of their own"
         )
-    beside = {
-        name: data.lazily(array)
-        for name, array in data.noise_beside(y).items()
-        if source is None or name in source.arrays  # else the fit left it out
-    }
-    stored = beside.get("y_variance", False), beside.get("weight", False)
-    error, weight = (b if a is None else a for a, b in zip(noise, stored, strict=True))
+    error, weight = _noise(y, noise, source)
     X, y = (data.lazily(part) if data.is_zarr(part) else part for part in (X, y))
     start = 0 if source is None else source.start
     if window is not None:
@@ -217,31 +211,40 @@ def _renamed(gp: GaussianProcess, source: seen.Source, url: str) -> None:
     ]
 
 
-def whole_of(gp: GaussianProcess, X: Any, y: Any) -> str | None:
-    """Return the URL of the dataset store that is to be forgotten as a whole; None for other rows.
+def _noise(y: Any, given: tuple[Any, Any], source: seen.Source | None) -> tuple[Any, Any]:
+    """Return the noise that is given, else that of the store of y, unless the fit left it out."""
+    stored = {
+        name: data.lazily(array)
+        for name, array in data.noise_beside(y).items()
+        if source is None or name in source.arrays
+    }
+    error, weight = given
+    error = stored.get("y_variance", False) if error is None else error
+    return error, stored.get("weight", False) if weight is None else weight
+
+
+def forget(gp: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any]) -> None:
+    """Take rows out of an estimator; a whole dataset store may be added again later.
 
     Raises
     ------
     InputError
-        If the estimator has other rows of it.
+        If the estimator has other rows of the store.
     """
     url = seen.place_of(X, y)
     source = next((one for one in gp._known_sources() if one.url == url), None)
-    if url is None or source is None:
-        return None
+    if source is None:
+        updating.changed(gp, X, y, *noise, forget=True)
+        return
     if (source.start, source.rows) != (0, len(X)):
         part = f"[{source.start}:{source.rows}]"
         raise InputError(
             f"the model has rows {source.start} to {source.rows - 1} of {url}, which has {len(X)}: "
             f"give those to forget, such as X{part}, y{part}"
         )
-    return url
-
-
-def emptied(gp: GaussianProcess, url: str) -> None:
-    """Note that all rows of a dataset store were forgotten, so that they may be added again."""
+    updating.changed(gp, X, y, *_noise(y, noise, source), forget=True)
     gp._seen[-1] |= {"store": url}
-    gp._sources = tuple(one.emptied() if one.url == url else one for one in gp._known_sources())
+    gp._sources = tuple(one.emptied() if one is source else one for one in gp._known_sources())
 
 
 def _check_window(gp: GaussianProcess, window: Any, along: Any, refit: bool) -> None:

@@ -575,9 +575,7 @@ def test_a_store_of_places_on_the_sphere_gives_its_new_rows(tmp_path):
             group[name][120:] = values[120:]
         model.update(*daskgp.open_dataset(path))
         assert model.feature_names_in_.tolist() == names
-        found, wanted = (
-            one.predict(X[5:9] + 0.1, True) for one in (model, make().fit(table, y))
-        )
+        found, wanted = (one.predict(X[5:9] + 0.1, True) for one in (model, make().fit(table, y)))
         equal(found, wanted, rtol=1e-9, atol=1e-10)
         if make.func is daskgp.PIC:
             model.update(*daskgp.open_dataset(path), window=120)
