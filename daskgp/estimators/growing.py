@@ -111,7 +111,7 @@ class Growth:
 
     @contextmanager
     def window(self) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
-        """Yield X, y and noise of all rows from ``start``, those of a part as a store of its own."""
+        """Yield X, y and noise of the rows from ``start``, which a copy has unless they are all."""
         if not self.start:
             yield self.X, self.y, self.noise
             return

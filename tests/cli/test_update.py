@@ -344,6 +344,21 @@ def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, ki
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr"]
 
 
+@pytest.mark.parametrize("words", [(), ("--window", 120)])
+def test_what_is_left_of_rows_whose_removal_was_killed_does_not_matter(words, tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    ordered(data, 200)
+    fit(data, model, one("lma"))
+    ordered(data, 250)
+    (model / "rows-2" / "X").mkdir(parents=True)
+    (model / "rows-2" / "X" / "zarr.json").write_text("{}")
+    succeed("update", model, data, *words)
+    found = daskgp.load(model)
+    first = 250 - found.n_rows_
+    wanted = one("lma").fit(X_LINE[first:250], Y_LINE[first:250])
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-9)
+
+
 @pytest.mark.parametrize("settings", [{}, {"neighbours": "order", "order": "x0"}])
 def test_local_models_get_blocks_in_their_own_store(settings, tmp_path):
     data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"

@@ -145,7 +145,7 @@ def mark(url: str, source: str) -> None:
 
 def made_from(url: str, source: str) -> bool:
     """Return whether a finished store of blocks that was made from ``source`` is at a URL."""
-    if groups.vacant(url):
+    if not groups.is_group(url):
         return False
     attributes = groups.open_group(url, "dataset").attrs
     return attributes.get(SOURCE) == source and attributes.get("complete") is True

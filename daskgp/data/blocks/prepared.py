@@ -146,8 +146,11 @@ def identity_behind(X: Any) -> str | None:
 
 
 def finished_identity(url: str) -> str | None:
-    """Return the identity of a complete store, as ``identity_behind`` does; None for all else."""
-    if groups.vacant(url):
+    """Return the identity of a complete store, as ``identity_behind`` does; None for all else.
+
+    Also for what is left of one whose removal was killed.
+    """
+    if not groups.is_group(url):
         return None
     attributes = groups.open_group(url, "dataset").attrs.asdict()
     return str(attributes["uuid"]) if attributes.get("complete") is True else None
