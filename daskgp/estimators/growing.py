@@ -259,8 +259,13 @@ def _check_window(gp: GaussianProcess, window: Any, along: Any, refit: bool) -> 
         raise SettingError(f"window={shown(window)}: {wanted} above 0 is needed")
     if along is not None:
         _column(gp.solved_.feature_names, along)
-    if not refit:
+    if refit:
+        return
+    try:
         updating.total_of(gp, forget=True)
+    except SettingError as error:
+        error.add_note("daskgp update --retrain with this window fits the rows in it")
+        raise
 
 
 def _column(names: tuple[str, ...], along: str | int) -> int:

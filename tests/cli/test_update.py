@@ -150,6 +150,15 @@ def test_methods_that_cannot_say_what_to_do(tmp_path):
     )
 
 
+def test_a_window_of_a_method_that_cannot_forget_names_the_remedy(tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 60)
+    fit(data, model, cases.fixed("exact"))
+    said = refused("update", model, data, "--window", 50)
+    assert "ExactGP has no forget here" in said
+    assert "; daskgp update --retrain with this window fits the rows in it" in said
+
+
 def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
     grow(data, 200)
