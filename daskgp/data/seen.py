@@ -64,7 +64,8 @@ class Source:
 
     def emptied(self) -> Source:
         """Return the store as one of which no rows were seen."""
-        return replace(self, rows=0, start=0, **{k: v[:0] for k, v in self.stored.items()})
+        nothing = self.marks[:0], self.checksums[:0]
+        return replace(self, rows=0, start=0, marks=nothing[0], checksums=nothing[1])
 
     def begins(self, rows: Rows, executor: Executor) -> bool:
         """Return True if the first chunk that the model has is that of rows of another store."""

@@ -165,11 +165,17 @@ def _together(gp: LMA, kept: Nearby, more: data.Rows, at: int) -> data.Rows:
     return _opened(own, rows)
 
 
-def _copied(gp: LMA, kept: Nearby, *span: int, before: data.Rows | None = None) -> str:
+def _copied(
+    gp: LMA,
+    kept: Nearby,
+    start: int = 0,
+    stop: int | None = None,
+    before: data.Rows | None = None,
+) -> str:
     """Copy rows, or some, to a store that is the model's own, and return its URL."""
     with kept_rows(gp._spare_rows, gp.store) as own:
         data.remove(own)  # of an update that was stopped
-        kept.write(own, *span, before=before)
+        kept.write(own, start, stop, before)
     gp._own_rows = own
     return own
 

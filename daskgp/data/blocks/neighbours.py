@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -96,8 +97,9 @@ def _first(url: str, number: int | None) -> Rows:
     """Return rows of a store of blocks: all, or the first ones while others may be being added."""
     X, y = dataset_arrays(url, number)
     beside = noise_beside(y)
-    noise = {name: groups.first_rows(a, X.shape[0]) for name, a in beside.items()}
-    return held(rows_of(X, y, None, False, **dict.fromkeys(GIVEN, False) | noise))
+    noise: dict[str, Any] = dict.fromkeys(GIVEN, False)
+    noise |= {name: groups.first_rows(a, X.shape[0]) for name, a in beside.items()}
+    return held(rows_of(X, y, None, False, **noise))
 
 
 def changed(
