@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -313,8 +313,8 @@ def update(
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
-    with locks.hold(model_store, wait, clear_lock, resume=True) as claim:
-        pending = look(model_store, data, ignore_errors, window, along)
+    with _going_on(), locks.hold(model_store, wait, clear_lock, resume=True) as claim:
+        pending = look(model_store, data, ignore_errors, window, along, refit=not hold)
         growth, here = pending.growth, nullcontext(Executor(None))
         estimator = growth.gp
         if growth.changes or not hold:
@@ -667,6 +667,15 @@ def plan(
         click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
     else:
         describe_plan(needs, limit, remedy, threads, work.iterations, where, work.staged)
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note("the model is the old or the new one, the same command may be repeated")
+        raise
 
 
 def _since(began: float) -> float:

@@ -342,7 +342,10 @@ def _seen_table(estimator: GaussianProcess) -> Table:
     """Return the rows that a model has seen, the latest at the bottom."""
     from daskgp.estimators.updating import seen_by
 
-    table = Table("when", "what", "rows", "from", "to", title="rows seen")
+    table = Table(title="rows seen")
+    table.add_column("when", overflow="fold")
+    for name in ("what", "rows", "from", "to"):
+        table.add_column(name)
     table.add_column("dataset", overflow="fold")
     for note in seen_by(estimator)[-SEEN_SHOWN:]:
         first, last = note.get("span", ("", ""))

@@ -270,8 +270,11 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
     return group
 
 
-def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
-    """Open and check the Zarr arrays X and y of a dataset store."""
+def dataset_arrays(url: str, number: int | None = None) -> tuple[zarr.Array, zarr.Array]:
+    """Open and check the Zarr arrays X and y of a dataset store.
+
+    With a ``number`` they are its first rows, and others may be being added.
+    """
     group = _open_complete(url, " --target NAME")
     names = groups.names_in(url)
     if "X" in names and "y" not in names:
@@ -280,6 +283,8 @@ def dataset_arrays(url: str) -> tuple[zarr.Array, zarr.Array]:
             "--target NAME"
         )
     X, y = _numeric_array(group, "X", url, (2,)), _numeric_array(group, "y", url, (1, 2))
+    if number is not None:
+        X, y = (groups.first_rows(array, number) for array in (X, y))
     check_aligned({"X": X, "y": y}, f"dataset {url}")
     return X, y
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,22 @@ class Source:
         sizes = {"rows": self.rows, "step": self.step, "start": self.start}
         return {"url": self.url, "arrays": list(self.arrays), **sizes}
 
+    def emptied(self) -> Source:
+        """Return the store as one of which no rows were seen."""
+        nothing = self.marks[:0], self.checksums[:0]
+        return replace(self, rows=0, start=0, marks=nothing[0], checksums=nothing[1])
+
+    def begins(self, rows: Rows, executor: Executor) -> bool:
+        """Return True if the first chunk that the model has is that of rows of another store."""
+        chunk = self.start // self.step
+        arrays = {name: a for name, a in rows.arrays.items() if name in self.arrays}
+        if not chunk < len(self.checksums) or len(arrays) < len(self.arrays):
+            return False
+        if row_step(rows.X) != self.step or len(rows) < min((chunk + 1) * self.step, self.rows):
+            return False
+        found = checksums(rows.with_arrays(arrays), self.rows, [chunk], executor)
+        return bool(found[0] == self.checksums[chunk])
+
     def check(self, dataset: Dataset, executor: Executor) -> None:
         """Raise StoreError unless the rows seen are still there, unchanged.
 
@@ -69,6 +85,8 @@ class Source:
         of rows that were forgotten are not.
         """
         rows = dataset.rows
+        if not self.rows:
+            return
         if len(rows) < self.rows:
             raise StoreError(
                 f"dataset {self.url} has {len(rows)} rows, the model has seen {self.rows}: a "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from daskgp.data.blocks.layout import Layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Unit
 from daskgp.errors import InputError
+from daskgp.estimators.updating import more_rows
 from daskgp.fit import rounds
 from daskgp.fit.scratch import kept_rows, ordered
 from daskgp.models import scaling
@@ -56,17 +56,18 @@ def appended(gp: LMA, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> C
         )
     rows, count = _together(gp, kept, more, at), layout.n_blocks
     layout, reach, marks = layout.followed(own, first), gp._reach(), None
-    if gp._neighbours() == "nearest" and reach:
+    if gp._neighbours() == "nearest" and (reach or gp._blocks_around() != 0):
         known = getattr(kept.around, "landmarks", None)
         spans = layout.spans if known is None else layout.spans[count:]
         marks = sampling.landmarks(rows, spans, LANDMARKS, executor)
         marks = marks if known is None else np.concatenate([known, marks])
         units = gp._settled(_over(stage, rows, layout, marks), gp.solved_.theta).units[count:]
-        near = kept.layout.near
-        if near is None:
+        near = kept.layout.near if reach else None
+        if reach and near is None:
             near = neighbours.before(kept.layout.spans, gp._windows(executor).units, reach)
-        near = np.concatenate([near, neighbours.before(layout.spans, units, reach)])
-        layout = dataclasses.replace(layout, near=near)
+        if near is not None:
+            near = np.concatenate([near, neighbours.before(layout.spans, units, reach)])
+            layout = dataclasses.replace(layout, near=near)
         return Changed(_over(stage, rows, layout, marks), units)
     stage = _over(stage, rows, layout, marks)
     return Changed(stage, _preceded(layout, count, layout.n_blocks, reach))
@@ -117,13 +118,10 @@ def trimmed(gp: LMA, kept: Nearby) -> Nearby:
         arrays = {name: array[start:stop].copy() for name, array in rows.arrays.items()}
         rows = rows.with_arrays(arrays, chunks=None)
         return dataclasses.replace(kept, rows=rows, layout=layout)
-    if len(rows) < 2 * (stop - start):
+    written = gp._spare_rows is not None and kept.lies_at(gp._spare_rows)
+    if written or len(rows) < 2 * (stop - start):
         return kept
-    spare = gp._spare_rows
-    with kept_rows(None, gp.store) if spare is None else nullcontext(spare) as own:
-        data.remove(own)  # of an update that was stopped
-        kept.write(own, start, stop)
-    gp._own_rows = own
+    own = _copied(gp, kept, start, stop)
     return dataclasses.replace(kept, rows=_opened(own, rows), layout=layout)
 
 
@@ -153,18 +151,33 @@ def _key(layout: Layout, rows: data.Rows, i: int) -> int:
 def _together(gp: LMA, kept: Nearby, more: data.Rows, at: int) -> data.Rows:
     """Return all rows, where those so far were: in memory, or in a store that is the model's own.
 
-    Rows of any other store are copied first.
+    Rows of any other store are copied first, as are those in a store that cannot take more of them:
+    with rows that another copy of the model has added to it, or without the noise that these have.
     """
     own, rows = gp._own_rows, kept.rows
     if isinstance(rows.X, np.ndarray):
         return prepared.joined(rows, more)
+    alone = gp._spare_rows is not None  # then a stopped update has left any rows after the last
     mine = own is not None and prepared.lies_at(rows, own)
-    if own is None or not mine or (len(rows) != at and gp._spare_rows is None):
-        with kept_rows(None, gp.store) as own:
-            kept.write(own)
-        gp._own_rows = own
+    if own is None or not mine or not prepared.takes(own, more, None if alone else at):
+        own = _copied(gp, kept, before=more)
     prepared.append(own, more, at)
     return _opened(own, rows)
+
+
+def _copied(
+    gp: LMA,
+    kept: Nearby,
+    start: int = 0,
+    stop: int | None = None,
+    before: data.Rows | None = None,
+) -> str:
+    """Copy rows, or some, to a store that is the model's own, and return its URL."""
+    with kept_rows(gp._spare_rows, gp.store) as own:
+        data.remove(own)  # of an update that was stopped
+        kept.write(own, start, stop, before)
+    gp._own_rows = own
+    return own
 
 
 def _opened(url: str, rows: data.Rows) -> data.Rows:
@@ -184,8 +197,7 @@ def oldest(gp: LMA, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
     kept = gp.solved_.kept
     assert isinstance(kept, Nearby)
     noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
-    rows = gp._rows_of(np.asarray(X), np.asarray(y), None, True, *noise)
-    rows = dataclasses.replace(rows, geographic=gp.solved_.geographic)
+    rows = more_rows(gp, np.asarray(X), np.asarray(y), None, True, *noise)
     places, keys = _complete(rows, 0, len(rows))
     ahead: Counter[bytes] = Counter()
     at = found = 0

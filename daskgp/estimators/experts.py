@@ -399,7 +399,7 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
             return None
         return (
             f"with partition={self.partition!r} other rows have other experts: fit all rows again, "
-            "fit(..., start=model), or fit with partition='random'"
+            "fit(..., start=model) or daskgp update --retrain, or fit with partition='random'"
         )
 
     def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:

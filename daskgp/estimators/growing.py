@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +14,18 @@ import numpy as np
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import seen
+from daskgp.data.blocks import prepared
+from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.estimators import updating
+from daskgp.fit.scratch import scratch_rows
 from daskgp.predict import to_store
 from daskgp.runtime.executor import Executor
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
+
+logger = logging.getLogger("daskgp")
 
 HERE = Executor(None)
 """This process, where little work is done."""
@@ -101,6 +109,18 @@ class Growth:
             self.note(gp, old.start, stop)
         return self.start if stop == old.stop else stop
 
+    @contextmanager
+    def window(self) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
+        """Yield X, y and noise of the rows from ``start``, which a copy has unless they are all."""
+        if not self.start:
+            yield self.X, self.y, self.noise
+            return
+        with scratch_rows(self.gp.store) as url:
+            prepared.copy(url, self.dataset.rows, 1, span=slice(self.start, None))
+            groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
+            error, weight = (False if one is False else None for one in self.noise)
+            yield *data.open_dataset(url), (error, weight)
+
     def part(self, rows: slice) -> tuple[Any, Any, Any, Any]:
         """Return X, y, y_variance and sample_weight of some rows."""
         noise = (one[rows] if getattr(one, "ndim", 0) else one for one in self.noise)
@@ -123,8 +143,11 @@ def look(
     noise: tuple[Any, Any],
     window: float | None = None,
     along: str | int | None = None,
+    refit: bool = False,
 ) -> Growth | None:
     """Return what there is to do for a fitted estimator; None for rows of no dataset store.
+
+    To ``refit``, old rows need not be forgotten.
 
     Raises
     ------
@@ -133,7 +156,7 @@ def look(
     SettingError
         If the window does not suit the estimator or the rows.
     """
-    _check_window(gp, window, along)
+    _check_window(gp, window, along, refit)
     url = seen.place_of(X, y)
     rows = None if url is None else data.rows_of(X, y, None, True)
     if url is None or rows is None or rows.passing:
@@ -143,38 +166,106 @@ def look(
                 "y as daskgp.open_dataset does, or forget the oldest rows by forget(X, y)"
             )
         return None
-    source = next((one for one in gp._known_sources() if one.url == url), None)
+    source = _source(gp, url, rows)
     dataset = seen.dataset_at(url, rows, None if source is None else source.arrays)
     if source is not None:
         source.check(dataset, HERE)
+        _renamed(gp, source, url)
     elif any(note.get("store") == url for note in updating.seen_by(gp)):
         raise StoreError(
             f"the model has seen rows of {url}, but has no marks of them: fit it again, or "
             "give the new rows as a store of their own"
         )
-    beside = {name: data.lazily(array) for name, array in data.noise_beside(y).items()}
-    stored = beside.get("y_variance", False), beside.get("weight", False)
-    error, weight = (b if a is None else a for a, b in zip(noise, stored, strict=True))
+    error, weight = _noise(y, noise, source)
     X, y = (data.lazily(part) if data.is_zarr(part) else part for part in (X, y))
     start = 0 if source is None else source.start
     if window is not None:
+        others = updating.elsewhere(gp, url)
+        if others:
+            raise SettingError(
+                f"window={shown(window)} is one of the rows of {url}, and the model has also seen "
+                f"{others}: forget the oldest rows by forget(X, y), or fit to one dataset"
+            )
         start = _start(dataset, start, window, along)
     return Growth(gp, X, y, (error, weight), dataset, source, start)
 
 
-def _check_window(gp: GaussianProcess, window: Any, along: Any) -> None:
+def _source(gp: GaussianProcess, url: str, rows: data.Rows) -> seen.Source | None:
+    """Return what an estimator has seen of a store, maybe while it was at another URL."""
+    sources = gp._known_sources()
+    known = next((one for one in sources if one.url == url), None)
+    return known or next((one for one in sources if one.begins(rows, HERE)), None)
+
+
+def _renamed(gp: GaussianProcess, source: seen.Source, url: str) -> None:
+    """Note that a store of which an estimator has seen rows, or a copy of it, is at a URL."""
+    if source.url == url:
+        return
+    logger.warning("%s has the rows of %s that the model has seen: taken for it", url, source.url)
+    gp._sources = tuple(
+        replace(one, url=url) if one is source else one for one in gp._known_sources()
+    )
+    gp._seen = [
+        note | {"store": url} if note.get("store") == source.url else note
+        for note in updating.seen_by(gp)
+    ]
+
+
+def _noise(y: Any, given: tuple[Any, Any], source: seen.Source | None) -> tuple[Any, Any]:
+    """Return the noise that is given, else that of the store of y, unless the fit left it out."""
+    stored = {
+        name: data.lazily(array)
+        for name, array in data.noise_beside(y).items()
+        if source is None or name in source.arrays
+    }
+    error, weight = given
+    error = stored.get("y_variance", False) if error is None else error
+    return error, stored.get("weight", False) if weight is None else weight
+
+
+def forget(gp: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any]) -> None:
+    """Take rows out of an estimator; a whole dataset store may be added again later.
+
+    Raises
+    ------
+    InputError
+        If the estimator has other rows of the store.
+    """
+    url = seen.place_of(X, y)
+    source = next((one for one in gp._known_sources() if one.url == url), None)
+    if source is None:
+        updating.changed(gp, X, y, *noise, forget=True)
+        return
+    if (source.start, source.rows) != (0, len(X)):
+        part = f"[{source.start}:{source.rows}]"
+        raise InputError(
+            f"the model has rows {source.start} to {source.rows - 1} of {url}, which has {len(X)}: "
+            f"give those to forget, such as X{part}, y{part}"
+        )
+    updating.changed(gp, X, y, *_noise(y, noise, source), forget=True)
+    gp._seen[-1] |= {"store": url}
+    gp._sources = tuple(one.emptied() if one is source else one for one in gp._known_sources())
+
+
+def _check_window(gp: GaussianProcess, window: Any, along: Any, refit: bool) -> None:
     """Raise SettingError for a window that does not suit an estimator."""
     if window is None:
         if along is not None:
             raise SettingError(f"along={shown(along)} has no effect without window=")
         return
-    whole = along is not None or window == int(window)
-    if isinstance(window, bool) or not window > 0 or not np.isfinite(window) or not whole:
+    number = isinstance(window, Real) and not isinstance(window, bool)
+    if not number or not 0 < window < np.inf or (along is None and window != int(window)):
         wanted = "a whole number of rows" if along is None else f"a length along {along!r}"
         raise SettingError(f"window={shown(window)}: {wanted} above 0 is needed")
     if along is not None:
         _column(gp.solved_.feature_names, along)
-    updating.total_of(gp, forget=True)
+    if refit:
+        return
+    try:
+        updating.total_of(gp, forget=True)
+    except SettingError as error:
+        error.add_note("daskgp update --retrain with this window fits the rows in it")
+        raise
 
 
 def _column(names: tuple[str, ...], along: str | int) -> int:

@@ -12,7 +12,7 @@ from daskgp.data.stores import checkpoints, locks, models
 from daskgp.errors import SettingError
 from daskgp.estimators import growing, saving
 from daskgp.estimators.loading import load
-from daskgp.estimators.updating import seen_by
+from daskgp.estimators.updating import elsewhere, seen_by
 from daskgp.predict.near import Nearby
 from daskgp.runtime.executor import Executor
 
@@ -42,11 +42,10 @@ class Pending:
     def retrain(self, claim: locks.Claim, executor: Executor) -> GaussianProcess:
         """Train on all rows from where the model is, write the result in its place, return it."""
         growth, old = self.growth, self.growth.gp
-        others = {note.get("store") for note in seen_by(old)} - {growth.dataset.url}
+        others = elsewhere(old, growth.dataset.url)
         if others:
-            names = ", ".join(sorted(str(url or "rows given in Python") for url in others))
             raise SettingError(
-                f"--retrain takes all rows from one dataset, the model has also seen {names}: put "
+                f"--retrain takes all rows from one dataset, the model has also seen {others}: put "
                 "them together (daskgp convert --append), and fit --from this model"
             )
         if old.optimizer is None:
@@ -55,10 +54,10 @@ class Pending:
             )
         gp: GaussianProcess = clone(old)
         gp._rows_in = models.next_rows(self.url)
-        place = checkpoints.Place(f"{self.url}/{models.CHECKPOINT}", claim)
+        place = checkpoints.Place(f"{self.url}/{models.CHECKPOINT}", claim, renew=True)
         keep = models.rows_url(self.url, gp._rows_in)
-        X, y, *noise = growth.part(slice(growth.start, None))
-        gp._fit(X, y, place, keep, (noise[0], noise[1]), old)
+        with growth.window() as (X, y, noise):
+            gp._fit(X, y, place, keep, noise, old)
         saving.bring_rows(gp, keep)
         growth.note(gp, growth.start, len(growth.dataset.rows))
         gp._seen = [*seen_by(old), *gp._seen]
@@ -73,8 +72,11 @@ def look(
     ignore_errors: bool = False,
     window: float | None = None,
     along: str | None = None,
+    refit: bool = False,
 ) -> Pending:
     """Return what there is to do to update a model store, whose lock is held, from a dataset.
+
+    ``refit`` it is for ``retrain``.
 
     Raises
     ------
@@ -83,7 +85,7 @@ def look(
     """
     gp = load(url)
     noise = (False, False) if ignore_errors else (None, None)
-    growth = growing.look(gp, *data.open_dataset(dataset), noise, window, along)
+    growth = growing.look(gp, *data.open_dataset(dataset), noise, window, along, refit)
     if growth is None:
         raise SettingError(
             f"{dataset} is a single file: give a store that is a folder, or is in a bucket"

@@ -110,6 +110,7 @@ class UpdatedGP(FittedGP):
 
         It undoes ``update``: sums over the rows are subtracted, so the rows must be among those of
         the model, with the noise that they came with.  Blocks of LMA and PIC are taken out whole.
+        A dataset store that is forgotten as a whole may be added again.
 
         Parameters
         ----------
@@ -129,5 +130,5 @@ class UpdatedGP(FittedGP):
         """
         check_is_fitted(self, "solved_")
         gp = cast("GaussianProcess", self)
-        updating.changed(gp, X, y, y_variance, sample_weight, forget=True)
+        growing.forget(gp, X, y, (y_variance, sample_weight))
         return self

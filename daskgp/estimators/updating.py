@@ -13,9 +13,9 @@ import numpy as np
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import sampling
+from daskgp.data.blocks import prepared, sampling
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.fit import rounds
+from daskgp.fit import rounds, targets
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models import scaling
 from daskgp.models.columns import Columns
@@ -53,20 +53,16 @@ def changed(
     """Add rows to a fitted estimator, or take them out."""
     total, executor = total_of(gp, forget), Executor.current(gp.progress, gp.device)
     with scratch_rows(gp.store) as spill:
-        rows = gp._rows_of(X, y, spill, executor.shares_memory, y_variance, weight)
+        rows = more_rows(gp, X, y, spill, executor.shares_memory, y_variance, weight)
         if y_variance is None and weight is None and not rows.n_noise:
             data.warn_of_noise_behind(y)
-        refuse_other_units(gp.solved_, rows.feature_units)
-        units, place = gp.solved_.feature_units, gp.solved_.geographic
-        rows = dataclasses.replace(rows, geographic=place, feature_units=units)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where update writes it"
             visibility.check(executor, array, "the new rows", remedy)
         spans = gp._spans(rows)
-        sums = described(gp, rows, spans, executor)
-        stage = rounds.Rounds(
-            rows, partition.alone(spans), gp.solved_.scaling, executor, gp.dtype, gp.device
-        )
+        sums, scale = described(gp, rows, spans, executor, forget)
+        units = partition.alone(spans)
+        stage = rounds.Rounds(rows, units, scale, executor, gp.dtype, gp.device)
         arranged = gp._shrunk if forget else gp._grown
         grown = arranged(stage, sums, spill)
         _conclude(gp, grown, total, int(sums.rows), forget)
@@ -90,7 +86,7 @@ def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
     if gp.solved_.trend is not None or gp.solved_.known is not None:
         raise SettingError(
             f"{name} has no {what} with mean={shown(gp.mean)}: fit again from this model, "
-            "fit(..., start=model), or with mean='ols'"
+            "fit(..., start=model) or daskgp update --retrain, or with mean='ols'"
         )
     total = gp._total_sums()
     if total is None:
@@ -101,15 +97,45 @@ def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
     return total
 
 
+def more_rows(
+    gp: GaussianProcess,
+    X: Any,
+    y: Any,
+    spill: str | None,
+    shared_memory: bool,
+    y_variance: Any,
+    weight: Any,
+) -> data.Rows:
+    """Return more rows for a fitted estimator, with the names and units of its columns.
+
+    InputError for rows of other columns or in other units.
+    """
+    solved, beside = gp.solved_, (y_variance, weight, False)
+    rows = data.rows_of(X, y, spill, shared_memory, gp._read_rows(), *beside)
+    check_columns(solved, rows.X, rows.feature_names)
+    refuse_other_units(solved, rows.feature_units)
+    rows = dataclasses.replace(
+        rows,
+        feature_names=solved.feature_names,
+        feature_units=solved.feature_units,
+        geographic=solved.geographic,
+    )
+    prepared.check_columns(rows)
+    return rows
+
+
 def described(
     gp: GaussianProcess,
     rows: data.Rows,
     spans: Sequence[partition.Span],
     executor: Executor,
-) -> scaling.Sums:
-    """Return the sums of more rows; InputError for rows that a fitted model cannot take."""
-    solved = gp.solved_
-    check_columns(solved, rows.X, rows.feature_names)
+    forget: bool = False,
+) -> tuple[scaling.Sums, scaling.Scaling]:
+    """Return the sums of more rows, and the model's scaling, which tells a transform's slopes.
+
+    InputError for rows that a fitted model cannot take.
+    """
+    solved, scale = gp.solved_, gp.solved_.scaling
     if rows.n_targets != solved.n_targets:
         raise InputError(
             f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
@@ -117,13 +143,16 @@ def described(
         )
     if not len(rows):
         raise InputError("no rows: there is nothing to learn from")
-    sums = sampling.describe(rows, spans, executor)
+    if scale.transform is not None:
+        transform = targets.carried(rows, spans, executor, scale.transform, -1 if forget else 1)
+        scale = dataclasses.replace(scale, transform=transform)
+    sums = sampling.describe(rows, spans, executor, scale.transform)
     names = rows.columns.inputs_names, rows.target_names
     scaling.check_values(sums, *names)
-    scaling.check_range(sums, solved.scaling, gp.dtype, *names)
+    scaling.check_range(sums, scale, gp.dtype, *names)
     scaling.warn_of_missing(sums.dropped)
     _warn_of_left_out(gp, sums, rows)
-    return sums
+    return sums, scale
 
 
 def _warn_of_left_out(gp: GaussianProcess, sums: scaling.Sums, rows: data.Rows) -> None:
@@ -145,17 +174,18 @@ def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget
     """Add sums over the rows of rounds to those ``before``, or subtract them, and solve."""
     solved, stage = gp.solved_, grown.stage
     method, theta = cast(Summed, solved.model), solved.theta
-    prepared, own = method.totals(theta, stage)
+    known, own = method.totals(theta, stage)
     if forget:
         total = subtract(before, own)
         _refuse_strangers(before, total)
     else:
         total = add(own, before)
-    state, objective = method.concluded(theta, prepared, total, stage)
+    state, objective = method.concluded(theta, known, total, stage)
     if not forget:
-        _remark(method, prepared, before, total, count * solved.n_targets)
+        _remark(method, known, before, total, count * solved.n_targets)
     kept = solved.kept if grown.kept is None else grown.kept
-    gp._set_solved(dataclasses.replace(solved, state=state, kept=kept, origin=None))
+    own = {"state": state, "kept": kept, "scaling": stage.scaling}
+    gp._set_solved(dataclasses.replace(solved, **own, origin=None))
     gp._total, gp.objective_ = total, objective
     gp.n_rows_ += -count if forget else count
 
@@ -209,6 +239,12 @@ def seen(what: What, used: int, number: int, store: str | None = None) -> dict[s
 def seen_by(gp: GaussianProcess) -> list[dict[str, Any]]:
     """Return the notes of the rows that a fitted estimator has seen; none of earlier versions."""
     return list(getattr(gp, "_seen", []))
+
+
+def elsewhere(gp: GaussianProcess, url: str) -> str:
+    """Return the names of where a fitted estimator has seen rows outside a dataset store."""
+    others = {note.get("store") for note in seen_by(gp)} - {url}
+    return ", ".join(sorted(str(one or "rows given in Python") for one in others))
 
 
 def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None) -> Ranges:

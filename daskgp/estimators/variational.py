@@ -31,7 +31,7 @@ from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
-from daskgp.estimators.updating import described, ranges_of, seen, seen_by
+from daskgp.estimators.updating import described, more_rows, ranges_of, seen, seen_by
 from daskgp.fit import hyperparameters, rounds, targets, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import Inputs
@@ -45,7 +45,6 @@ from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
 from daskgp.predict import weighing
-from daskgp.predict.posterior import refuse_other_units
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Ascent, Run, ascend
@@ -414,7 +413,7 @@ class VariationalGP(GaussianProcess):
         if checkpoint is None:
             return None
         identity = hyperparameters.run_identity(self, sums, ("progress", "max_iter"))
-        return Snapshots(checkpoint.url, identity, checkpoint.claim)
+        return Snapshots(checkpoint.url, identity, checkpoint.claim, checkpoint.renew)
 
     def _stream(
         self, fit: Fit, others: AllBut | None, where: np.ndarray | None, fetch: bool
@@ -460,14 +459,11 @@ class VariationalGP(GaussianProcess):
             )
         resolve_device(self.device)
         executor = Executor(None, False, here=True)
-        rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
+        if hasattr(self, "solved_"):  # as the first rows said
+            rows = more_rows(self, X, y, None, True, y_variance, sample_weight)
+        else:
+            rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
         rows = self._residuals(rows, executor, "")
-        if hasattr(self, "solved_"):  # what the first rows said
-            known = self.solved_.feature_units
-            refuse_other_units(self.solved_, rows.feature_units)
-            rows = dataclasses.replace(
-                rows, geographic=self.solved_.geographic, feature_units=known
-            )
         self._check(rows, None)
         if not len(rows):
             raise InputError("no rows: there is nothing to learn from")
@@ -491,7 +487,7 @@ class VariationalGP(GaussianProcess):
     ) -> tuple[rounds.Rounds, scaling.Sums]:
         """Return more rows in the units of the first ones, and their sums."""
         if hasattr(self, "solved_"):
-            sums, scale = described(self, rows, spans, executor), self.solved_.scaling
+            sums, scale = described(self, rows, spans, executor)
         else:
             sums = sampling.describe(rows, spans, executor)
             self._check_columns(sums, rows)

@@ -573,7 +573,8 @@ def _tape(
 ) -> checkpoints.Checkpoint | None:
     if checkpoint is None:
         return None
-    return checkpoints.Checkpoint(checkpoint.url, run_identity(estimator, sums), checkpoint.claim)
+    url, claim, renew = checkpoint
+    return checkpoints.Checkpoint(url, run_identity(estimator, sums), claim, renew)
 
 
 def run_identity(

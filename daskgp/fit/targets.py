@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -36,18 +37,41 @@ def transformed(rows: data.Rows, spans: Sequence[Span], executor: Executor, kind
 
     Raise InputError with the number of rows whose targets it does not take.
     """
+    total = _summed(rows, spans, executor, kind)
+    found = transform.fitted(kind, total)
+    others = "another transform" if kind == "sqrt" else "'sqrt' (0 or more)"
+    _refuse(rows, found, total, f"or choose {others} or None")
+    return found
+
+
+def carried(
+    rows: data.Rows, spans: Sequence[Span], executor: Executor, known: Transform, sign: int
+) -> Transform:
+    """Return the transform of a fit with the slopes of more rows, or with sign -1 of fewer.
+
+    Raise InputError with the number of rows whose targets it does not take.
+    """
+    total = _summed(rows, spans, executor, known.kind)
+    _refuse(rows, known, total, "or fit again without the transform")
+    more = transform.slopes(known.kind, known.powers, total)
+    return replace(known, log_slopes=known.log_slopes + sign * more)
+
+
+def _summed(
+    rows: data.Rows, spans: Sequence[Span], executor: Executor, kind: str
+) -> transform.Sums:
     sums = partial(_sums, rows, kind)
     total: transform.Sums = map_reduce(sums, transform.combine, spans, executor, "targets")
-    found = transform.fitted(kind, total)
+    return total
+
+
+def _refuse(rows: data.Rows, found: Transform, total: transform.Sums, remedy: str) -> None:
     for name, count in zip(rows.target_names, total.bad.astype(int), strict=True):
         if count:
-            others = "another transform" if kind == "sqrt" else "'sqrt' (0 or more)"
             raise InputError(
-                f"target_transform={kind!r} takes values {found.takes}, and target {name!r} has "
-                f"others in {count} of {int(total.rows)} rows: leave these rows out, or choose "
-                f"{others} or None"
+                f"target_transform={found.kind!r} takes values {found.takes}, and target {name!r} "
+                f"has others in {count} of {int(total.rows)} rows: leave these rows out, {remedy}"
             )
-    return found
 
 
 def _sums(rows: data.Rows, kind: str, span: Span) -> transform.Sums:

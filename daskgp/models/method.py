@@ -202,7 +202,10 @@ class Declared(Protocol):
         """Return why rows cannot be added to a fit, with a remedy; None if they can."""
         if self.stats_type is not None:
             return None
-        return "its fit is no sum over rows: fit all rows again, fit(..., start=model)"
+        return (
+            "its fit is no sum over rows: fit all rows again, fit(..., start=model) or daskgp "
+            "update --retrain"
+        )
 
     def why_no_forget(self) -> str | None:
         """Return why rows cannot be taken out of a fit, with a remedy; None if they can."""

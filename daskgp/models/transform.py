@@ -173,11 +173,14 @@ def fitted(kind: str, total: Sums) -> Transform:
     powers = np.full(p, {"log": 0.0, "sqrt": 0.5}.get(kind, 0.0))
     if kind == "boxcox":
         powers = np.array([_likeliest(total, j) for j in range(p)])
+    return Transform(kind, powers, slopes(kind, powers, total))
+
+
+def slopes(kind: str, powers: np.ndarray, total: Sums) -> float:
+    """Return the sum of log T'(y) over targets with these sums."""
     if kind == "sqrt":
-        slopes = -math.log(2.0) * total.rows * p - 0.5 * total.logs.sum()
-    else:
-        slopes = ((powers - 1.0) * total.logs).sum()
-    return Transform(kind, powers, float(slopes))
+        return float(-math.log(2.0) * total.rows * len(powers) - 0.5 * total.logs.sum())
+    return float(((powers - 1.0) * total.logs).sum())
 
 
 def _likeliest(total: Sums, j: int) -> float:

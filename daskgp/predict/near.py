@@ -92,8 +92,13 @@ class Nearby(TrainingRows):
             "conditioned on": self.around.describe(),
         }
 
-    def write(self, url: str, start: int = 0, stop: int | None = None) -> None:
-        """Write the rows, or those from start to stop, with their blocks to a new dataset store."""
+    def write(
+        self, url: str, start: int = 0, stop: int | None = None, before: Rows | None = None
+    ) -> None:
+        """Write the rows, or those from start to stop, with their blocks to a new dataset store.
+
+        It can take others that these come ``before``.
+        """
         layout = self.layout
         description = {
             "order": layout.order.to_dict(),
@@ -101,7 +106,8 @@ class Nearby(TrainingRows):
             "block_rows": layout.block_rows,
         }
         blocks = prepared.Written(layout.cuts, layout.centroids, description)
-        prepared.copy(url, self.rows, len(self.rows), blocks, span=slice(start, stop))
+        span = slice(start, stop)
+        prepared.copy(url, self.rows, len(self.rows), blocks, span=span, before=before)
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
         """Return the order (n,) that puts rows with the same blocks near them together."""

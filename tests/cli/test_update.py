@@ -4,14 +4,17 @@ import re
 import shutil
 
 import numpy as np
+import pandas
 import pytest
 import zarr
 from commands import dataset, invoke, killed_before, refused, succeed
 from fits import equal, forget
 
 import daskgp
-from daskgp.data import reading
+from daskgp.data import dataset_writer, reading
 from daskgp.data.stores import models
+from daskgp.data.stores.checkpoints import Checkpoint
+from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import StoreError
 from tests.contract import cases
 
@@ -147,6 +150,15 @@ def test_methods_that_cannot_say_what_to_do(tmp_path):
     )
 
 
+def test_a_window_of_a_method_that_cannot_forget_names_the_remedy(tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 60)
+    fit(data, model, cases.fixed("exact"))
+    said = refused("update", model, data, "--window", 50)
+    assert "ExactGP has no forget here" in said
+    assert "; daskgp update --retrain with this window fits the rows in it" in said
+
+
 def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
     grow(data, 200)
@@ -225,6 +237,77 @@ def test_an_update_that_fails_leaves_the_old_model(fitted, monkeypatch, moment):
     assert daskgp.load(model).solved_.token != before
 
 
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_local_model_can_be_read_whenever_an_update_of_it_stops(noisy, tmp_path, monkeypatch):
+    data, model, resized = tmp_path / "d.zarr", tmp_path / "m.zarr", []
+    ordered(data, 200)
+    fit(data, model, one("lma"))
+    more = tmp_path / "more.zarr"
+    beside = {"y_variance": np.full(50, 0.3)} if noisy else {}
+    with dataset_writer(str(more), ["x0", "x1"], ("y",), 20, beside=[*beside]) as writer:
+        writer.append(X_LINE[200:250], Y_LINE[200:250], *beside.values())
+    before, original = cases.moments(daskgp.load(model), T), zarr.Array.resize
+    for left in range(9):
+        forget()
+        moments = cases.moments(daskgp.load(model), T)
+        equal(moments, before, rtol=0)
+
+        def resize(array, shape, left=left, **named):
+            resized.append(array)
+            if len(resized) > left:
+                raise OSError(28, "No space left on device")
+            return original(array, shape, **named)
+
+        resized.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(zarr.Array, "resize", resize)
+            stopped = invoke("update", model, more).exit_code
+        if not stopped:
+            break
+    assert left >= 2
+    errors = np.concatenate([np.full(200, 1e-40), np.full(50, 0.3 * noisy + 1e-40)])
+    wanted = one("lma").fit(X_LINE[:250], Y_LINE[:250], y_variance=errors)
+    equal(cases.moments(daskgp.load(model), T), cases.moments(wanted, T), rtol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [daskgp.SGPR(n_inducing=12), cases.make("svgp")])
+def test_training_begins_anew_where_a_checkpoint_is_of_other_rows(estimator, tmp_path, scheduler):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 200)
+    fit(data, model, estimator.set_params(progress=False))
+    grow(data, 300)
+
+    place = str(model / models.CHECKPOINT)
+    of_others = {"settings": {}, "data": "others"}
+    if isinstance(estimator, daskgp.SGPR):
+        Checkpoint(place, of_others).append(0, np.zeros(9))
+    else:
+        Snapshots(place, of_others).write(3, {"where": np.zeros(3)})
+    command = "update", model, data, "--retrain", "--scheduler", scheduler
+    assert succeed(*command)["total"] == 300
+    assert not (model / models.CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("name", ["sgpr", "exact", "lma"])
+def test_training_on_a_window_keeps_the_columns(name, tmp_path, scheduler):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    table = pandas.DataFrame({"day": np.sort(X[:, 0]), "lon": 50 * X[:, 1], "y": Y})
+    table["lat"] = 20 * np.cos(X[:, 1])
+    columns = {"target": "y", "block_rows": 32, "geographic": ("lon", "lat")}
+    daskgp.convert(table[:120], data, **columns)
+    made = cases.make(name, kernel="matern32")
+    fit(data, model, made)
+    columns.pop("block_rows"), columns.pop("geographic")
+    daskgp.convert(table[120:150], data, append=True, **columns)
+    window = ("--window", 100) if name != "lma" else ()
+    command = "update", model, data, "--retrain", "--scheduler", scheduler, *window
+    assert succeed(*command)["total"] == (150 if name == "lma" else 100)
+    found = daskgp.load(model)
+    assert sorted(found.feature_names_in_) == ["day", "lat", "lon"]
+    assert found.solved_.geographic is not None
+    cases.moments(found, found.solved_.columns.places(found.solved_.scaling.x_shift[None]))
+
+
 def test_a_lock_is_heeded(fitted):
     from daskgp.data.stores import locks
 
@@ -235,7 +318,7 @@ def test_a_lock_is_heeded(fitted):
     assert succeed("update", model, data, "--clear-lock")["rows"] == 30
 
 
-KILLS = [pytest.param(10, marks=pytest.mark.slow), 1]
+KILLS = [pytest.param(20, marks=pytest.mark.slow), 1]
 
 
 @pytest.mark.parametrize("kills", KILLS)
@@ -245,9 +328,9 @@ def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, ki
     ordered(data, 150)
     fit(data, model, one(name))
     rng, changes = np.random.default_rng(kills), 20
-    for n in range(150, 150 + 20 * kills, 20):
+    for n in range(150, 150 + 10 * kills, 10):
         before = daskgp.load(model)
-        ordered(data, n + 20)
+        ordered(data, n + 10)
         if kills > 1 and n == 150:
             twin = shutil.copytree(model, tmp_path / "twin.zarr")
             whole = killed_before(10**6, twin, "update", twin, data, "--window", 120)
@@ -264,10 +347,25 @@ def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, ki
     succeed("update", model, data, "--window", 120)
     found = daskgp.load(model)
     first = found._known_sources()[0].start
-    assert found.n_rows_ == n + 20 - first
-    wanted = one(name).fit(X_LINE[first : n + 20], Y_LINE[first : n + 20])
+    assert found.n_rows_ == n + 10 - first
+    wanted = one(name).fit(X_LINE[first : n + 10], Y_LINE[first : n + 10])
     equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-8)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr"]
+
+
+@pytest.mark.parametrize("words", [(), ("--window", 120)])
+def test_what_is_left_of_rows_whose_removal_was_killed_does_not_matter(words, tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    ordered(data, 200)
+    fit(data, model, one("lma"))
+    ordered(data, 250)
+    (model / "rows-2" / "X").mkdir(parents=True)
+    (model / "rows-2" / "X" / "zarr.json").write_text("{}")
+    succeed("update", model, data, *words)
+    found = daskgp.load(model)
+    first = 250 - found.n_rows_
+    wanted = one("lma").fit(X_LINE[first:250], Y_LINE[first:250])
+    equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-9)
 
 
 @pytest.mark.parametrize("settings", [{}, {"neighbours": "order", "order": "x0"}])

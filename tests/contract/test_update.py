@@ -1,13 +1,15 @@
 """Rows added to a fitted model and taken out again, for every method."""
 
 import copy
+import shutil
 from functools import partial
 
 import numpy as np
+import pandas
 import pytest
 import zarr
 from commands import dataset, files
-from fits import equal, zarr_rows
+from fits import equal, forget, zarr_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import warnings_in
@@ -326,6 +328,50 @@ def test_rows_among_the_others_are_taken_too(name, tmp_path):
         assert cases.bits(daskgp.load(tmp_path / f"{cut}.zarr"), T) == wanted
 
 
+@pytest.mark.parametrize("where", ["memory", "store"])
+def test_two_copies_of_a_local_model_do_not_share_what_each_is_given(where, tmp_path):
+    X, y = in_line()
+    first = (X[:150], y[:150])
+    rows = zarr_rows(tmp_path / "r.zarr", *first, step=20) if where == "store" else first
+    one = blocks("chain").fit(*rows).update(X[150:180], y[150:180])
+    two = copy.copy(one).update(X[210:], y[210:])
+    one.update(X[180:], y[180:])
+    close(one, blocks("chain").fit(X, y))
+    mine = np.r_[:180, 210:240]
+    forget()  # the chunks that it has read
+    close(two, blocks("chain").fit(X[mine], y[mine]))
+
+
+@pytest.mark.parametrize("settings", [{"predict_rows": 40}, {"predict_order": 2}])
+def test_independent_blocks_that_predict_from_near_rows_are_updated(settings, tmp_path):
+    X, y = in_line()
+    make = partial(plain, "lma", order="x0", markov_order=0, **settings)
+    model = make().fit(X[:150], y[:150]).update(X[150:], y[150:])
+    close(model, make().fit(X, y))
+    model.save(tmp_path / "m.zarr")
+    close(daskgp.load(tmp_path / "m.zarr"), make().fit(X, y))
+
+
+@local
+def test_rows_of_a_wider_type_keep_their_digits(case, tmp_path):
+    X, y = in_line()
+    X[:150] = X[:150].astype(np.float32)
+    y[:150] = y[:150].astype(np.float32)
+    model = blocks(case).fit(X[:150].astype(np.float32), y[:150].astype(np.float32))
+    model.save(tmp_path / "m.zarr")
+    model = daskgp.load(tmp_path / "m.zarr").update(X[150:180], y[150:180])
+    close(model.update(X[180:], y[180:]), blocks(case).fit(X, y))
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma"])
+def test_a_column_of_targets_is_a_vector(name):
+    X, y = in_line()
+    make = partial(blocks, "lma") if name == "lma" else partial(plain, name)
+    close(make().fit(X[:150], y[:150]).update(X[150:], y[150:, None]), make().fit(X, y))
+    column = make().fit(X[:150], y[:150, None]).update(X[150:], y[150:])
+    equal(column.predict(T)[:, 0], make().fit(X, y).predict(T), rtol=1e-9)
+
+
 # -- paths -----------------------------------------------------------------------------------
 
 
@@ -420,6 +466,9 @@ def test_a_window_that_cannot_be_is_refused(store, tmp_path):
         ({"window": np.nan, "along": "x0"}, "a length along 'x0' above 0"),
         ({"window": 5, "along": "t"}, "along='t': the features are x0, x1"),
         ({"along": "x0"}, "along='x0' has no effect without window="),
+        ({"window": np.nan}, "window=nan: a whole number of rows above 0"),
+        ({"window": np.inf}, "window=inf: a whole number of rows above 0"),
+        ({"window": "5"}, "window='5': a whole number of rows above 0"),
     ):
         with pytest.raises(SettingError, match=said):
             model.update(X, y, **window)
@@ -442,6 +491,122 @@ def test_a_store_that_has_grown_is_not_added_twice(name, store):
     model = plain(name).fit(*store(120)).update(*store(200))
     close(model, plain(name).fit(X[:200], y[:200]))
     assert model.update(*store(200)).n_rows_ == 200
+
+
+def test_a_window_is_one_of_the_only_store_that_the_model_has_seen(store):
+    X, y = in_line()
+    model = plain("sgpr").fit(*store(120)).forget(X[:10], y[:10])
+    with pytest.raises(SettingError, match="has also seen rows given in Python: forget the oldest"):
+        model.update(*store(150), window=100)
+
+
+def test_a_store_that_was_forgotten_may_be_added_again(store, tmp_path):
+    X, y = in_line()
+    new = zarr_rows(tmp_path / "new.zarr", X[120:], y[120:], step=16)
+    model = plain("sgpr").fit(*store(120)).update(*new).forget(*new)
+    model.save(tmp_path / "m.zarr")
+    for one in (daskgp.load(tmp_path / "m.zarr"), model):
+        assert one.n_rows_ == 120
+        close(one.update(*new), plain("sgpr").fit(X, y), rtol=1e-8)
+        assert one.update(*new).n_rows_ == 240
+    with pytest.raises(InputError, match=r"has rows 0 to 119 of .*d.zarr, which has 150: give .*X"):
+        model.forget(*store(150))
+
+
+@pytest.mark.parametrize("seen", [120, 100])
+def test_a_store_that_was_moved_is_the_one_that_the_model_has_seen(seen, store, tmp_path, caplog):
+    X, y = in_line()
+    model = plain("sgpr").fit(*store(seen))
+    store(200)
+    shutil.move(tmp_path / "d.zarr", tmp_path / "moved.zarr")
+    moved = daskgp.open_dataset(tmp_path / "moved.zarr")
+    close(model.update(*moved), plain("sgpr").fit(X[:200], y[:200]))
+    assert "moved.zarr has the rows of" in "".join(warnings_in(caplog))
+    assert model.update(*moved, window=150).n_rows_ == 150
+    assert {note["store"] for note in model._seen} == {str(tmp_path / "moved.zarr")}
+
+
+def test_noise_that_the_fit_left_out_stays_left_out(store, tmp_path):
+    X, y = in_line()
+    store(120)
+    group = zarr.open_group(tmp_path / "d.zarr", mode="r+")
+    array = group.create_array("weight", shape=(120,), chunks=(16,), dtype="f8")
+    array[:] = 3.0
+    model = plain("sgpr").fit(*store(120), sample_weight=False)
+    rows = store(240)
+    array.resize((240,))
+    array[:] = 3.0
+    close(model.update(*rows), plain("sgpr").fit(X, y))
+
+
+def test_a_store_of_places_on_the_sphere_gives_its_new_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.sort(rng.uniform(0, 9, 200)), rng.uniform(-180, 180, 200)])
+    X = np.column_stack([X, rng.uniform(-80, 80, 200)])
+    y = np.sin(X[:, 0]) + np.cos(np.radians(X[:, 2]))
+    names, place = ["day", "lon", "lat"], {"geographic": ("lon", "lat")}
+    settings = {"standardize": False, "mean": "zero", "optimizer": None, **place}
+    table = pandas.DataFrame(X, columns=names)
+    for make in (
+        partial(daskgp.SGPR, kernels.Matern32(9_000.0), inducing=X[::20], **settings),
+        partial(
+            daskgp.LMA,
+            kernels.Matern32(9_000.0),
+            support=X[::20],
+            block_rows=40,
+            order="day",
+            **settings,
+        ),
+        partial(
+            daskgp.PIC,
+            kernels.Matern32(9_000.0),
+            support=X[::20],
+            block_rows=40,
+            order="day",
+            **settings,
+        ),
+    ):
+        path = tmp_path / f"{make.func.__name__}.zarr"
+        dataset(path, X[:120], y[:120], step=16, names=names)
+        model = make().fit(*daskgp.open_dataset(path))
+        group = zarr.open_group(path, mode="r+")
+        for name, values in (("X", X), ("y", y)):
+            group[name].resize(values.shape)
+            group[name][120:] = values[120:]
+        model.update(*daskgp.open_dataset(path))
+        assert model.feature_names_in_.tolist() == names
+        found, wanted = (one.predict(X[5:9] + 0.1, True) for one in (model, make().fit(table, y)))
+        equal(found, wanted, rtol=1e-9, atol=1e-10)
+        if make.func is daskgp.PIC:
+            model.update(*daskgp.open_dataset(path), window=120)
+            kept = make().fit(table[80:], y[80:])
+            equal(*(one.predict(X[150:160], True) for one in (model, kept)))
+
+
+# -- targets that are transformed ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["log", "sqrt", "boxcox"])
+def test_transformed_targets_are_added_on_their_scale(kind):
+    X, y = cases.rows()
+    y = np.exp(y)
+    make = partial(plain, "sgpr", target_transform=kind)
+    model = make().fit(X[:100], y[:100])
+    first = model.log_marginal_likelihood()
+    bad = y[100:].copy()
+    bad[:3] = -1.0
+    before = learned(model)
+    with pytest.raises(InputError, match=f"target_transform='{kind}' takes values .* 3 of 50 rows"):
+        model.update(X[100:], bad)
+    equal(learned(model), before, rtol=0)
+    model.update(X[100:], y[100:])
+    if kind != "boxcox":  # its power stays that of the fit
+        wanted = make().fit(X, y)
+        close(model, wanted)
+        evidence = wanted.log_marginal_likelihood()
+        assert model.log_marginal_likelihood() == pytest.approx(evidence, rel=1e-10)
+    model.forget(X[100:], y[100:])
+    assert model.log_marginal_likelihood() == pytest.approx(first, rel=1e-8)
 
 
 # -- starts ----------------------------------------------------------------------------------

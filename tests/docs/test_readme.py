@@ -49,7 +49,15 @@ def test_there_are_no_other_python_blocks():
 
 
 def test_commands_exist():
-    assert check_commands(README) == {"convert", "plan", "fit", "predict", "score", "info"}
+    assert check_commands(README) == {
+        "convert",
+        "plan",
+        "fit",
+        "predict",
+        "score",
+        "info",
+        "update",
+    }
 
 
 def test_make_targets_exist():

@@ -136,15 +136,13 @@ def balanced(n: int, block_rows: int) -> int:
     return -(-n // -(-n // block_rows))
 
 
-def read_layout(X: Any, more: bool = False) -> Layout | None:
+def read_layout(X: Any) -> Layout | None:
     """Read the blocks of a prepared store, from its X; None for any other array.
 
     Parameters
     ----------
     X : array
         Zarr array, or the dask array that `open_dataset` gives.
-    more : bool
-        Whether the store may have rows after those of its blocks.
 
     Raises
     ------
@@ -168,8 +166,7 @@ def read_layout(X: Any, more: bool = False) -> Layout | None:
         )
     layout = Layout(order, rows, block_rows, stored.cuts, stored.centroids)
     shapes = (len(stored.cuts) + 1, *stored.centroids.shape)
-    whole = rows <= X.shape[0] if more else rows == X.shape[0]
-    if not whole or shapes != (layout.n_blocks, layout.n_blocks, len(stored.columns)):
+    if rows != X.shape[0] or shapes != (layout.n_blocks, layout.n_blocks, len(stored.columns)):
         raise InputError(
             f"dataset {stored.url}: blocks were made for {rows} rows but the store has "
             f"{X.shape[0]}: {again}"

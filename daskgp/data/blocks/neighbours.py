@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from daskgp.data import Rows, dataset_arrays, rows_of
+from daskgp.data import Rows, dataset_arrays, noise_beside, rows_of
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.blocks.ordering import Order
 from daskgp.data.partition import Span, Unit
+from daskgp.data.rows import GIVEN
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
@@ -82,13 +84,22 @@ def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -
 def open_blocks(url: str, more: bool = False) -> tuple[Rows, Layout]:
     """Open a prepared store: its rows in the order of blocks, and the blocks.
 
-    It may have ``more`` rows after those of the blocks.
+    It may have ``more`` rows after those of the blocks, which are left out.
     """
-    rows = rows_of(*dataset_arrays(url), None, False)
-    layout = read_layout(rows.X, more)
+    rows = _first(url, prepared.rows_in_blocks(url) if more else None)
+    layout = read_layout(rows.X)
     if layout is None:
         raise StoreError(f"dataset {url} has no blocks: make it with daskgp.prepare")
-    return held(rows), layout
+    return rows, layout
+
+
+def _first(url: str, number: int | None) -> Rows:
+    """Return rows of a store of blocks: all, or the first ones while others may be being added."""
+    X, y = dataset_arrays(url, number)
+    beside = noise_beside(y)
+    noise: dict[str, Any] = dict.fromkeys(GIVEN, False)
+    noise |= {name: groups.first_rows(a, X.shape[0]) for name, a in beside.items()}
+    return held(rows_of(X, y, None, False, **noise))
 
 
 def changed(
@@ -103,7 +114,8 @@ def changed(
 
     ``ends`` (3, k) are the ranges and steps of the order, which may have been widened.
     """
-    rows = held(rows_of(*dataset_arrays(url), None, False))
+    counted = bounds.size and bounds.dtype.kind == "i"
+    rows = _first(url, int(bounds.max()) if counted else None)
     stored = prepared.blocks_behind(rows.X)
     if stored is None:
         raise StoreError(f"dataset {url} has no blocks: fit again")
@@ -135,7 +147,7 @@ def mark(url: str, source: str) -> None:
 
 def made_from(url: str, source: str) -> bool:
     """Return whether a finished store of blocks that was made from ``source`` is at a URL."""
-    if groups.vacant(url):
+    if not groups.is_group(url):
         return False
     attributes = groups.open_group(url, "dataset").attrs
     return attributes.get(SOURCE) == source and attributes.get("complete") is True

@@ -146,8 +146,11 @@ def identity_behind(X: Any) -> str | None:
 
 
 def finished_identity(url: str) -> str | None:
-    """Return the identity of a complete store, as ``identity_behind`` does; None for all else."""
-    if groups.vacant(url):
+    """Return the identity of a complete store, as ``identity_behind`` does; None for all else.
+
+    Also for what is left of one whose removal was killed.
+    """
+    if not groups.is_group(url):
         return None
     attributes = groups.open_group(url, "dataset").attrs.asdict()
     return str(attributes["uuid"]) if attributes.get("complete") is True else None
@@ -194,6 +197,13 @@ def blocks_behind(X: Any) -> Blocks | None:
     return Blocks(url, entry, columns, cuts, centroids)
 
 
+def rows_in_blocks(url: str) -> int | None:
+    """Return the number of rows that the blocks of a store were made for; None if it has none."""
+    entry = groups.open_group(url, "dataset").attrs.get(BLOCKS)
+    rows = entry.get("rows") if isinstance(entry, dict) else None
+    return rows if isinstance(rows, int) else None
+
+
 def check_columns(rows: Rows) -> None:
     """Raise InputError for rows in blocks that are near on a sphere, if they are not on it."""
     stored = blocks_behind(rows.X)
@@ -229,11 +239,13 @@ def copy(
     blocks: Written | None = None,
     most_rows: int | None = None,
     span: slice = slice(None),
+    before: Rows | None = None,
 ) -> None:
     """Write rows, or some, with the blocks whose order they are in, to a new dataset store.
 
     Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of at most
-    ``most_rows`` rows if given.
+    ``most_rows`` rows if given.  The store has arrays for those which they come ``before``, too, in
+    types that hold the values of both.
 
     This process copies them chunk by chunk: it sees both stores, whatever workers see.
     """
@@ -243,12 +255,15 @@ def copy(
         stored = [a for a in rows.arrays.values() if isinstance(a, zarr.Array)]
         step = row_step(stored[0]) if stored else max(min(chunk_rows, len(rows)), 1)
         step = min(step, most_rows or step)
-        for name, source in rows.arrays.items():
-            shape = (end - first, *source.shape[1:])
-            target = writers.create_rows(group, name, shape, step, stored_dtype(source))
+        both = [rows] if before is None else [before, rows]
+        for name, source in {k: a for part in both for k, a in part.arrays.items()}.items():
+            each = [part.arrays[name] for part in both if name in part.arrays]
+            dtype = np.result_type(*map(stored_dtype, each))
+            shape = end - first, *source.shape[1:]
+            target = writers.create_rows(group, name, shape, step, dtype)
             for start in range(first, end, step):
                 stop = min(start + step, end)
-                target[start - first : stop - first] = source[start:stop]
+                target[start - first : stop - first] = _values(rows, name, start, stop)
         if blocks is not None:
             _write_blocks(group, blocks.cuts, blocks.centroids)
             group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}
@@ -259,26 +274,37 @@ DEFAULTS = {WEIGHT: 1.0, Y_VARIANCE: 0.0}
 """Values of rows without noise of their own, where others have some."""
 
 
+def takes(url: str, more: Rows, at: int | None) -> bool:
+    """Return whether rows can be written after those of a store of blocks, as they are.
+
+    It has to have their arrays, in types that hold their values, and no rows after the first
+    ``at``; with None these do not matter.
+    """
+    arrays = _by_row(url)
+    return at in (None, arrays["X"].shape[0]) and all(
+        name in arrays and np.result_type(arrays[name].dtype, a.dtype) == arrays[name].dtype
+        for name, a in more.arrays.items()
+    )
+
+
 def append(url: str, more: Rows, at: int) -> None:
     """Write rows after the first ``at`` rows of a store of blocks, in place of any there.
 
     Rows before them stay as they are, for readers that know of no more.
     """
-    group, n = groups.open_group(url, "dataset", mode="r+"), at + len(more)
     with groups.writing(url, "dataset"):
-        present = [name for name in writers.BY_ROW if name in group]
-        step = row_step(groups.array_of(group, "X"))
-        for name in more.arrays:
-            if name not in present:  # rows so far have none
-                source = more.arrays[name]
-                array = writers.create_rows(group, name, (at,), step, stored_dtype(source))
-                array[:at] = DEFAULTS[name]
-        for name in {*present, *more.arrays}:
-            array = groups.array_of(group, name)
-            array.resize((n, *array.shape[1:]))
+        for name, array in _by_row(url).items():
+            step = row_step(array)
+            array.resize((at + len(more), *array.shape[1:]))
             for start in range(0, len(more), step):
                 stop = min(start + step, len(more))
-                array[at + start : at + stop] = _values(more, name, start, stop)
+                values = _values(more, name, start, stop)
+                array[at + start : at + stop] = values.reshape(-1, *array.shape[1:])
+
+
+def _by_row(url: str) -> dict[str, zarr.Array]:
+    group = groups.open_group(url, "dataset", mode="r+")
+    return {name: groups.array_of(group, name) for name in writers.BY_ROW if name in group}
 
 
 def joined(rows: Rows, more: Rows) -> Rows:
@@ -286,8 +312,8 @@ def joined(rows: Rows, more: Rows) -> Rows:
     arrays = {}
     for name in writers.BY_ROW:
         if name in rows.arrays or name in more.arrays:
-            parts = [_values(part, name, 0, len(part)) for part in (rows, more)]
-            arrays[name] = np.concatenate(parts)
+            first, last = (_values(part, name, 0, len(part)) for part in (rows, more))
+            arrays[name] = np.concatenate([first, last.reshape(-1, *first.shape[1:])])
     return rows.with_arrays(arrays, chunks=None)
 
 

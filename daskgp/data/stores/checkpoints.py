@@ -16,10 +16,14 @@ MEMBERS = rf"{ROWS}|stage-\d+"
 
 
 class Place(NamedTuple):
-    """Location of the checkpoint of a run, and the lock under which it is written."""
+    """Location of the checkpoint of a run, and the lock under which it is written.
+
+    That of another run is refused or, to ``renew``, removed.
+    """
 
     url: str
     claim: locks.Claim
+    renew: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,14 @@ class Checkpoint:
         What the run depends on; a checkpoint of anything else is refused.
     claim : Claim, optional
         The lock without which nothing is written.
+    renew : bool
+        Whether a checkpoint of anything else is removed instead.
     """
 
     url: str
     identity: dict[str, Any]
     claim: locks.Claim | None = None
+    renew: bool = False
 
     def read(self) -> np.ndarray:
         """Return the evaluations kept so far (count, 2 k + 1)."""
@@ -47,7 +54,10 @@ class Checkpoint:
             return nothing
         group = groups.open_group(self.url, "checkpoint")
         if group.attrs.get("format") != FORMAT or group.attrs.get("identity") != self.identity:
-            groups.refuse_other_run(self.url, group, self.identity)
+            if not self.renew:
+                groups.refuse_other_run(self.url, group, self.identity)
+            self.remove()
+            return nothing
         return whole_rows(group) if ROWS in group else nothing
 
     def append(self, index: int, row: np.ndarray) -> None:

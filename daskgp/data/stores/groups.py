@@ -176,13 +176,18 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
             yield name
 
 
+def is_group(url: str) -> bool:
+    """Return whether the root of a group is at a URL, whatever else is."""
+    return exists(f"{url}/zarr.json")
+
+
 def is_begun(url: str, what: str, own: str) -> bool:
     """Return whether a group is at a URL; StoreError if something else is in its place.
 
     ``own`` matches the names in it, some of which remain if its removal is killed.
     """
     refuse_file(url, what)
-    begun = exists(f"{url}/zarr.json")
+    begun = is_group(url)
     if not begun and not vacant(url, own):
         raise StoreError(f"{what} {url} is a folder with other things in it: choose another path")
     return begun
@@ -310,6 +315,15 @@ def reopened(array: zarr.Array) -> zarr.Array:
         return zarr.open_array(
             array.store, path=array.path, mode="r", zarr_format=array.metadata.zarr_format
         )
+
+
+def first_rows(array: zarr.Array, number: int) -> zarr.Array:
+    """Return the first rows of an array that may get more after them; all if it has fewer."""
+    if array.shape[0] <= number:
+        return array
+    whole = array._async_array
+    metadata = whole.metadata.update_shape((number, *array.shape[1:]))
+    return zarr.Array(type(whole)(metadata, whole.store_path, whole.config))
 
 
 def write_array(

@@ -67,7 +67,8 @@ class Claim:
         if not self.held():
             raise RunError(
                 f"the lock {self.url} is not this run's any more, somebody cleared it: the run "
-                "stops; wait until no other is at work and run it again with --resume"
+                "stops; wait until no other is at work and run it again, with --resume if it is a "
+                "fit or a prediction"
             )
 
 

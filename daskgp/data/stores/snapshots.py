@@ -29,11 +29,14 @@ class Snapshots:
         What the run depends on; snapshots of anything else are refused.
     claim : Claim, optional
         The lock without which nothing is written.
+    renew : bool
+        Whether snapshots of anything else are removed instead.
     """
 
     url: str
     identity: dict[str, Any]
     claim: locks.Claim | None = None
+    renew: bool = False
 
     def read(self) -> dict[str, np.ndarray] | None:
         """Return the arrays of the latest whole snapshot; None where there is none."""
@@ -45,6 +48,9 @@ class Snapshots:
             if not groups.exists(f"{url}/zarr.json"):
                 continue
             group = groups.open_group(url, "checkpoint")
+            if self.renew and group.attrs.get("identity") != self.identity:
+                self.remove()
+                return None
             self._refuse_other(group, {"format": FORMAT, "identity": self.identity})
             step = group.attrs.get(STEP)
             if isinstance(step, int) and step > latest:
