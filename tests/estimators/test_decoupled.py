@@ -780,7 +780,7 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
         ((X, np.column_stack([y, y])), "y has 2 targets, the model was fitted with 1: y"),
         ((X * np.nan, y), "no usable rows: all 120 rows have a missing value"),
         ((X, y + np.inf), "target 'y' has 120 infinite values"),
-        ((X - 1e200, y), "feature 'x0' has values of up to 1e+200 in size"),
+        ((X - 1e200, y), "feature 'lon' has values of up to 1e+200 in size"),
         ((X, y + 9e99), "times its scale, which cannot be squared in float64"),
         ((X[:0], y[:0]), "no rows"),
     ):
