@@ -1,6 +1,7 @@
 """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
 Estimators
+    AutoGP, which chooses among
     SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP, SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         PIC,
         SGPR,
         SVGP,
+        AutoGP,
         CaGP,
         DecoupledGP,
         ExactGP,
@@ -50,6 +52,7 @@ __all__ = [
     "PIC",
     "SGPR",
     "SVGP",
+    "AutoGP",
     "CaGP",
     "DaskgpError",
     "DecoupledGP",
@@ -83,6 +86,7 @@ _HOMES = {
     "PIC": "daskgp.estimators",
     "SGPR": "daskgp.estimators",
     "SVGP": "daskgp.estimators",
+    "AutoGP": "daskgp.estimators",
     "CaGP": "daskgp.estimators",
     "DaskgpError": "daskgp.errors",
     "DecoupledGP": "daskgp.estimators",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from daskgp.estimators.auto import AutoGP
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
@@ -25,6 +26,7 @@ __all__ = [
     "PIC",
     "SGPR",
     "SVGP",
+    "AutoGP",
     "CaGP",
     "DecoupledGP",
     "ExactGP",

@@ -305,7 +305,7 @@ class GaussianProcess(UpdatedGP):
                 settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
                 return self.fit(X, y, checkpoint, start=start, callback=callback, **settings)
         if checkpoint is None:
-            _refuse_alone(wait=wait, clear_lock=clear_lock)
+            refuse_alone(wait=wait, clear_lock=clear_lock)
             with (
                 calling(callback),
                 _noted("pass checkpoint= to fit, and what is trained is not lost", self),
@@ -729,7 +729,7 @@ def _token_of(start: Any) -> str | None:
     return start.solved_.token
 
 
-def _refuse_alone(**settings: float) -> None:
+def refuse_alone(**settings: float) -> None:
     """Raise SettingError for settings of a checkpoint's lock if there is no checkpoint."""
     for name, value in settings.items():
         if value:

@@ -20,6 +20,7 @@ from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
@@ -213,6 +214,9 @@ def _remember(estimator: GaussianProcess, content: stores.Stored) -> None:
     seen = content.notes.get("seen")
     if isinstance(seen, list):
         estimator._seen = [note for note in seen if isinstance(note, dict)]
+    board = content.notes.get("leaderboard")
+    if isinstance(board, dict):
+        estimator.leaderboard_ = Leaderboard.from_dict(board)
     if isinstance(estimator, VariationalGP):
         estimator._streamed = content.notes.get("streamed") is True
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():

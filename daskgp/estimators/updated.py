@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp.data.seen import Source
 from daskgp.data.stores import models
 from daskgp.estimators import growing, updating
+from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.estimators.prediction import FittedGP
 from daskgp.runtime.executor import Executor
 
@@ -34,6 +35,8 @@ class UpdatedGP(FittedGP):
     """URL for rows in blocks of the model store that is updated, whose lock is held."""
     _begun_from: str | None = None
     """What tells the model that training began from; None for a search for a start."""
+    leaderboard_: Leaderboard | None = None
+    """Trials of the search that has chosen this estimator; None if nothing was searched."""
     _said_left_out: bool = False
     """True if a warning has told that a column that the model leaves out now varies."""
 

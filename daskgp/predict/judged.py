@@ -86,9 +86,14 @@ def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predi
         mean, variance = solved.transform.moments(m, v)
         return Judged(y, mean, variance, y - mean, scores, density, None)
     density = -0.5 * (np.log(2 * np.pi * v) + scores**2)
-    normal = np.exp(-0.5 * scores**2) / math.sqrt(2 * math.pi)
-    crps = np.sqrt(v) * (scores * (2 * ndtr(scores) - 1) + 2 * normal - 1 / math.sqrt(math.pi))
-    return Judged(y, m, v, y - m, scores, density, crps)
+    return Judged(y, m, v, y - m, scores, density, gaussian_crps(scores, v))
+
+
+def gaussian_crps(z: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return the continuous ranked probability scores of Gaussians at standardised residuals."""
+    normal = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    terms = z * (2 * ndtr(z) - 1) + 2 * normal - 1 / math.sqrt(math.pi)
+    return np.asarray(np.sqrt(variance) * terms)
 
 
 COLUMNS = ("n", "error", "size", "square", "score", "score2", "density", "crps", "variance")

@@ -1,10 +1,12 @@
-"""Callbacks of training: a function of the user's that sees every entry of the history."""
+"""Ends of training from outside: a function of the user's that sees every entry, and a deadline."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +16,37 @@ _PRESENT: ContextVar[Callback | None] = ContextVar("callback", default=None)
 
 
 class StopTraining(Exception):
-    """Raised by the callback's wish inside a loop, which ends with the best point so far."""
+    """Raised inside a loop that is to end, with the best point so far: by a callback or late."""
+
+
+@dataclass
+class Deadline:
+    """Time of ``time.monotonic`` after which training ends, and whether it has ended any."""
+
+    at: float
+    passed: bool = False
+
+
+_DEADLINE: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def until(at: float) -> Iterator[Deadline]:
+    """End the training in the block, with the best point so far, at a time of ``monotonic``."""
+    deadline = Deadline(at)
+    token = _DEADLINE.set(deadline)
+    try:
+        yield deadline
+    finally:
+        _DEADLINE.reset(token)
+
+
+def heed() -> None:
+    """Raise StopTraining if the deadline has passed; called once there is a point to return."""
+    deadline = _DEADLINE.get()
+    if deadline is not None and time.monotonic() > deadline.at:
+        deadline.passed = True
+        raise StopTraining
 
 
 @contextmanager
@@ -33,8 +65,9 @@ def tell(entry: dict[str, Any]) -> None:
     Raises
     ------
     StopTraining
-        If it returns True.
+        If it returns True, or the deadline has passed.
     """
+    heed()
     callback = _PRESENT.get()
     if callback is None:
         return

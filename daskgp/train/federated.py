@@ -124,7 +124,7 @@ def train_experts(
                     **({} if settings.averages else residuals),
                 )
             except StopTraining:
-                logger.info("a callback has stopped training after %d rounds", len(trail))
+                logger.info("training was stopped after %d rounds", len(trail))
                 break
             if _settled(settings, rounds, total, len(start)):
                 break

@@ -142,6 +142,7 @@ class _Evaluator:
         evaluation = self.last = self.found(vector, self.evaluate)
         if self.best is None or evaluation.value > self.best.value:
             self.best = evaluation
+        callbacks.heed()
         return -evaluation.value / self.scale, -evaluation.gradient / self.scale
 
     def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
@@ -278,7 +279,7 @@ def maximise(
         try:
             best = chosen(evaluator, np.clip(start, *bounds.T), bounds, training, note)
         except callbacks.StopTraining:
-            logger.info("a callback has stopped training after %d iterations", len(diary.entries))
+            logger.info("training was stopped after %d iterations", len(diary.entries))
             seen = evaluator.last if training.noisy else evaluator.best
             assert seen is not None
             return Trained(seen.vector, diary.entries, stopped=True)

@@ -266,7 +266,7 @@ def ascend(
                 with np.errstate(over="ignore", invalid="ignore"):  # soon an error anyway
                     following = _step(problem, run, ascent, watched, diary, before)
             except StopTraining:
-                logger.info("a callback has stopped training at step %d", run.step + 1)
+                logger.info("training was stopped at step %d", run.step + 1)
                 return run, diary.entries
             except NumericalError as error:
                 count = len(run.history) - (run.step - last.step)

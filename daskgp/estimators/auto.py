@@ -1,0 +1,531 @@
+"""AutoGP: method, kernel and sizes chosen by scores of held-out rows, within a budget."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+import dask
+from dask.utils import parse_bytes
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp import data
+from daskgp.checks import choice, place, positive, shown, whole
+from daskgp.data import folds as splitting
+from daskgp.data import visibility
+from daskgp.data.stores import locks
+from daskgp.data.stores.checkpoints import Place
+from daskgp.data.stores.trials import KeptTrials
+from daskgp.errors import InputError, PlanError, SettingError
+from daskgp.estimators.attributes import Learned, offered_unless
+from daskgp.estimators.base import GaussianProcess, refuse_alone
+from daskgp.estimators.choosing import facts as recognising
+from daskgp.estimators.choosing.candidates import Candidate, methods, plan_of
+from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard, Trial
+from daskgp.estimators.choosing.search import Rules, Search, Tried, folds_of
+from daskgp.estimators.cross_validation import scratch
+from daskgp.estimators.prediction import FittedGP
+from daskgp.estimators.settings import check_settings, kernel_of
+from daskgp.fit import named
+from daskgp.fit.plan import Plan
+from daskgp.fit.scratch import scratch_rows
+from daskgp.kernels import Kernel
+from daskgp.kernels.registry import describe
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.progress import ShowProgress
+from daskgp.train.callbacks import Callback, calling, until
+from daskgp.typing import Device
+
+if TYPE_CHECKING:
+    from daskgp.data.folds import Parts
+
+logger = logging.getLogger("daskgp")
+
+Task = Literal["interpolate", "gaps", "forecast"]
+Metric = Literal["nlpd", "crps", "rmse"]
+TRIALS = "-trials"
+"""End of the URL of the trials that are kept beside a checkpoint."""
+
+
+@dataclass(eq=False, repr=False)
+class AutoGP(FittedGP):
+    """GP regression that chooses its method, kernel and sizes within a budget of time.
+
+    Kernels are compared by the exact GP on few rows, then methods on samples that grow from round
+    to round, then sizes of the best one, all by scores of rows that were held out as the task asks.
+    The last fit is of all rows.  Decisions follow from expected times, so that the same seed makes
+    the same choice unless the deadline ends a training early.
+
+    Parameters
+    ----------
+    time_budget : float
+        Seconds for search and last fit together.
+    memory : int or str, optional
+        Most memory of a process, in bytes or as "4GiB"; default that of the workers.
+    task : {"interpolate", "gaps", "forecast"}
+        What predictions are for: places among the rows (random rows are held out), regions without
+        rows (blocks of space are), or later times (the last part along ``time`` is).
+    metric : {"nlpd", "crps", "rmse"}
+        Score that decides: the mean negative log predictive density of y, the continuous ranked
+        probability score, or the root mean squared error.
+    candidates : sequence of str or estimators, optional
+        Methods to choose from, by name or with settings of their own; default those that suit the
+        data.
+    time : str or int, optional
+        Column of X that the task "forecast" cuts; default the one whose unit is a time.
+    kernel : Kernel or str, optional
+        Kernel of all candidates; default a choice.
+    device, store, random_state, progress, geographic
+        As in ``SGPR``.
+
+    Attributes
+    ----------
+    best_ : estimator
+        The one chosen, fitted to all rows.
+    chosen_ : Trial
+        Its trial: method, kernel, settings and score.
+    leaderboard_ : Leaderboard
+        All trials, with scores, their standard errors, seconds and bytes; ``print`` shows a table.
+    findings_ : tuple of str
+        What was recognised in the data, and what was done about it.
+    held_out_ : HeldOut
+        Held-out rows and the chosen candidate's predictions of them, before the last fit.
+    kernel_, noise_variance_, hyperparameters_, objective_, history_, n_features_in_, \
+feature_names_in_, n_rows_ : as of ``best_``
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.random.default_rng(0).uniform(size=(200, 1))
+    >>> model = daskgp.AutoGP(time_budget=20, candidates=["sgpr"]).fit(X, np.sin(6 * X[:, 0]))
+    >>> model.chosen_.method, bool(model.chosen_.scores["rmse"] < 0.1)
+    ('sgpr', True)
+    """
+
+    _: KW_ONLY
+    time_budget: float = 600.0
+    memory: int | str | None = None
+    task: Task = "interpolate"
+    metric: Metric = "nlpd"
+    candidates: Sequence[Any] | str | None = None
+    time: str | int | None = None
+    kernel: Kernel | str | None = None
+    device: Device = "auto"
+    store: str | None = None
+    random_state: int = 0
+    progress: ShowProgress = "auto"
+    geographic: Sequence[str] | str | bool | None = None
+
+    model_name: ClassVar[str] = "auto"
+
+    best_ = Learned[GaussianProcess]()
+    leaderboard_ = Learned[Leaderboard]()
+    held_out_ = Learned[HeldOut]()
+
+    # -- fit -------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        checkpoint: str | None = None,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        places: Any = None,
+        callback: Callback | None = None,
+        features: Any = None,
+        mask: str | None = None,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+    ) -> Self:
+        """Search, and fit what was chosen to all training rows.
+
+        Parameters
+        ----------
+        X, y, y_variance, sample_weight, features, mask, wait, clear_lock
+            As for the other estimators.
+        checkpoint : str, optional
+            URL where evaluations of the last fit are kept, and beside it, at its end "-trials", the
+            trials: a search with the same data and settings goes on from there.  The time of trials
+            that were kept counts.
+        places : array-like (m, d), optional
+            Places that predictions are for: with ``task="gaps"``, held-out blocks are as far from
+            other rows as they are.
+        callback : callable, optional
+            Called with each entry of the history of the last fit, as by the other estimators.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the data or a setting cannot be used.
+        PlanError
+            If no candidate fits in the memory or the time allowed.
+        RunError
+            If the cluster fails, or another fit uses the checkpoint.
+        """
+        place("checkpoint", checkpoint, "a checkpoint")
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        if columns is not None:
+            self._check()
+            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+                settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
+                own = {"places": places, "callback": callback, **settings}
+                return self.fit(X, y, checkpoint, **own)
+        noise = y_variance, sample_weight
+        with calling(callback):
+            if checkpoint is None:
+                refuse_alone(wait=wait, clear_lock=clear_lock)
+                return self._fit(X, y, noise=noise, places=places)
+            url = str(checkpoint)
+            with locks.hold(url, wait, clear_lock, resume=True) as claim:
+                return self._fit(X, y, Place(url, claim), noise=noise, places=places)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        checkpoint: Place | None = None,
+        keep: str | None = None,
+        noise: tuple[Any, Any] = (None, None),
+        start: Any = None,
+        places: Any = None,
+    ) -> Self:
+        """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``."""
+        began = time.monotonic()
+        self._check(places)
+        if start is not None:
+            raise SettingError(
+                "AutoGP searches for its start: leave start out, or fit the class of that model"
+            )
+        if y is None:
+            raise InputError("AutoGP requires y to be passed, but the target y is None")
+        executor = Executor.current(self.progress, self.device)
+        with ExitStack() as stack:
+            url = stack.enter_context(scratch(self.store))
+            rows = self._rows(X, y, noise, f"{url}-rows", executor)
+            column = self._time_column(rows)
+            facts = recognising.of_rows(rows, column, executor)
+            self._check_kind(facts)
+            for finding in facts.findings:
+                logger.info("%s", finding)
+            given = self._given(facts)
+            parts = self._parts(rows, facts, column, places, url, executor)
+            stack.callback(_remove_folds, url, parts)
+            kept = self._kept(checkpoint, rows, facts)
+            rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
+            search = Search(rules, rows, parts, facts, url, executor, began, kept)
+            found = search.chosen(self._common(), given)
+            board = search.leaderboard(found)
+            if not found.mean <= search.of_mean.mean:
+                logger.warning(
+                    "no method predicts held-out rows better than their mean (%s %.4g against "
+                    "%.4g): the features may say nothing about the target",
+                    self.metric,
+                    found.trial.score,
+                    search.of_mean.trial.score,
+                )
+            last = self._last(found, rows, search)
+        self._finish(last, search, X, y, checkpoint, keep, noise)
+        self._learn(last, board, found.held_out)
+        return self
+
+    def _finish(
+        self,
+        last: GaussianProcess,
+        search: Search,
+        X: Any,
+        y: Any,
+        checkpoint: Place | None,
+        keep: str | None,
+        noise: tuple[Any, Any],
+    ) -> None:
+        """Fit the estimator chosen to all rows, until the deadline at most."""
+        with until(search.deadline - self._after) as deadline:
+            last._fit(X, y, checkpoint, keep, noise)
+        if deadline.passed:
+            logger.info("the deadline has ended the last training early")
+
+    def _last(self, found: Tried, rows: data.Rows, search: Search) -> GaussianProcess:
+        """Return the estimator of the last fit: trained again where the budget has room for it."""
+        candidate, executor = found.next(), search.executor
+        plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
+        held = candidate.having(optimizer=None)
+        self._after = held.seconds(plan, threads) if candidate.holds else 0.0
+        left = self.time_budget - search.spent
+        trained = self._after + candidate.one_evaluation(plan, threads) <= left
+        chosen = candidate if trained or not candidate.holds else held
+        if not trained and candidate.holds:
+            logger.info("the budget leaves no time for training on all rows: those of the sample")
+        return clone(chosen.estimator).set_params(progress=self.progress)
+
+    def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
+        best.leaderboard_ = board
+        self.best_, self.leaderboard_, self.held_out_ = best, board, held_out
+        for name in ("solved_", "objective_", "n_rows_", "history_", "kernel_"):
+            setattr(self, name, getattr(best, name))
+        for name in ("noise_variance_", "n_features_in_", "feature_names_in_"):
+            setattr(self, name, getattr(best, name))
+        self._ranges = getattr(best, "_ranges", None)
+
+    # -- what was found --------------------------------------------------------------------------
+
+    @property
+    def chosen_(self) -> Trial:
+        """Trial of the candidate that was chosen."""
+        return self.leaderboard_.best
+
+    @property
+    def findings_(self) -> tuple[str, ...]:
+        """Facts recognised in the data, and what was done about them."""
+        return self.leaderboard_.findings
+
+    @property
+    def hyperparameters_(self) -> Any:
+        """Hyper-parameters in the units of the data, with standard errors where they are known."""
+        check_is_fitted(self, "solved_")
+        return self.best_.hyperparameters_
+
+    @offered_unless(lambda gp: _no_classes(gp))
+    def predict_proba(self, X: Any) -> Any:
+        """Return the posterior probabilities of classes 0 and 1, of a target of these."""
+        best: Any = self.best_
+        return best.predict_proba(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **more: Any) -> float:
+        """Return the score of the estimator chosen, see its ``score``."""
+        check_is_fitted(self, "solved_")
+        return self.best_.score(X, y, sample_weight, **more)
+
+    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+        """Write the fitted model to a new store, of which ``daskgp.load`` makes ``best_``.
+
+        The leaderboard is kept with it, as its attribute ``leaderboard_``.
+
+        Parameters
+        ----------
+        url, wait, clear_lock
+            As for the other estimators.
+        """
+        check_is_fitted(self, "solved_")
+        self.best_.save(url, wait=wait, clear_lock=clear_lock)
+        self.solved_ = self.best_.solved_
+
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        measure: bool = False,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        features: Any = None,
+        mask: str | None = None,
+    ) -> Plan:
+        """Return what the costliest candidate that fits in memory will need for all rows.
+
+        Parameters
+        ----------
+        X, y, measure, y_variance, sample_weight, features, mask
+            As for the other estimators.
+
+        Returns
+        -------
+        Plan
+        """
+        self._check()
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        if columns is not None:
+            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+                return self.plan(X, y, measure)
+        executor = Executor.current(self.progress)
+        noise = y_variance, sample_weight
+        beside = None, executor.shares_memory, None, *noise, self.geographic
+        rows = data.rows_of(X, y, *beside)
+        facts = recognising.of_sizes(rows)
+        candidates = self._given(facts) or methods(facts, self._common(), len(rows))
+        plans: list[tuple[Plan, Candidate]] = []
+        for candidate in candidates:
+            try:
+                plans.append((plan_of(candidate.estimator, rows, executor), candidate))
+            except PlanError as error:
+                logger.info("%s is left out: %s", candidate.method, error)
+        if not plans:
+            raise PlanError(f"no candidate fits in memory for {len(rows)} rows: give candidates")
+        _, costly = max(plans, key=lambda pair: pair[0].operations)
+        return costly.estimator.plan(
+            X, y, measure, y_variance=y_variance, sample_weight=sample_weight
+        )
+
+    def _windows(self, executor: Executor) -> Any:
+        """Return the windows of the estimator chosen."""
+        return self.best_._windows(executor)
+
+    # -- settings --------------------------------------------------------------------------------
+
+    def _check(self, places: Any = None) -> None:
+        """Raise SettingError for a setting that cannot be."""
+        positive("time_budget", self.time_budget)
+        for name, allowed in (("task", Task), ("metric", Metric), ("device", Device)):
+            choice(name, getattr(self, name), get_args(allowed))
+        choice("progress", self.progress, (True, False, "auto"))
+        whole("random_state", self.random_state, 0)
+        place("store", self.store, "a folder")
+        kernel_of(self.kernel)
+        self._bytes()
+        self._estimators()
+        if places is not None and self.task != "gaps":
+            raise SettingError("places are those of gaps: set task='gaps', or leave places out")
+        if self.time is not None and self.task != "forecast":
+            raise SettingError(
+                f"time={shown(self.time)} has no effect with task={self.task!r}: set "
+                "task='forecast', or leave time out"
+            )
+
+    def _bytes(self) -> int | None:
+        if self.memory is None:
+            return None
+        try:
+            size = int(parse_bytes(self.memory) or 0)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SettingError(
+                f"memory={shown(self.memory)}: give bytes, or text such as '4GiB'"
+            ) from error
+        positive("memory", size)
+        return size
+
+    def _estimators(self) -> list[GaussianProcess] | None:
+        """Return the candidates given, None for those that suit the data."""
+        from daskgp.estimators.loading import ESTIMATORS
+
+        if self.candidates is None:
+            return None
+        several = self.candidates
+        if isinstance(several, str):
+            several = [name.strip() for name in several.split(",")]
+        if not isinstance(several, Sequence) or not len(several):
+            raise SettingError(
+                f"candidates={shown(several)}: give names among {', '.join(ESTIMATORS)}, or "
+                "estimators"
+            )
+        found = []
+        for one in several:
+            if isinstance(one, GaussianProcess):
+                own: GaussianProcess = clone(one)
+                own.set_params(progress=False)
+                if self.kernel is not None:
+                    own.set_params(kernel=self.kernel)
+            elif isinstance(one, str) and one in ESTIMATORS:
+                own = ESTIMATORS[one](**self._common())
+            else:
+                raise SettingError(
+                    f"candidates have {shown(one)}: give names among {', '.join(ESTIMATORS)}, or "
+                    "estimators of daskgp"
+                )
+            missing = own._model().why_no_variance()
+            if missing and self.metric != "rmse":
+                raise SettingError(f"candidate {own.model_name}: {missing}")
+            check_settings(own)
+            found.append(own)
+        return found
+
+    def _given(self, facts: recognising.Facts) -> list[Candidate] | None:
+        own = self._estimators()
+        return None if own is None else [Candidate("method", one) for one in own]
+
+    def _common(self) -> dict[str, Any]:
+        """Return the settings of all candidates."""
+        names = ("kernel", "device", "store", "random_state", "geographic")
+        return {name: getattr(self, name) for name in names} | {"progress": False}
+
+    def _check_kind(self, facts: recognising.Facts) -> None:
+        if facts.kind == "class" and self.metric == "crps":
+            raise SettingError("metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'")
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _rows(
+        self, X: Any, y: Any, noise: tuple[Any, Any], url: str, executor: Executor
+    ) -> data.Rows:
+        """Return the rows, in a store at a URL where tasks cannot read them elsewhere."""
+        rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, self.geographic)
+        for array in rows.arrays.values():
+            remedy = f"put it in {visibility.HERE}, with store= where rows are written"
+            visibility.check(executor, array, "the training data", remedy)
+        if len(rows) == 0:
+            raise InputError("no rows: the training data has length 0")
+        return rows
+
+    def _time_column(self, rows: data.Rows) -> int | None:
+        """Return the column that the task "forecast" cuts; None for another task."""
+        if self.task != "forecast":
+            return None
+        if self.time is not None:
+            return splitting.column_of("time", self.time, rows)
+        marks = recognising.times_of(rows)
+        if len(marks) != 1:
+            names = ", ".join(rows.feature_names)
+            raise SettingError(
+                f"task='forecast' needs the column of the times: set time= to one of {names}"
+            )
+        return marks[0]
+
+    def _parts(
+        self,
+        rows: data.Rows,
+        facts: recognising.Facts,
+        column: int | None,
+        places: Any,
+        url: str,
+        executor: Executor,
+    ) -> Parts:
+        seed = self.random_state
+        return folds_of(rows, facts.rows, self.task, column, places, seed, url, executor)
+
+    def _kept(
+        self, checkpoint: Place | None, rows: data.Rows, facts: recognising.Facts
+    ) -> KeptTrials | None:
+        if checkpoint is None:
+            return None
+        own = self.get_params(deep=False).items()
+        settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_SEARCH}
+        said = [rows.feature_names, rows.target_names, len(rows), facts]
+        identity = {"settings": settings, "data": str(dask.base.tokenize(repr(said), facts.token))}
+        return KeptTrials(f"{checkpoint.url}{TRIALS}", identity, checkpoint.claim)
+
+    def _plain(self, value: Any) -> Any:
+        """Return a setting as JSON has it."""
+        if isinstance(value, Kernel):
+            return describe(value)
+        if isinstance(value, Mapping):
+            return {str(key): self._plain(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(one) for one in value]
+        return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+NOT_OF_SEARCH = ("device", "store", "progress")
+"""Settings that a search does not depend on."""
+
+
+def _no_classes(gp: AutoGP) -> str | None:
+    """Return why an estimator has no classes; None if it has."""
+    if not hasattr(gp, "best_"):
+        return "AutoGP has predict_proba once it is fitted to a target of 0 and 1"
+    if hasattr(gp.best_, "predict_proba"):
+        return None
+    return f"the target was no class and AutoGP has chosen {type(gp.best_).__name__}: use predict"
+
+
+def _remove_folds(url: str, parts: Parts) -> None:
+    for number in range(len(parts.folds)):
+        data.remove(f"{url}-fold-{number}")

@@ -1,0 +1,254 @@
+"""Candidates of a search: kernels, methods and sizes, and the time that they are expected to take.
+
+Expected times come from the operations that the plan of a fit counts and from rates measured once,
+not from the clock: a search decides the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from daskgp import data, kernels
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.choosing.facts import Facts
+from daskgp.estimators.exact import ExactGP
+from daskgp.estimators.lma import LMA
+from daskgp.estimators.sgpr import SGPR
+from daskgp.estimators.svgp import SVGP
+from daskgp.fit import means, refusal
+from daskgp.fit.hyperparameters import SECOND
+from daskgp.fit.plan import Plan, make_plan
+from daskgp.kernels import Kernel
+from daskgp.runtime.executor import Executor
+
+EXACT_ROWS = 20_000
+"""Most rows of the exact GP."""
+SCALES_FEATURES = 4
+"""Most features with which a sum of two scales is tried."""
+COMMON = (
+    "kernel",
+    "device",
+    "store",
+    "random_state",
+    "progress",
+    "geographic",
+    "noise_variance",
+)
+"""Settings that do not tell candidates apart."""
+
+
+class Cost(NamedTuple):
+    """Time of fits of a method, as measured on one core of 2023.
+
+    Attributes
+    ----------
+    rate : float
+        Floating-point operations per second and thread.
+    evaluations : float
+        Values and gradients of a fit that starts near its end, as its plan counts them.
+    whole : float
+        Values and gradients on all blocks, where others are on some.
+    seconds : float
+        Time beside these, of starts and of small steps.
+    """
+
+    rate: float
+    evaluations: float
+    whole: float
+    seconds: float
+
+
+COSTS = {
+    "exact": Cost(2e10, 20.0, 0.0, 0.5),
+    "sgpr": Cost(2e10, 30.0, 0.0, 1.0),
+    "lma": Cost(2e10, 20.0, 3.0, 1.5),
+    "pic": Cost(2e10, 20.0, 3.0, 1.5),
+    "svgp": Cost(6e9, 1.0, 0.0, 5.0),
+    "decoupled": Cost(6e9, 1.0, 0.0, 5.0),
+}
+OTHERS = Cost(4e9, 60.0, 0.0, 10.0)
+BESIDE = 0.5
+"""Evaluations of all rows that are worth the passes after training: summary and predictions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """An estimator to be tried, with the structure of its kernel in words.
+
+    Attributes
+    ----------
+    stage : {"structure", "method", "size"}
+    estimator : GaussianProcess
+        Unfitted.
+    structure : str
+        Such as "matern (ard)"; empty where the kernel is the user's.
+    """
+
+    stage: str
+    estimator: GaussianProcess
+    structure: str = ""
+
+    @property
+    def method(self) -> str:
+        """Name of the method in the registry."""
+        return self.estimator.model_name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that differ from the defaults, as plain values."""
+        found = {}
+        for one in fields(self.estimator):
+            value = getattr(self.estimator, one.name, None)
+            if one.name in COMMON or not one.init or one.name == "_":
+                continue
+            if isinstance(value, np.ndarray) or value != one.default:
+                plain = isinstance(value, str | bool | int | float | None)
+                found[one.name] = value if plain else str(value)[:80]
+        return found
+
+    @property
+    def key(self) -> str:
+        """What tells candidates apart: method, structure and settings."""
+        return f"{self.method}|{self.structure}|{sorted(self.settings.items())}"
+
+    def began(self, kernel: Kernel | None, noise_variance: float | None) -> Candidate:
+        """Return the candidate with hyper-parameters to start from."""
+        if kernel is None or noise_variance is None:
+            return self
+        if self.discrete:
+            return self.having(kernel=kernel)
+        return self.having(kernel=kernel, noise_variance=noise_variance)
+
+    def having(self, stage: str | None = None, **settings: Any) -> Candidate:
+        """Return the candidate with other settings."""
+        other = clone(self.estimator).set_params(**settings)
+        return replace(self, estimator=other, stage=stage or self.stage)
+
+    @property
+    def holds(self) -> bool:
+        """True if hyper-parameters found on fewer rows can be held in a fit."""
+        return self.method not in STEPPED
+
+    @property
+    def discrete(self) -> bool:
+        """True if the likelihood is one of classes or counts, which has no noise variance."""
+        return self.estimator._codes is not None
+
+    def seconds(self, plan: Plan, threads: int) -> float:
+        """Return the expected time of a fit with a plan."""
+        cost, evaluations, whole = COSTS.get(self.method, OTHERS), 0.0, BESIDE
+        if self.estimator.optimizer is not None:
+            evaluations = cost.evaluations if self.holds else float(self.estimator.max_iter)
+            whole += cost.whole
+        own = self.one_evaluation(plan, threads)
+        blocks = -(-plan.rows // max(plan.block_rows, 1))
+        part = min(1.0, SECOND / blocks) if self.estimator.train_blocks == "auto" else 1.0
+        return cost.seconds + (evaluations + whole / part) * own
+
+    def one_evaluation(self, plan: Plan, threads: int) -> float:
+        """Return the expected time of a value and gradient."""
+        rate = COSTS.get(self.method, OTHERS).rate
+        return plan.operations / (rate * min(threads, max(plan.tasks, 1)))
+
+
+STEPPED = ("svgp", "decoupled")
+"""Methods whose plans count the operations of a step of ``max_iter``."""
+
+
+def bytes_of(plan: Plan, executor: Executor) -> int:
+    """Return the most bytes of a process; of this one where tasks run in it."""
+    worker = refusal.needed(plan)
+    if executor.client is None:
+        return max(executor.threads() * plan.bytes_per_task + plan.bytes_client, worker)
+    return max(worker, plan.bytes_client)
+
+
+def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Plan:
+    """Return the plan of a fit to rows, from their sizes; PlanError if it cannot fit in memory."""
+    rows = replace(rows, trend=means.columns(estimator.mean, rows.feature_names))
+    work = estimator._workload(rows)
+    refusal.refuse(work, executor.memory_per_task())
+    return make_plan(work)
+
+
+# -- what is tried ---------------------------------------------------------------------------
+
+
+def structure(kernel: Kernel) -> str:
+    """Return the structure of a kernel in words, without its hyper-parameters."""
+    parts = getattr(kernel, "parts", None)
+    if parts is not None:
+        sign = " + " if kernel.name == "sum" else " * "
+        return sign.join(structure(part) for part in parts)
+    lengthscale: Any = getattr(kernel, "lengthscale", None)
+    several = getattr(kernel, "ard", False) or isinstance(lengthscale, tuple)
+    columns = getattr(kernel, "active_dims", None)
+    on = "" if columns is None else f" of {', '.join(map(str, columns))}"
+    return f"{kernel.name}{' (ard)' if several else ''}{on}"
+
+
+def structures(base: ExactGP, facts: Facts, first: Kernel) -> list[Candidate]:
+    """Return the kernels to compare with the default one, of which ``first`` is the order chosen.
+
+    Simple ones come first.
+    """
+    order = {"matern12": kernels.Matern12, "matern32": kernels.Matern32}.get(
+        first.name, kernels.Matern52
+    )
+
+    def tried(kernel: Kernel | None, name: str, **more: Any) -> Candidate:
+        own = clone(base).set_params(kernel=kernel, **more)
+        return Candidate("structure", own, name)
+
+    found = []
+    if facts.varying > 1:
+        found.append(tried(order(), f"{first.name}, one lengthscale"))
+    found.append(tried(kernels.RBF(ard=True), "rbf (ard)"))
+    if facts.kind == "measured":
+        found.append(tried(order(ard=True), f"{first.name} (ard), linear trend", mean="linear"))
+    places = tuple(j for j in range(len(facts.features)) if j not in facts.times)
+    if facts.times and places:
+        space = order(ard=True, active_dims=places)
+        time = kernels.Matern32(active_dims=facts.times, ard=True)
+        found.append(tried(space * time, f"{first.name} of space * matern32 of time"))
+    if facts.varying <= SCALES_FEATURES:
+        both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
+        found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
+    return found
+
+
+def methods(facts: Facts, common: dict[str, Any], rows: int) -> list[Candidate]:
+    """Return the methods that suit the target and the number of rows of the last fit."""
+    if facts.kind == "class":
+        return [Candidate("method", SVGP(likelihood="bernoulli", **common))]
+    found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
+    if rows <= EXACT_ROWS:
+        found.append(ExactGP(**common))
+    if facts.kind == "count":
+        found.append(SVGP(likelihood="poisson", **common))
+    if facts.heavy:
+        found.append(SVGP(likelihood="student-t", **common))
+    return [Candidate("method", one) for one in found]
+
+
+def sizes(leader: Candidate, rows: int) -> list[Candidate]:
+    """Return the leader with other sizes, as far as so many rows allow them."""
+    own = leader.estimator
+    steps: Sequence[dict[str, Any]] = ()
+    if isinstance(own, SGPR):
+        steps = [{"n_inducing": own.n_inducing * factor} for factor in (2, 4)]
+        steps = [step for step in steps if 2 * step["n_inducing"] <= rows]
+    elif isinstance(own, LMA):
+        if 4 * own.n_support <= rows:
+            steps = [*steps, {"n_support": 2 * own.n_support}]
+        block = own.block_rows or 256
+        if 8 * block <= rows:
+            steps = [*steps, {"block_rows": 2 * block}]
+    elif isinstance(own, SVGP) and 4 * own.n_inducing <= rows:
+        steps = [{"n_inducing": 2 * own.n_inducing}]
+    return [leader.having("size", **step) for step in steps]

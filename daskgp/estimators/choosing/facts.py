@@ -1,0 +1,174 @@
+"""What the rows say about themselves, and what a search makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import dask
+import numpy as np
+
+from daskgp import data
+from daskgp.data.blocks import sampling
+from daskgp.data.folds import even_spans
+from daskgp.errors import InputError
+from daskgp.models import repeats, scaling
+from daskgp.runtime.executor import Executor
+
+Kind = Literal["measured", "class", "count"]
+
+LEVELS = 20
+"""Most distinct values of a column that is called discrete."""
+COUNTS = 30.0
+"""Mean of counts above which a Gaussian describes them as well as a Poisson law."""
+HEAVY = 9.0
+"""Kurtosis of standardised residuals above which tails are heavy; 3 for a Gaussian."""
+REPEATED = 0.02
+"""Share of rows that repeat the inputs of another, from which it is said."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Sizes and peculiarities of training rows.
+
+    Attributes
+    ----------
+    rows : int
+        Usable rows.
+    features : tuple of str
+        Columns of X.
+    constant, discrete : tuple of str
+        Columns of X with one value in all rows, and with few.
+    kind : {"measured", "class", "count"}
+        What the target is.
+    repeated : float
+        Share of rows that repeat the inputs of another row.
+    heavy : bool
+        Whether residuals have heavy tails, by the first trial.
+    times : tuple of int
+        Columns that are times by their units.
+    findings : tuple of str
+        What was recognised, and what is done about it, in sentences.
+    """
+
+    rows: int
+    features: tuple[str, ...]
+    constant: tuple[str, ...]
+    discrete: tuple[str, ...]
+    kind: Kind
+    repeated: float
+    heavy: bool = False
+    times: tuple[int, ...] = ()
+    findings: tuple[str, ...] = ()
+    token: str = ""
+    """What tells the data from others."""
+
+    @property
+    def varying(self) -> int:
+        """Number of columns of X that vary."""
+        return len(self.features) - len(self.constant)
+
+    def with_tails(self, scores: np.ndarray) -> Facts:
+        """Return the facts with what standardised residuals (n, p) of a trial say of tails."""
+        z = scores[np.isfinite(scores)]
+        if self.kind != "measured" or len(z) < 100:
+            return self
+        z = z - z.mean()
+        kurtosis = float(np.mean(z**4) / max(np.mean(z**2) ** 2, np.finfo(float).tiny))
+        if kurtosis < HEAVY:
+            return self
+        said = (
+            f"residuals have heavy tails (kurtosis {kurtosis:.3g}, a Gaussian has 3): SVGP with "
+            "Student-t noise is a candidate"
+        )
+        return replace(self, heavy=True, findings=(*self.findings, said))
+
+
+def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
+    """Return the facts of rows, from one pass over them and a sample."""
+    spans = even_spans(rows)
+    sums = sampling.describe(rows, spans, executor)
+    names, d = rows.columns.inputs_names, rows.n_features
+    scaling.check(sums, names, rows.target_names)
+    flat = scaling.constant(sums, d)
+    plain = scaling.identity(d, rows.n_targets)
+    drawn = sampling.draw(rows, spans, plain, 4_096, (0, 21), executor)
+    X, y = np.asarray(drawn.rows.X), np.asarray(drawn.rows.y)[:, : rows.n_targets]
+    if len(X) < 2:
+        raise InputError(f"{len(X)} usable rows: at least 2 are needed")
+    few = [j for j in range(d) if not flat[j] and len(np.unique(X[:, j])) <= LEVELS < len(X)]
+    share, per_place = repeats.of_sketch(sums.inputs)
+    telling = repeats.telling(sums.inputs, sums.rows, X)
+    constant = tuple(names[j] for j in np.flatnonzero(flat) if j not in rows.columns.sphere)
+    discrete = tuple(names[j] for j in few)
+    kind = _kind(sums, y, rows)
+    times = times_of(rows) if time is None else (time,)
+    found = Facts(
+        int(sums.rows),
+        rows.feature_names,
+        constant,
+        discrete,
+        kind,
+        share if telling else 0.0,
+        times=times,
+        token=str(dask.base.tokenize(*sums.parts)),
+    )
+    return replace(found, findings=tuple(_said(found, sums, per_place)))
+
+
+def of_sizes(rows: data.Rows) -> Facts:
+    """Return what is known of rows without reading them."""
+    return Facts(len(rows), rows.feature_names, (), (), "measured", 0.0, times=times_of(rows))
+
+
+def _kind(sums: scaling.Sums, y: np.ndarray, rows: data.Rows) -> Kind:
+    """Return what targets (n, p) are, of which all rows' lowest and highest are known."""
+    d = rows.n_features
+    low, high = (np.asarray(part)[d : d + rows.n_targets] for part in (sums.low, sums.high))
+    if rows.n_targets > 1 or rows.y_variance is not None or rows.weight is not None:
+        return "measured"
+    if repeats.exact_count(sums.targets) == 2 and low[0] == 0 and high[0] == 1:
+        return "class"
+    whole = bool(np.all(y == np.rint(y)))
+    if whole and low[0] >= 0 and high[0] > 1 and sums.mean[d] < COUNTS:
+        return "count"
+    return "measured"
+
+
+def times_of(rows: data.Rows) -> tuple[int, ...]:
+    """Return the columns that are times by their units, if others are not."""
+    marks = tuple(j for j, unit in enumerate(rows.feature_units) if " since " in unit)
+    return marks if 0 < len(marks) < len(rows.feature_names) else ()
+
+
+def _said(facts: Facts, sums: scaling.Sums, per_place: float) -> list[str]:
+    said = []
+    if sums.dropped:
+        said.append(f"{int(sums.dropped):,} rows with missing values are left out")
+    if facts.constant:
+        are = "is" if len(facts.constant) == 1 else "are"
+        said.append(f"{_listed(facts.constant)} {are} the same in all rows: left out")
+    if facts.discrete:
+        take = "takes" if len(facts.discrete) == 1 else "take"
+        said.append(
+            f"{_listed(facts.discrete)} {take} at most {LEVELS} values: treated as a number"
+        )
+    if facts.repeated > REPEATED:
+        said.append(
+            f"about {100 * facts.repeated:.0f} % of the rows repeat the inputs of another, "
+            f"{per_place:.3g} rows a place: their differences are noise"
+        )
+    if facts.kind == "class":
+        said.append("the target is 0 or 1: SVGP with a Bernoulli likelihood")
+    if facts.kind == "count":
+        said.append(
+            "the target is a small whole number in every row: SVGP with a Poisson likelihood is a "
+            "candidate beside Gaussian noise"
+        )
+    return said
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more columns" if len(names) > most else shown
