@@ -52,6 +52,7 @@ def members():
 
 def test_the_exports_are_those_of_the_interface():
     assert set(daskgp.__all__) == {
+        "AutoGP",
         "SGPR",
         "LMA",
         "PIC",

@@ -1,0 +1,249 @@
+"""Promises of AutoGP: it is right, says what it did, keeps within its budget and goes on."""
+
+import logging
+import time
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import daskgp
+from daskgp.errors import InputError, PlanError, SettingError
+from daskgp.estimators.auto import TRIALS
+from daskgp.estimators.choosing import search as searching
+from daskgp.estimators.choosing.leaderboard import Leaderboard
+from daskgp.train import callbacks
+
+QUICK = {"time_budget": 40.0, "progress": False}
+
+
+def rows(n=300, d=2, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, d))
+    f = np.sin(3 * X[:, 0]) + np.cos(2 * X[:, -1])
+    return X, f + noise * rng.standard_normal(n), f
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, _ = rows()
+    return daskgp.AutoGP(**QUICK).fit(X, y)
+
+
+def test_it_predicts_as_well_as_the_exact_gp(fitted):
+    X, y, _ = rows()
+    places, _, f = rows(400, seed=1)
+    exact = daskgp.ExactGP(progress=False).fit(X, y)
+    mean, std = fitted.predict(places, return_std=True)
+    error, least = (np.sqrt(np.mean((m - f) ** 2)) for m in (mean, exact.predict(places)))
+    assert error < 1.25 * least + 0.01
+    assert np.mean(np.abs(mean - f) < 1.96 * std) > 0.8
+
+
+def test_few_rows_go_to_the_exact_gp_where_it_is_as_good(fitted):
+    board = fitted.leaderboard_
+    of_exact = [t for t in board if t.method == "exact" and t.stage == "method"]
+    assert of_exact
+    assert fitted.chosen_.method == "exact" or fitted.chosen_.score < of_exact[0].score
+    assert type(fitted.best_).model_name == fitted.chosen_.method
+
+
+def test_the_leaderboard_has_the_mean_and_scores_with_errors(fitted):
+    board = fitted.leaderboard_
+    assert board.best is board[board.chosen]
+    worst = next(trial for trial in board if trial.method == "mean")
+    assert board.best.score < worst.score
+    for trial in board:
+        assert trial.failed or (np.isfinite(trial.score) and trial.error > 0)
+        assert trial.rows <= 300
+        assert trial.seconds >= 0
+    assert str(board).count("\n") == len(board)
+    assert Leaderboard.from_dict(board.to_dict()).to_rows() == board.to_rows()
+
+
+def test_scores_are_those_of_the_held_out_rows(fitted):
+    held = fitted.held_out_
+    z = (held.y - held.mean) / np.sqrt(held.variance)
+    density = -0.5 * (np.log(2 * np.pi * held.variance) + z**2)
+    assert fitted.chosen_.score == pytest.approx(-density.mean(), rel=1e-9)
+    assert fitted.chosen_.scores["rmse"] == pytest.approx(
+        np.sqrt(np.mean((held.y - held.mean) ** 2)), rel=1e-9
+    )
+    assert len(held.y) == 300  # each row was held out once
+
+
+def test_it_is_an_estimator_like_the_others(fitted, tmp_path):
+    X, _, _ = rows()
+    copied = clone(fitted)
+    assert copied.get_params() == fitted.get_params()
+    with pytest.raises(AttributeError, match="not fitted"):
+        _ = copied.best_
+    fitted.save(str(tmp_path / "m.zarr"))
+    loaded = daskgp.load(str(tmp_path / "m.zarr"))
+    assert type(loaded) is type(fitted.best_)
+    assert loaded.leaderboard_.to_rows() == fitted.leaderboard_.to_rows()
+    np.testing.assert_array_equal(loaded.predict(X[:9]), fitted.predict(X[:9]))
+    paths = fitted.sample_paths(3, 0)(X[:5])
+    assert paths.shape == (5, 3)
+    assert fitted.score(X, fitted.predict(X)) > 0.99
+    assert len(fitted.hyperparameters_) == len(fitted.best_.hyperparameters_) > 2
+    assert not hasattr(fitted, "predict_proba")
+
+
+def test_the_same_seed_makes_the_same_choice(fitted):
+    X, y, _ = rows()
+    other = daskgp.AutoGP(**QUICK).fit(X, y)
+    said = [(t.label, t.kernel, t.rows, t.score) for t in other.leaderboard_]
+    assert said == [(t.label, t.kernel, t.rows, t.score) for t in fitted.leaderboard_]
+    np.testing.assert_array_equal(other.predict(X), fitted.predict(X))
+
+
+def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch):
+    X, y, _ = rows(150)
+    whole = daskgp.AutoGP(**QUICK).fit(X, y)
+    run, count = searching.Search._run, []
+
+    def until_killed(self, *given):
+        if len(count) == 2:
+            raise KeyboardInterrupt
+        count.append(given)
+        return run(self, *given)
+
+    monkeypatch.setattr(searching.Search, "_run", until_killed)
+    url = str(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
+    count.clear()
+    monkeypatch.setattr(searching.Search, "_run", lambda self, *g: count.append(g) or run(self, *g))
+    again = daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
+    trials = [trial for trial in again.leaderboard_ if trial.method != "mean"]
+    assert len(count) == len(trials) - 2
+    assert [t.score for t in again.leaderboard_] == [t.score for t in whole.leaderboard_]
+    np.testing.assert_array_equal(again.predict(X), whole.predict(X))
+    with pytest.raises(daskgp.DaskgpError, match="other data or settings"):
+        daskgp.AutoGP(**QUICK, metric="rmse").fit(X, y, checkpoint=url)
+    assert (tmp_path / f"checkpoint{TRIALS}").exists()
+
+
+def test_the_deadline_ends_training():
+    X, y, _ = rows(3_000, 3)
+    began = time.perf_counter()
+    budget = 15.0
+    daskgp.AutoGP(time_budget=budget, progress=False).fit(X, y)
+    assert time.perf_counter() - began < 1.6 * budget  # the machine may be busy with other tests
+
+
+def test_a_passed_deadline_leaves_the_first_point():
+    X, y, _ = rows(100)
+    with callbacks.until(time.monotonic() - 1) as deadline:
+        model = daskgp.SGPR(n_inducing=20, progress=False).fit(X, y)
+    assert deadline.passed
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_classes_get_a_bernoulli_likelihood():
+    X, _, f = rows(250, 1, seed=3)
+    y = (f > 1).astype(float)
+    svgp = daskgp.SVGP(n_inducing=20, max_iter=60, likelihood="bernoulli")
+    model = daskgp.AutoGP(candidates=[svgp], **QUICK).fit(X, y)
+    assert "0 or 1" in " ".join(model.findings_)
+    assert np.mean((model.predict_proba(X)[:, 1] > 0.5) == y) > 0.9
+    with pytest.raises(SettingError, match="crps"):
+        clone(model).set_params(metric="crps").fit(X, y)
+
+
+def test_what_the_data_are_is_said():
+    X, y, _ = rows(400)
+    X = np.column_stack([X, np.full(400, 2.0), np.arange(400) % 3])
+    model = daskgp.AutoGP(candidates="sgpr", **QUICK).fit(X, y)
+    said = " ".join(model.findings_)
+    assert "'x2' is the same in all rows" in said
+    assert "'x3' takes at most" in said
+
+
+def test_gaps_and_forecasts_hold_out_blocks_and_the_last_part():
+    X, y, _ = rows(600)
+    model = daskgp.AutoGP(task="forecast", time="x1", candidates="sgpr", **QUICK).fit(X, y)
+    assert model.held_out_.X[:, 1].min() > np.quantile(X[:, 1], 0.16)
+    places = np.random.default_rng(0).uniform(3.5, 4.0, (50, 2))
+    far = daskgp.AutoGP(task="gaps", candidates="sgpr", **QUICK).fit(X, y, places=places)
+    near = daskgp.AutoGP(candidates="sgpr", **QUICK).fit(X, y)
+    assert far.chosen_.scores["rmse"] > near.chosen_.scores["rmse"]
+
+
+def test_candidates_and_kernels_may_be_given():
+    X, y, _ = rows(200)
+    own = [daskgp.SGPR(n_inducing=5), daskgp.SGPR(n_inducing=40)]
+    model = daskgp.AutoGP(kernel="rbf(ard=true)", candidates=own, metric="rmse", **QUICK).fit(X, y)
+    assert model.best_.n_inducing == 40
+    assert {trial.kernel for trial in model.leaderboard_ if trial.method != "mean"} == {"rbf (ard)"}
+
+
+def test_a_candidate_that_fails_is_on_the_board_and_not_chosen(monkeypatch):
+    X, y, _ = rows(200)
+    fit = daskgp.LMA._fit
+
+    def broken(self, *given, **more):
+        raise daskgp.errors.NumericalError("no factor")
+
+    monkeypatch.setattr(daskgp.LMA, "_fit", broken)
+    model = daskgp.AutoGP(candidates="lma,sgpr", **QUICK).fit(X, y)
+    assert model.chosen_.method == "sgpr"
+    failed = next(trial for trial in model.leaderboard_ if trial.method == "lma")
+    assert failed.failed == "no factor"
+    monkeypatch.setattr(daskgp.LMA, "_fit", fit)
+
+
+def test_features_that_say_nothing_are_told(caplog):
+    rng = np.random.default_rng(1)
+    X, y = rng.uniform(size=(200, 3)), rng.standard_normal(200)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        model = daskgp.AutoGP(candidates="sgpr", **QUICK).fit(X, y)
+    mean = next(trial for trial in model.leaderboard_ if trial.method == "mean")
+    assert model.chosen_.score < mean.score + 0.05
+    told = any("no method predicts" in record.getMessage() for record in caplog.records)
+    assert told == (model.chosen_.score > mean.score)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"time_budget": 0}, "time_budget"),
+        ({"memory": "lots"}, "memory='lots': give bytes"),
+        ({"task": "guess"}, "task"),
+        ({"metric": "mae"}, "metric"),
+        ({"candidates": "sgpr,best"}, "candidates have 'best'"),
+        ({"candidates": []}, "candidates"),
+        ({"time": "x0"}, "set task='forecast'"),
+        ({"task": "forecast"}, "set time= to one of x0, x1"),
+        ({"task": "forecast", "time": "t"}, "time='t'"),
+    ],
+)
+def test_impossible_settings_are_refused_before_any_work(settings, says):
+    X, y, _ = rows(50)
+    with pytest.raises(InputError) as error:
+        daskgp.AutoGP(**{**QUICK, **settings}).fit(X, y)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_budgets_that_are_too_small_are_refused():
+    X, y, _ = rows(3_000)
+    with pytest.raises(PlanError, match=r"give at least \d+ s"):
+        daskgp.AutoGP(time_budget=0.5, progress=False).fit(X, y)
+    with pytest.raises(PlanError, match="raise memory"):
+        daskgp.AutoGP(memory="1MiB", **QUICK).fit(X, y)
+
+
+def test_the_plan_is_that_of_the_costliest_candidate():
+    X, y, _ = rows(1_000)
+    plan = daskgp.AutoGP(progress=False).plan(X, y)
+    own = [kind(progress=False).plan(X, y) for kind in (daskgp.SGPR, daskgp.LMA, daskgp.ExactGP)]
+    assert plan.operations == max(one.operations for one in own)
+
+
+def test_weights_and_errors_go_along(tmp_path):
+    X, y, _ = rows(300)
+    variance = np.full(300, 0.5)
+    known = daskgp.AutoGP(candidates="sgpr", **QUICK).fit(X, y, y_variance=variance)
+    assert known.noise_variance_ * np.var(y) < 0.1  # the rest is the known error
