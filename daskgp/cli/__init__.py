@@ -29,6 +29,7 @@ from daskgp.cli.options import (
     numeric,
     refuse_no_model,
     sample_options,
+    search_options,
     steps_of,
     store_options,
 )
@@ -183,12 +184,14 @@ def prepare(
 @click.argument("data")
 @click.argument("model_store", metavar="MODEL")
 @estimator_options
+@search_options
 @click.option(
     "--target",
     metavar="NAME",
     help="Column to fit, or several: a,b; DATA then is a grid or a table.",
 )
 @column_options
+@click.option("--report", metavar="FILE", help="Also write a report of the fit, as HTML.")
 @click.option("--from", "start", metavar="MODEL", help="Model to start training from.")
 @click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
@@ -203,12 +206,17 @@ def fit(
     mean: str | None,
     assignments: tuple[str, ...],
     config: str | None,
+    time_budget: str | None,
+    memory: str | None,
+    task: str | None,
+    metric: str | None,
     target: str | None,
     features: str | None,
     y_std: str | None,
     y_variance: str | None,
     weight: str | None,
     mask: str | None,
+    report: str | None,
     start: str | None,
     resume: bool,
     ignore_errors: bool,
@@ -221,16 +229,20 @@ def fit(
     """Fit a model to DATA and write it to the new store MODEL.
 
     DATA is a dataset store; or, with --target, any source of `daskgp convert`, such as a grid or
-    'files*.nc', which is converted inside MODEL for as long as the fit lasts.
+    'files*.nc', which is converted inside MODEL for as long as the fit lasts.  Without --model the
+    method, its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
-    refuse_no_model(model, config)
-    from daskgp.cli.settings import build_estimator
+    from daskgp.cli.report import reporter
+    from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load, save_into
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator = build_estimator(model, assignments, config, mean)
+    own = {"time_budget": time_budget, "memory": memory, "task": task, "metric": metric}
+    name, searched = search_settings(model, config, own)
+    estimator = build_estimator(name, assignments, config, mean, searched)
+    write_report = reporter(report)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = {"features": _names_or_none(features), "mask": mask, **errors}
     training = training_rows(data, _names_or_none(target), columns, ignore_errors)
@@ -257,15 +269,18 @@ def fit(
                 noise = (False, False) if ignore_errors else (None, None)
                 keep = models.rows_url(model_store)
                 estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise, start=begun)
+                fitted: Any = getattr(estimator, "best_", estimator)
                 if target is not None:
-                    estimator._seen[-1]["store"] = data
+                    fitted._seen[-1]["store"] = data
                 claim.check()
-                save_into(estimator, group, model_store)
+                save_into(fitted, group, model_store)
+    write_report(estimator, model_store, data)
     result(
         model=model_store,
         rows=estimator.n_rows_,
         objective=estimator.objective_,
         iterations=len(estimator.history_),
+        **_choice(estimator),
         **said,
         **resumed,
         seconds=_since(began),
@@ -676,6 +691,21 @@ def _going_on() -> Iterator[None]:
     except KeyboardInterrupt as error:
         error.add_note("the model is the old or the new one, the same command may be repeated")
         raise
+
+
+def _choice(estimator: Any) -> dict[str, Any]:
+    """Return what was chosen by a search, nothing where there was none."""
+    board = getattr(estimator, "best_", estimator)._board
+    if board is None:
+        return {}
+    best = board.best
+    return {
+        "method": best.method,
+        "kernel": best.kernel,
+        "metric": board.metric,
+        "score": best.score,
+        "trials": len(board),
+    }
 
 
 def _since(began: float) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from daskgp import data
@@ -21,6 +22,7 @@ from daskgp.kernels.registry import unknown
 
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
+    from daskgp.estimators.choosing.leaderboard import Leaderboard
     from daskgp.fit.plan import Plan
     from daskgp.predict.posterior import Solved
 
@@ -213,6 +215,8 @@ def _model(url: str, group: Any) -> None:
     _show(_parameters("hyper-parameters", estimator.hyperparameters_))
     if estimator.solved_.trend is not None:
         _show(_parameters("trend", estimator.trend_))
+    if estimator._board is not None:
+        _show(_trials_table(estimator._board))
     seen = _seen_table(estimator)
     if seen.row_count:
         _show(seen)
@@ -335,6 +339,17 @@ def _parameters(title: str, found: Any) -> Table:
     table = Table(*names, title=title, title_justify="left", caption=said, caption_justify="left")
     for row in found.texts():
         table.add_row(*row)
+    return table
+
+
+def _trials_table(board: Leaderboard) -> Table:
+    """Return the trials of the search that has chosen a model, and what it said of the data."""
+    rows = board.to_rows()
+    said = "\n".join(board.findings) or None
+    title = f"chosen of {len(board)} trials by {board.metric} of held-out rows"
+    table = Table(*rows[0], title=title, title_justify="left", caption=said, caption_justify="left")
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
     return table
 
 

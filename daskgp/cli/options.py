@@ -26,6 +26,9 @@ MODELS = (
 )
 """Names of the methods, known without the imports of their estimators."""
 
+AUTO = "auto"
+"""Name of the model that chooses one of the methods."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -41,7 +44,8 @@ def estimator_options(command: F) -> F:
         click.option(
             "--model",
             metavar="NAME",
-            help=f"Method: {', '.join(MODELS[:-1])} or {MODELS[-1]}.",
+            help=f"Method: auto, which chooses one, {', '.join(MODELS[:-1])} or {MODELS[-1]}.  "
+            "[default of fit: auto]",
         ),
         click.option(
             "--mean",
@@ -66,6 +70,38 @@ def refuse_no_model(model: str | None, config: str | None) -> None:
     """Raise SettingError if nothing names a method, before seconds of imports."""
     if model is None and config is None:
         raise SettingError(f"no model is given: add --model with one of {', '.join(MODELS)}")
+    if model == AUTO:
+        raise SettingError(
+            "model auto tries methods as time allows: plan one of them, such as --model lma or sgpr"
+        )
+
+
+def search_options(command: F) -> F:
+    """Add ``--time-budget``, ``--memory``, ``--task`` and ``--metric``, of model auto alone."""
+    return _added(
+        command,
+        click.option(
+            "--time-budget",
+            metavar="TIME",
+            help="Of auto: time of search and fit, such as 10min or 600 (seconds).  "
+            "[default: 10min]",
+        ),
+        click.option(
+            "--memory",
+            metavar="SIZE",
+            help="Of auto: most memory of a process, such as 4GiB.  [default: what there is]",
+        ),
+        click.option(
+            "--task",
+            type=click.Choice(["interpolate", "gaps", "forecast"]),
+            help="Of auto: what predictions are for.  [default: interpolate]",
+        ),
+        click.option(
+            "--metric",
+            type=click.Choice(["nlpd", "crps", "rmse"]),
+            help="Of auto: the score that decides.  [default: nlpd]",
+        ),
+    )
 
 
 def lock_options(command: F) -> F:

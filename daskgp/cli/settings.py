@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ import numpy as np
 
 from daskgp import checks, kernels
 from daskgp.checks import shown
+from daskgp.cli.options import AUTO
 from daskgp.errors import SettingError
 from daskgp.typing import Predictor
 
 if TYPE_CHECKING:
-    from daskgp.estimators import GaussianProcess
+    from daskgp.estimators import AutoGP, GaussianProcess
 
+UNITS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 WORDS = {"true": True, "false": False}
 
 
@@ -28,7 +31,8 @@ def build_estimator(
     assignments: Sequence[str] = (),
     config: str | None = None,
     mean: str | None = None,
-) -> GaussianProcess:
+    more: Mapping[str, Any] | None = None,
+) -> GaussianProcess | AutoGP:
     """Build the estimator that ``--model``, ``--mean``, ``--set`` and ``--config`` describe.
 
     Parameters
@@ -42,28 +46,73 @@ def build_estimator(
         A TOML file with ``model`` at its top and settings under ``[settings]``.
     mean : str, optional
         The setting ``mean``, which wins over the others.
+    more : mapping, optional
+        Settings of model auto, which win over the others, too.
 
     Raises
     ------
     SettingError
         If the model or a setting is unknown or of the wrong type; the message names it.
     """
-    from daskgp.estimators import ESTIMATORS
+    from daskgp.estimators import ESTIMATORS, AutoGP
     from daskgp.estimators.settings import check_settings
 
     in_file, settings = read_config(config) if config else (None, {})
     name = model or in_file
     if name is None:
         raise SettingError(f"no model is given: add --model with one of {', '.join(ESTIMATORS)}")
-    if name not in ESTIMATORS:
-        raise SettingError(f"unknown model {name!r}: {_suggestion(name, ESTIMATORS)}")
+    known: dict[str, Any] = {**ESTIMATORS, AUTO: AutoGP}
+    if name not in known:
+        raise SettingError(f"unknown model {name!r}: {_suggestion(name, known)}")
     if mean is not None:
         assignments = (*assignments, f"mean={mean}")
     found = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
     settings = settings | dict(found)
-    estimator = ESTIMATORS[name](**typed_settings(name, ESTIMATORS[name], settings))
-    check_settings(estimator)
+    typed = typed_settings(name, known[name], settings)
+    estimator = known[name](**{**typed, **(more or {})})
+    if isinstance(estimator, AutoGP):
+        estimator.check()
+    else:
+        check_settings(estimator)
     return estimator
+
+
+def search_settings(
+    model: str | None, config: str | None, options: Mapping[str, Any]
+) -> tuple[str | None, dict[str, Any]]:
+    """Return the model of ``fit``, auto by default, and the settings that its own options give.
+
+    Raises
+    ------
+    SettingError
+        If another model is given options of auto, or a time cannot be read.
+    """
+    in_file = read_config(config)[0] if config else None
+    name = model or in_file or AUTO
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given:
+        if name != AUTO:
+            option = f"--{key.replace('_', '-')}"
+            raise SettingError(
+                f"{option} belongs to --model auto and the model is {name}: leave one of them out"
+            )
+    if "time_budget" in given:
+        given["time_budget"] = seconds_of(given["time_budget"])
+    return name, given
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds that a text such as "10min" or "600" says."""
+    found = re.fullmatch(r"([\d.]+)\s*(s|min|h|d)?", text.strip())
+    try:
+        seconds = float(found[1]) * UNITS[found[2] or "s"] if found else 0.0
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise SettingError(
+            f"--time-budget is {text!r}: give seconds, or a time such as 90s, 10min or 2h"
+        )
+    return seconds
 
 
 def read_config(path: str) -> tuple[str | None, dict[str, Any]]:
@@ -121,7 +170,7 @@ def plain_settings(assignments: Sequence[str], option: str, example: str) -> dic
 
 
 def typed_settings(
-    model: str, estimator: type[GaussianProcess], found: Mapping[str, Any]
+    model: str, estimator: type[GaussianProcess | AutoGP], found: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings with the constructor's types; SettingError names the first wrong one."""
     known = list(inspect.signature(estimator).parameters)
@@ -177,7 +226,7 @@ _PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
 
 def _options(hint: Any) -> list[Any]:
     """Return the types and allowed words of an annotation."""
-    options = [option for option in checks.options(hint) if option is not Predictor]
+    options = [one for one in checks.options(hint) if one not in (Predictor, Sequence[Any])]
     if all(isinstance(one, str) or one in _PLAIN or _is_mapping(one) for one in options):
         return options
     # NumPy's ArrayLike, which is a union of dozens of types

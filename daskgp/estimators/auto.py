@@ -112,7 +112,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     memory: int | str | None = None
     task: Task = "interpolate"
     metric: Metric = "nlpd"
-    candidates: Sequence[Any] | str | None = None
+    candidates: Sequence[Any] | Sequence[str] | str | None = None
     time: str | int | None = None
     kernel: Kernel | str | None = None
     device: Device = "auto"
@@ -269,7 +269,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         return clone(chosen.estimator).set_params(progress=self.progress)
 
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
-        best.leaderboard_ = board
+        best._board = board
         self.best_, self.leaderboard_, self.held_out_ = best, board, held_out
         for name in ("solved_", "objective_", "n_rows_", "history_", "kernel_"):
             setattr(self, name, getattr(best, name))
@@ -372,8 +372,12 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     # -- settings --------------------------------------------------------------------------------
 
-    def _check(self, places: Any = None) -> None:
+    def check(self) -> None:
         """Raise SettingError for a setting that cannot be."""
+        self._check()
+
+    def _check(self, places: Any = None) -> None:
+        """Raise SettingError for a setting that cannot be, or places beside another task."""
         positive("time_budget", self.time_budget)
         for name, allowed in (("task", Task), ("metric", Metric), ("device", Device)):
             choice(name, getattr(self, name), get_args(allowed))

@@ -216,7 +216,7 @@ def _remember(estimator: GaussianProcess, content: stores.Stored) -> None:
         estimator._seen = [note for note in seen if isinstance(note, dict)]
     board = content.notes.get("leaderboard")
     if isinstance(board, dict):
-        estimator.leaderboard_ = Leaderboard.from_dict(board)
+        estimator._board = Leaderboard.from_dict(board)
     if isinstance(estimator, VariationalGP):
         estimator._streamed = content.notes.get("streamed") is True
     if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():

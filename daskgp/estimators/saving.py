@@ -187,9 +187,8 @@ def _notes(estimator: GaussianProcess) -> dict[str, Any]:
         notes["seen"] = seen_by(estimator)
     if estimator._known_sources():
         notes["sources"] = [source.described() for source in estimator._known_sources()]
-    board = getattr(estimator, "leaderboard_", None)
-    if board is not None:
-        notes["leaderboard"] = board.to_dict()
+    if estimator._board is not None:
+        notes["leaderboard"] = estimator._board.to_dict()
     if isinstance(estimator, VariationalGP):
         notes["streamed"] = estimator._streamed
     if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):

@@ -35,10 +35,18 @@ class UpdatedGP(FittedGP):
     """URL for rows in blocks of the model store that is updated, whose lock is held."""
     _begun_from: str | None = None
     """What tells the model that training began from; None for a search for a start."""
-    leaderboard_: Leaderboard | None = None
+    _board: Leaderboard | None = None
     """Trials of the search that has chosen this estimator; None if nothing was searched."""
     _said_left_out: bool = False
     """True if a warning has told that a column that the model leaves out now varies."""
+
+    @property
+    def leaderboard_(self) -> Leaderboard:
+        """All trials of the search by `AutoGP` that has chosen this model."""
+        check_is_fitted(self, "solved_")
+        if self._board is None:
+            raise AttributeError("leaderboard_ belongs to models that AutoGP has chosen")
+        return self._board
 
     def _total_sums(self) -> Any:
         """Return the sums over rows; None where they are not known."""

@@ -9,6 +9,7 @@ beforehand.
 """
 
 from daskgp.plot.checks import check, distances, pit
+from daskgp.plot.choice import choice, spread
 from daskgp.plot.curves import (
     calibration,
     history,
@@ -22,6 +23,7 @@ from daskgp.plot.fields import maps, posterior_map, residuals
 __all__ = [
     "calibration",
     "check",
+    "choice",
     "distances",
     "history",
     "maps",
@@ -29,6 +31,7 @@ __all__ = [
     "posterior_lines",
     "posterior_map",
     "residuals",
+    "spread",
     "traces",
     "tradeoff",
     "variogram",

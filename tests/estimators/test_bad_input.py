@@ -168,7 +168,6 @@ def test_zero_rows_and_fewer_than_inducing_inputs(fitted, tmp_path, scheduler):
         (["--model", "sgpr", "--memory-limit", "lots"], "memory limit 'lots' cannot be read"),
         (["--model", "sgpr", "--scheduler", "warp://here"], "no Dask scheduler answers at warp"),
         (["--model", "sgpr", "--config", "no-such.toml"], "cannot read the configuration no-such"),
-        ([], "no model is given"),
     ],
 )
 def test_names_and_settings_that_do_not_exist(options, says, data, tmp_path):

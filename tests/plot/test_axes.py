@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 import daskgp
 from daskgp import plot
 from daskgp.errors import InputError
+from daskgp.estimators.choosing.leaderboard import Leaderboard, Trial
 
 
 def drawings():
@@ -15,12 +16,19 @@ def drawings():
     x, values = np.arange(4.0), np.ones(4)
     points = np.stack([x, x[::-1]], axis=1)
     entries = [{"evaluations": 1, "objective": -1.0}]
+    said = {"kernel": "rbf", "settings": {}, "scores": {}, "seconds": 1.0, "bytes": 1}
+    trials = [
+        Trial(stage="method", method=name, rows=4, score=1.0, error=0.1, **said)
+        for name in ("sgpr", "mean")
+    ]
+    board = Leaderboard.of("nlpd", trials, trials[0], 4)
     one = {
         "history": lambda o: plot.history(entries, **o),
         "pit": lambda o: plot.pit(x, x, values, **o),
         "calibration": lambda o: plot.calibration(x, x, values, **o),
         "residuals": lambda o: plot.residuals(points, x, x, values, **o),
         "variogram": lambda o: plot.variogram(points, x, **o),
+        "choice": lambda o: plot.choice(board, **o),
     }
     model = daskgp.ExactGP(optimizer=None).fit(points, x)
     found = daskgp.check(model, points + 0.1, x)
@@ -32,6 +40,7 @@ def drawings():
             x, {"a": (x, values), "b": (x, values)}, **o
         ),
         "tradeoff": lambda o: plot.tradeoff(x, {"a": {"l": x}, "b": {"l": x}}, **o),
+        "spread": lambda o: plot.spread(np.stack([x, x**2, values], axis=1), x, **o),
         "traces": lambda o: plot.traces({"a": {"l": x}, "b": {"l": x}}, **o),
     }
     return one, several

@@ -39,6 +39,8 @@ DIMS = {
     "scaling_y_scale": (groups.TARGET,),
 }
 """Dimensions that arrays of every model share."""
+TRIALS = f"{CHECKPOINT}-trials"
+"""Group where it keeps the trials of a search for a method."""
 GOES_ON = "the same command with --resume goes on from here"
 NOTHING = "nothing was kept"
 
@@ -130,6 +132,9 @@ def kept_of(group: zarr.Group) -> tuple[str, int] | None:
     whole = [step for step in steps if isinstance(step, int)]
     if whole:
         return "steps", max(whole)
+    trials = groups.names_in(f"{remote.address(group)}/{TRIALS}") if TRIALS in group else ()
+    if trials:
+        return "trials", len(trials)
     if ROWS in group and group[ROWS].attrs.get("complete") is True:  # in the method's order
         return "rows", int(groups.array_of(group, f"{ROWS}/X").shape[0])
     return None
@@ -190,7 +195,7 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     url = remote.address(group)
     with groups.writing(url, "model store"):
         for name in list(group.keys()):
-            if name not in (ROWS, CHECKPOINT):  # of a run that was stopped here
+            if name not in (ROWS, CHECKPOINT, TRIALS):  # of a run that was stopped here
                 del group[name]
         _write_arrays(group, stored)
         group.attrs.update(
@@ -264,7 +269,7 @@ def _sweep(group: zarr.Group, url: str, places: set[Any], rows: set[str]) -> Non
         for name in groups.names_in(f"{url}/{MODELS}"):
             if f"{MODELS}/{name}" not in places:
                 groups.remove(f"{url}/{MODELS}/{name}")
-    for name in groups.names_in(url) - {CHECKPOINT, MODELS}:
+    for name in groups.names_in(url) - {CHECKPOINT, TRIALS, MODELS}:
         if (name not in rows) if _is_rows(name) else (None not in places):
             groups.remove(f"{url}/{name}")
 
@@ -275,7 +280,8 @@ def _is_rows(name: str) -> bool:
 
 def forget(url: str) -> None:
     """Remove what a complete model store still has of its training."""
-    groups.remove(f"{url}/{CHECKPOINT}")
+    for name in (CHECKPOINT, TRIALS):
+        groups.remove(f"{url}/{name}")
 
 
 def stored(

@@ -1,0 +1,257 @@
+"""Report of a fit: one HTML file with all that it shows inside it."""
+
+from __future__ import annotations
+
+import base64
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from daskgp.data.stores import objects, remote
+from daskgp.errors import InputError
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+    from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard
+
+MOST_DOTS = 2_000
+LEVELS = (0.5, 0.8, 0.95)
+STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.55 system-ui, sans-serif; color: #22293b; background: #fff; margin: 0; }
+main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
+h1 { font-size: 1.6rem; margin: 0.5rem 0 0.25rem; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 0.5rem; }
+p.sub, figcaption, td.note { color: #5b6478; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
+th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; border-bottom: 1px solid #e4e7ee; }
+th { color: #5b6478; font-weight: 600; } tr.chosen td { font-weight: 600; background: #fdf4e8; }
+div.wide { overflow-x: auto; } figure { margin: 1rem 0; }
+figure img { max-width: 100%; height: auto; }
+pre { background: #f4f6fa; padding: 0.75rem 1rem; overflow-x: auto; font-size: 0.85rem; }
+@media print { h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
+"""
+
+
+def reporter(path: str | None) -> Callable[[Any, str, str], None]:
+    """Return the function that writes a report to a path; one that does nothing without a path.
+
+    Raises
+    ------
+    InputError
+        If a report cannot be written there.
+    """
+    if path is None:
+        return lambda estimator, model, source: None
+    refuse(path)
+    return partial(write_report, path)
+
+
+def refuse(path: str) -> None:
+    """Raise InputError if a report cannot be written to a path, before any work."""
+    from daskgp import plot
+
+    plot.canvas.check_matplotlib()
+    fs, place = remote.filesystem(path)
+    if fs.isdir(place):
+        raise InputError(f"--report {path} is a folder: give the name of a file, such as fit.html")
+    folder = os.path.dirname(os.path.abspath(path))
+    if "://" not in path and not os.path.isdir(folder):
+        raise InputError(f"--report {path}: there is no folder {folder}: make it first")
+
+
+def write_report(path: str, estimator: Any, model: str, source: str) -> None:
+    """Write the report of a fitted estimator, whole or not at all.
+
+    Parameters
+    ----------
+    path : str
+        File to write; one that exists is replaced.
+    estimator : GaussianProcess or AutoGP
+        A loaded model has no held-out rows, of which these parts are left out.
+    model, source : str
+        Its store and its training data, as the user has named them.
+    """
+    best: GaussianProcess = getattr(estimator, "best_", estimator)
+    parts = [_head(best, model, source), _data(best)]
+    board = best._board
+    if board is not None:
+        parts.append(_tried(board))
+    held = vars(estimator).get("held_out_")
+    if held is not None and len(held.y):
+        parts += [_calibration(held), _unsure(best, held)]
+    parts += [_parameters(best), _settings(best), _use(model)]
+    title = f"daskgp: {escape(best.solved_.target_names[0])}"
+    text = (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>'
+        '\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{''.join(parts)}</main>\n</body>\n"
+        "</html>\n"
+    )
+    objects.replace(path, text.encode())
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _head(best: GaussianProcess, model: str, source: str) -> str:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    version = importlib.metadata.version("daskgp")
+    targets = escape(", ".join(best.solved_.target_names))
+    return (
+        f"<h1>Gaussian process of {targets}</h1>\n"
+        f'<p class="sub">{escape(type(best).__name__)} fitted to {best.n_rows_:,} rows of '
+        f"{escape(source)}, kept in {escape(model)}. daskgp {escape(version)}, {now}.</p>\n"
+    )
+
+
+def _data(best: GaussianProcess) -> str:
+    solved = best.solved_
+    ranges: Sequence[Any] = getattr(best, "_ranges", None) or ()
+    units = solved.feature_units or ("",) * solved.n_features
+    said = [
+        (name, units[j], *(_end(ranges, j, side) for side in (0, 1)))
+        for j, name in enumerate(solved.feature_names)
+    ]
+    findings = () if best._board is None else best._board.findings
+    items = "".join(f"<li>{escape(text)}</li>\n" for text in findings)
+    found = f"<ul>\n{items}</ul>\n" if items else ""
+    return _section("Data") + _table(("feature", "unit", "from", "to"), said) + found
+
+
+def _end(ranges: Sequence[Any], j: int, side: int) -> str:
+    pair = ranges[j] if j < len(ranges) else None
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        return ""
+    value = pair[side]
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
+
+
+def _tried(board: Leaderboard) -> str:
+    from daskgp import plot
+
+    best = board.best
+    rows = board.to_rows()
+    names = [name for name in rows[0] if name != "chosen"]
+    cells = [[row[name] for name in names] for row in rows]
+    chosen = [row["chosen"] == "*" for row in rows]
+    figure = _figure(
+        lambda path: plot.choice(board, path=path),
+        "Scores of all trials with their standard errors",
+        "Trials on more rows stand above those on fewer; the one in colour was chosen.",
+    )
+    return (
+        _section("What was tried")
+        + f"<p>{escape(best.label)} with kernel {escape(best.kernel)} was chosen: {board.metric} "
+        f"{best.score:.4g} ± {best.error:.2g} on rows that were held out of a fit to "
+        f"{best.rows:,} rows; less is better.</p>\n" + _table(names, cells, chosen) + figure
+    )
+
+
+def _calibration(held: HeldOut) -> str:
+    from daskgp import plot
+
+    known = np.isfinite(held.score)
+    share = np.abs(held.score[known])
+    if not len(share):
+        return ""
+    rows = [
+        (f"{100 * level:.0f} %", f"{100 * np.mean(share <= ndtri(0.5 + level / 2)):.1f} %")
+        for level in LEVELS
+    ]
+    y, mean, variance = (values.ravel() for values in (held.y, held.mean, held.variance))
+    figure = _figure(
+        lambda path: plot.calibration(y, mean, variance, path=path),
+        "Share of held-out values inside predictive intervals against their level",
+        "On the diagonal intervals are right; below it they are too narrow.",
+    )
+    return (
+        _section("Calibration")
+        + "<p>Intervals of predictions of held-out rows, before the last fit.</p>\n"
+        + _table(("interval", "held-out values inside"), rows)
+        + figure
+    )
+
+
+def _unsure(best: GaussianProcess, held: HeldOut) -> str:
+    from daskgp import plot
+
+    few = slice(None, None, -(-len(held.y) // MOST_DOTS))
+    X, std = held.X[few], np.sqrt(held.variance[few, 0])
+    names = best.solved_.feature_names
+    if not np.isfinite(std).any():
+        return ""
+    figure = _figure(
+        lambda path: plot.spread(X, std, names=names, path=path),
+        "Standard deviation of predictions of held-out rows over the features",
+        "Where predictions are unsure: standard deviation of held-out rows, noise included.",
+    )
+    return _section("Where it is unsure") + figure
+
+
+def _parameters(best: GaussianProcess) -> str:
+    table = best.hyperparameters_
+    remarks = "".join(f"<p>{escape(text)}</p>\n" for text in table.remarks)
+    names = ("name", "value", "standard error", "unit")
+    return _section("Hyper-parameters") + _table(names, table.texts()) + remarks
+
+
+def _settings(best: GaussianProcess) -> str:
+    return _section("Settings") + f"<pre>{escape(repr(best))}</pre>\n"
+
+
+def _use(model: str) -> str:
+    place = escape(model)
+    return (
+        _section("How to use it") + f"<pre>daskgp predict {place} places.zarr predictions.zarr\n"
+        f"daskgp info {place}\n\n"
+        f"import daskgp\nmodel = daskgp.load({escape(repr(model))})\n"
+        "mean, std = model.predict(X, return_std=True, include_noise=True)</pre>\n"
+    )
+
+
+# -- pieces ----------------------------------------------------------------------------------
+
+
+def _section(title: str) -> str:
+    return f"<h2>{escape(title)}</h2>\n"
+
+
+def _table(names: Iterable[str], rows: Iterable[Iterable[Any]], marked: Sequence[bool] = ()) -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    lines = []
+    for i, row in enumerate(rows):
+        cells = "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
+        mark = ' class="chosen"' if i < len(marked) and marked[i] else ""
+        lines.append(f"<tr{mark}>{cells}</tr>\n")
+    body = "".join(lines)
+    return (
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
+        "</table></div>\n"
+    )
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _figure(draw: Callable[[str], Any], alt: str, caption: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
+        path = os.path.join(folder, "figure.svg")
+        draw(path)
+        with open(path, "rb") as file:
+            content = base64.b64encode(file.read()).decode()
+    return (
+        f'<figure><img alt="{escape(alt)}" src="data:image/svg+xml;base64,{content}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>\n"
+    )

@@ -1,0 +1,169 @@
+"""Figures of a search for a method: its trials, and where the one chosen is unsure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.errors import InputError
+from daskgp.estimators.choosing.leaderboard import Leaderboard
+from daskgp.plot.canvas import (
+    BAR,
+    GREY,
+    INK,
+    LINES,
+    Path,
+    finished,
+    finite_values,
+    panel_on,
+    panels_on,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_PANELS, BINS = 4, 20
+"""Most features that get a panel, and classes of each that a line is drawn through."""
+
+
+def choice(
+    leaderboard: Any,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+    path: Path | None = None,
+) -> Axes:
+    """Plot the scores of all trials of a search with their standard errors, the best at the top.
+
+    Trials on more rows stand above those on fewer.  The line is the score of the constant
+    prediction, and the trial in colour the one whose candidate was chosen.
+
+    Parameters
+    ----------
+    leaderboard : Leaderboard or estimator
+        ``leaderboard_`` of `daskgp.AutoGP`, or a fitted estimator that has one.
+    title : str
+        Title of the panel.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+    path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        If there is no leaderboard, or matplotlib is missing.
+    """
+    board = getattr(leaderboard, "leaderboard_", leaderboard)
+    if not isinstance(board, Leaderboard):
+        raise InputError(
+            f"leaderboard={shown(leaderboard)}: give leaderboard_ of a fitted AutoGP, or the model"
+        )
+    trials = [trial for trial in board if np.isfinite(trial.score) and trial.method != "mean"]
+    ax = panel_on(ax, (7.0, 1.2 + 0.28 * len(trials)), path)
+    places = -np.arange(len(trials))
+    for place, trial in zip(places, trials, strict=True):
+        colour = LINES[1] if trial is board.best else INK
+        ax.errorbar(trial.score, place, xerr=trial.error, fmt="o", color=colour, markersize=5)
+    for trial in board:
+        if trial.method == "mean":
+            ax.axvline(trial.score, color=GREY, linewidth=0.9, linestyle="--")
+            ax.annotate(
+                "the mean",
+                (trial.score, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, 2),
+                textcoords="offset points",
+                color=GREY,
+                fontsize=8,
+            )
+    ax.set_yticks(places, [f"{t.label}, {t.kernel}, {t.rows:,} rows"[:90] for t in trials])
+    ax.tick_params(axis="y", labelsize=8)
+    ax.set_xlabel(f"{board.metric} of held-out rows")
+    tidy(ax)
+    return finished(ax, title, path)
+
+
+def spread(
+    X: Any,
+    std: Any,
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    axes: Sequence[Axes] | np.ndarray | None = None,
+    path: Path | None = None,
+) -> np.ndarray:
+    """Plot where predictions are unsure: their standard deviations over the features.
+
+    Of two features a map; of others a panel for each of the four features, at most, with which the
+    spread changes most, with a line through the medians of equally large classes.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Places of predictions.
+    std : array (n,)
+        Predictive standard deviations.
+    names : sequence of str, optional
+        Names of the features.
+    title : str
+        Title of the figure.
+    axes : sequence of Axes, optional
+        Where to draw, one per panel; a new figure by default.
+    path
+        As in `posterior_map`.
+
+    Returns
+    -------
+    ndarray of Axes
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit, there is nothing finite to draw, or matplotlib is missing.
+    """
+    X = np.asarray(X, np.float64)
+    if X.ndim != 2 or not len(X):
+        raise InputError(f"X has shape {X.shape}: give places (n, d)")
+    std = finite_values("std", std, len(X))
+    d = X.shape[1]
+    said = [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
+    if len(said) != d:
+        raise InputError(f"names has {len(said)} names for {d} features: give one each")
+    if d == 2:
+        (ax,) = drawn = panels_on(axes, 1, (6.0, 4.4), path)
+        dots = ax.scatter(X[:, 0], X[:, 1], c=std, s=9, cmap="viridis", linewidths=0)
+        ax.figure.colorbar(dots, ax=ax, label="standard deviation", **BAR)
+        ax.set_xlabel(said[0])
+        ax.set_ylabel(said[1])
+        return finished(drawn, title, path)
+    varying = [j for j in range(d) if np.nanmax(X[:, j]) > np.nanmin(X[:, j])] or [0]
+    lines = {j: _medians(X[:, j], std) for j in varying}
+    swing = sorted(varying, key=lambda j: -float(np.ptp(lines[j][1])))
+    chosen = sorted(swing[:MOST_PANELS])
+    drawn = panels_on(axes, len(chosen), (3.2 * len(chosen), 3.0), path, sharey=True)
+    for ax, j in zip(drawn, chosen, strict=True):
+        ax.plot(X[:, j], std, ".", color=INK, markersize=2, alpha=0.35)
+        ax.plot(*lines[j], color=LINES[1], linewidth=1.6)
+        ax.set_xlabel(said[j])
+        tidy(ax)
+    drawn[0].set_ylabel("standard deviation")
+    return finished(drawn, title, path)
+
+
+def _medians(x: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middles of equally large classes of x, and the medians of std in them."""
+    known = np.flatnonzero(np.isfinite(x) & np.isfinite(std))
+    order = known[np.argsort(x[known], kind="stable")]
+    parts = np.array_split(order, min(BINS, max(len(order), 1)))
+    middles = np.array([np.median(x[part]) for part in parts if len(part)])
+    medians = np.array([np.median(std[part]) for part in parts if len(part)])
+    return middles, medians if len(medians) else np.zeros(1)

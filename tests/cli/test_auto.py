@@ -1,0 +1,181 @@
+"""The command that chooses by itself: its options, what it prints, and its report."""
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import zarr
+from commands import invoke, one_line, refused, succeed
+
+import daskgp
+from daskgp.cli.settings import build_estimator, seconds_of
+from daskgp.errors import SettingError
+
+QUICK = ("--time-budget", "30s", "--set", "candidates=sgpr")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A csv and nothing else."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 3, (250, 2))
+    y = np.sin(3 * X[:, 0]) + np.cos(2 * X[:, 1]) + 0.1 * rng.standard_normal(250)
+    place = tmp_path_factory.mktemp("auto") / "wells.csv"
+    np.savetxt(place, np.column_stack([X, y]), delimiter=",", header="a<b,depth,y", comments="")
+    return place
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    folder = table.parent
+    report = folder / "report.html"
+    said = succeed(
+        "fit", table, folder / "m.zarr", "--target", "y", "--report", report, "--workers", 1, *QUICK
+    )
+    return said, folder / "m.zarr", report.read_text()
+
+
+class Page(HTMLParser):
+    """Tags, their balance, and what they refer to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_fit_without_a_model_chooses_one(fitted):
+    said, model, _ = fitted
+    assert said["method"] == "sgpr"
+    assert said["metric"] == "nlpd"
+    assert said["trials"] == 2  # the mean, too
+    board = daskgp.load(str(model)).leaderboard_
+    assert board.best.score == said["score"]
+    assert set(zarr.open_group(str(model)).keys()).isdisjoint({"checkpoint", "checkpoint-trials"})
+
+
+def test_info_shows_what_was_tried(fitted):
+    _, model, _ = fitted
+    shown = invoke("info", model).stdout
+    assert "trials by nlpd of held-out rows" in shown
+    assert "mean" in shown
+
+
+def test_the_report_is_one_whole_page(fitted):
+    said, model, text = fitted
+    page = Page(text)
+    assert not page.open
+    names = {tag for tag, _ in page.tags}
+    assert {"script", "link", "iframe"}.isdisjoint(names)
+    images = [attrs for tag, attrs in page.tags if tag == "img"]
+    assert len(images) == 3
+    assert all(image["alt"] and image["src"].startswith("data:image/svg") for image in images)
+    assert not any(str(v).startswith("http") for _, a in page.tags for v in a.values())
+    assert "a<b" in page.text  # escaped in the page
+    for title in ("Data", "What was tried", "Calibration", "Where it is unsure", "Settings"):
+        assert title in page.text
+    assert f"{said['score']:.4g}" in page.text
+    assert str(model) in page.text
+
+
+def test_other_models_have_a_report_too(table, tmp_path):
+    report = tmp_path / "r.html"
+    options = ("--model", "sgpr", "--set", "n_inducing=20", "--workers", 1)
+    succeed("fit", table, tmp_path / "m.zarr", "--target", "y", "--report", report, *options)
+    page = Page(report.read_text())
+    assert "Hyper-parameters" in page.text
+    assert "What was tried" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--model", "lma", "--metric", "rmse"], "--metric belongs to --model auto"),
+        (["--model", "lma", "--time-budget", "9"], "--time-budget belongs to --model auto"),
+        (["--time-budget", "soon"], "--time-budget is 'soon': give seconds"),
+        (["--memory", "lots"], "memory='lots': give bytes"),
+        (["--set", "candidates=best"], "candidates have 'best'"),
+        (["--set", "n_inducing=5"], "unknown setting 'n_inducing' of model 'auto'"),
+        (["--report", "."], "--report . is a folder"),
+        (["--report", "nowhere/r.html"], "there is no folder"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_leaves_nothing(options, says, table, tmp_path):
+    line = refused("fit", table, tmp_path / "m.zarr", "--target", "y", "--workers", 1, *options)
+    assert says in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forecast_needs_its_times(table, tmp_path):
+    result = invoke("fit", table, tmp_path / "m.zarr", "--target", "y", "--task", "forecast")
+    assert result.exit_code == 2
+    assert "set time= to one of a<b, depth" in result.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_times_are_read():
+    assert seconds_of("600") == 600
+    assert seconds_of("10min") == 600
+    with pytest.raises(SettingError, match="time-budget"):
+        seconds_of("-5")
+
+
+def test_the_model_auto_takes_settings():
+    model = build_estimator("auto", ("candidates=sgpr,lma", "task=gaps", "memory=2GiB"))
+    assert isinstance(model, daskgp.AutoGP)
+    assert model.candidates == ["sgpr", "lma"]
+    assert model.task == "gaps"
+
+
+def test_a_plan_needs_a_method(table):
+    assert "plan one of them" in refused("plan", table, "--target", "y", "--model", "auto")
+
+
+def test_a_killed_search_goes_on(table, tmp_path):
+    kill = (
+        "import sys, os\n"
+        "from daskgp.estimators.choosing import search\n"
+        "keep = search.Search._keep\n"
+        "def killed(self, number, one):\n"
+        "    keep(self, number, one)\n"
+        "    if number == 1: os._exit(9)\n"
+        "search.Search._keep = killed\n"
+        "from daskgp.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    arguments = ["fit", str(table), str(tmp_path / "m.zarr"), "--target", "y", *QUICK]
+    arguments[-3:] = ["300s", "--set", "candidates=sgpr,lma"]  # no deadline on a busy machine
+    arguments += ["--workers", "1"]
+    done = subprocess.run([sys.executable, "-c", kill, *arguments], capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    assert "trials kept" in invoke("info", tmp_path / "m.zarr").stdout
+    again = succeed(*arguments, "--resume")
+    whole = succeed(*arguments[:2], tmp_path / "w.zarr", *arguments[3:])
+    same = ("method", "kernel", "score", "trials", "objective")
+    assert {name: again[name] for name in same} == {name: whole[name] for name in same}
+
+
+def test_a_script_may_catch_the_line(table, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "daskgp", "fit", str(table), str(tmp_path / "m.zarr")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "--target" in one_line(done.stderr)
+    assert json.dumps(done.stdout) == '""'
