@@ -130,7 +130,7 @@ def test_the_deadline_ends_training():
     began = time.perf_counter()
     budget = 15.0
     daskgp.AutoGP(time_budget=budget, progress=False).fit(X, y)
-    assert time.perf_counter() - began < 1.6 * budget  # the machine may be busy with other tests
+    assert time.perf_counter() - began < 2.5 * budget  # the machine may be busy with other tests
 
 
 def test_a_passed_deadline_leaves_the_first_point():
