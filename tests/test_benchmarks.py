@@ -414,3 +414,13 @@ def test_soak_looks_at_every_process(tmp_path):
     assert set(local["mib"]["3"]) == {"client", "worker 0"}
     assert set(apart["mib"]["3"]) == {"client", "scheduler", "worker 0"}
     assert "| apart | scheduler | " in printed
+
+
+@pytest.mark.slow
+def test_auto_keeps_its_budget(tmp_path, bare):
+    _, printed = run(tmp_path, "auto", "--sets", "friedman", "--out", "found.jsonl")
+    (found,) = map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())
+    assert found["over"] < 1.5
+    assert found["rmse"] < 0.6
+    assert found["nlpd"] < 1.0
+    assert "| friedman | 20" in printed

@@ -133,6 +133,13 @@ def test_the_deadline_ends_training():
     assert time.perf_counter() - began < 2.5 * budget  # the machine may be busy with other tests
 
 
+def test_a_callback_sees_the_last_fit_alone():
+    X, y, _ = rows(150)
+    entries = []
+    model = daskgp.AutoGP(candidates="sgpr", **QUICK).fit(X, y, callback=entries.append)
+    assert [entry["objective"] for entry in entries] == [e["objective"] for e in model.history_]
+
+
 def test_a_passed_deadline_leaves_the_first_point():
     X, y, _ = rows(100)
     with callbacks.until(time.monotonic() - 1) as deadline:

@@ -50,7 +50,7 @@ from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
-from daskgp.train.callbacks import until
+from daskgp.train.callbacks import calling, until
 
 logger = logging.getLogger("daskgp")
 
@@ -380,10 +380,12 @@ class Search:
         quiet = clone(candidate.estimator).set_params(progress=False)
         try:
             for number, fold in enumerate(self.parts.folds):
+                if number and len(self.tried) > 1 and time.monotonic() > self._end_of_search:
+                    raise RunError(f"the deadline came after {number} of its folds")
                 sample = self._sample(number, fold, rows)
                 X, y = data.open_dataset(sample)
                 size = max(size, len(X))
-                with _silent(), until(self._end_of_search) as deadline:
+                with _silent(), calling(None), until(self._end_of_search) as deadline:
                     fitted = clone(quiet)
                     fitted._fit(X, y, keep=f"{self.url}-kept", noise=(None, None))
                     pieces.append(self._predicted(fitted.solved_, fold))

@@ -1,0 +1,49 @@
+"""Show what AutoGP chooses within a budget, how good it is, and if the budget holds.
+
+    DASKGP_DATA=folder python workflows/benchmarks/auto.py --out results.jsonl [--sets a,b]
+    python workflows/benchmarks/auto.py --out results.jsonl --table
+
+Data are those of ``defaults.py``, which gives every single method and the peers the same rows
+(split 0); scores are in units of the standard deviation of the training target.  ``over`` is the
+time of the fit over the budget, ``held_out`` the NLPD that the search promised, from a fit to
+fewer rows.
+"""
+
+import datasets
+import harness
+import numpy as np
+
+import daskgp
+
+SETS = (*datasets.UCI, "friedman", "heteroscedastic")
+
+
+def keys(options: harness.Options) -> harness.Keys:
+    present = datasets.present(options.sets)
+    yield from harness.runs(options, "rows", set=present, budget=options.budgets)
+
+
+def measure(key: dict, options: harness.Options) -> dict:
+    split = datasets.table(key["set"], key["rows"])
+    unit, model = split.y.std(), daskgp.AutoGP(time_budget=key["budget"])
+    found = harness.fitted(model, split)
+    scaled = found._replace(mean=found.mean / unit, variance=found.variance / unit**2)
+    best = model.chosen_
+    return {
+        "n": len(split.y),
+        "d": split.X.shape[1],
+        "remark": f"{best.label}, {best.kernel}, {len(model.leaderboard_)} trials",
+        "over": found.fit_s / key["budget"],
+        "held_out": best.scores["nlpd"] - np.log(unit),
+        **scaled.scored(np.asarray(split.y_test) / unit, "rmse", "nlpd", "coverage"),
+    }
+
+
+table = harness.reporting("set budget", "rmse nlpd held_out coverage over processor_s largest_mib")
+harness.command(
+    globals(),
+    limit=60.0,
+    sets=SETS,
+    budgets=([600.0], [20.0]),
+    rows=(None, 400),
+)
