@@ -71,7 +71,7 @@ def build_estimator(
     typed = typed_settings(name, known[name], settings)
     estimator = known[name](**{**typed, **(more or {})})
     if isinstance(estimator, AutoGP):
-        estimator.check()
+        estimator._check()
     else:
         check_settings(estimator)
     return estimator

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import dask
+import numpy as np
 from dask.utils import parse_bytes
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data
 from daskgp.checks import choice, place, positive, shown, whole
 from daskgp.data import folds as splitting
-from daskgp.data import visibility
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.trials import KeptTrials
@@ -28,7 +28,7 @@ from daskgp.estimators.choosing import facts as recognising
 from daskgp.estimators.choosing.candidates import Candidate, methods, plan_of
 from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard, Trial
 from daskgp.estimators.choosing.search import Rules, Search, Tried, folds_of
-from daskgp.estimators.cross_validation import scratch
+from daskgp.estimators.cross_validation import rows_at, scratch
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.fit import named
@@ -212,14 +212,16 @@ feature_names_in_, n_rows_ : as of ``best_``
         executor = Executor.current(self.progress, self.device)
         with ExitStack() as stack:
             url = stack.enter_context(scratch(self.store))
-            rows = self._rows(X, y, noise, f"{url}-rows", executor)
+            rows = rows_at(f"{url}-rows", X, y, noise, self.geographic, executor)
+            _check_places(places, rows)
             column = self._time_column(rows)
             facts = recognising.of_rows(rows, column, executor)
             self._check_kind(facts)
             for finding in facts.findings:
                 logger.info("%s", finding)
-            given = self._given(facts)
-            parts = self._parts(rows, facts, column, places, url, executor)
+            given = self._given()
+            seed, task = self.random_state, self.task
+            parts = folds_of(rows, facts.rows, task, column, places, seed, url, executor)
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, facts)
             rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
@@ -352,7 +354,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         beside = None, executor.shares_memory, None, *noise, self.geographic
         rows = data.rows_of(X, y, *beside)
         facts = recognising.of_sizes(rows)
-        candidates = self._given(facts) or methods(facts, self._common(), len(rows))
+        candidates = self._given() or methods(facts, self._common(), len(rows))
         plans: list[tuple[Plan, Candidate]] = []
         for candidate in candidates:
             try:
@@ -371,10 +373,6 @@ feature_names_in_, n_rows_ : as of ``best_``
         return self.best_._windows(executor)
 
     # -- settings --------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise SettingError for a setting that cannot be."""
-        self._check()
 
     def _check(self, places: Any = None) -> None:
         """Raise SettingError for a setting that cannot be, or places beside another task."""
@@ -442,7 +440,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             found.append(own)
         return found
 
-    def _given(self, facts: recognising.Facts) -> list[Candidate] | None:
+    def _given(self) -> list[Candidate] | None:
         own = self._estimators()
         return None if own is None else [Candidate("method", one) for one in own]
 
@@ -457,18 +455,6 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _rows(
-        self, X: Any, y: Any, noise: tuple[Any, Any], url: str, executor: Executor
-    ) -> data.Rows:
-        """Return the rows, in a store at a URL where tasks cannot read them elsewhere."""
-        rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, self.geographic)
-        for array in rows.arrays.values():
-            remedy = f"put it in {visibility.HERE}, with store= where rows are written"
-            visibility.check(executor, array, "the training data", remedy)
-        if len(rows) == 0:
-            raise InputError("no rows: the training data has length 0")
-        return rows
-
     def _time_column(self, rows: data.Rows) -> int | None:
         """Return the column that the task "forecast" cuts; None for another task."""
         if self.task != "forecast":
@@ -482,18 +468,6 @@ feature_names_in_, n_rows_ : as of ``best_``
                 f"task='forecast' needs the column of the times: set time= to one of {names}"
             )
         return marks[0]
-
-    def _parts(
-        self,
-        rows: data.Rows,
-        facts: recognising.Facts,
-        column: int | None,
-        places: Any,
-        url: str,
-        executor: Executor,
-    ) -> Parts:
-        seed = self.random_state
-        return folds_of(rows, facts.rows, self.task, column, places, seed, url, executor)
 
     def _kept(
         self, checkpoint: Place | None, rows: data.Rows, facts: recognising.Facts
@@ -510,8 +484,6 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Return a setting as JSON has it."""
         if isinstance(value, Kernel):
             return describe(value)
-        if isinstance(value, Mapping):
-            return {str(key): self._plain(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
             return [self._plain(one) for one in value]
         return value if isinstance(value, str | int | float | bool | None) else repr(value)
@@ -528,6 +500,16 @@ def _no_classes(gp: AutoGP) -> str | None:
     if hasattr(gp.best_, "predict_proba"):
         return None
     return f"the target was no class and AutoGP has chosen {type(gp.best_).__name__}: use predict"
+
+
+def _check_places(places: Any, rows: data.Rows) -> None:
+    """Raise InputError for places of predictions with other columns than the rows."""
+    shape, names = np.shape(places), rows.feature_names
+    if places is not None and (len(shape) != 2 or shape[1] != len(names) or not shape[0]):
+        raise InputError(
+            f"places has shape {shape}: give places with the {len(names)} columns of X, "
+            f"{', '.join(names)}"
+        )
 
 
 def _remove_folds(url: str, parts: Parts) -> None:

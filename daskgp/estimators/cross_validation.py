@@ -218,7 +218,11 @@ def cross_validate(
         if columns is not None:
             X, y, _ = stack.enter_context(columns.converted(f"{url}-named"))
             y_variance = sample_weight = None
-        rows = _rows(model, X, y, (y_variance, sample_weight), f"{url}-rows", executor)
+        if y is None:
+            raise InputError("cross_validate requires y, but the target y is None")
+        noise = y_variance, sample_weight
+        rows = rows_at(f"{url}-rows", X, y, noise, model.geographic, executor)
+        known_errors.refuse_weights(model._model(), rows)
         output = None
         if predictions is not None:
             output = stack.enter_context(_output(str(predictions), rows))
@@ -313,19 +317,16 @@ def scratch(store: str | None) -> Iterator[str]:
                 data.remove(f"{url}-{what}")
 
 
-def _rows(
-    model: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any], url: str, executor: Executor
+def rows_at(
+    url: str, X: Any, y: Any, noise: tuple[Any, Any], geographic: Any, executor: Executor
 ) -> data.Rows:
     """Return the rows, in a store at a URL where tasks cannot read them elsewhere."""
-    if y is None:
-        raise InputError("cross_validate requires y, but the target y is None")
-    rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, model.geographic)
+    rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, geographic)
     remedy = f"put it in {visibility.HERE}, with store= where rows are written"
     for array in rows.arrays.values():
         visibility.check(executor, array, "the data", remedy)
     if len(rows) < 2:
         raise InputError(f"{len(rows)} rows: at least 2 are needed")
-    known_errors.refuse_weights(model._model(), rows)
     return rows
 
 

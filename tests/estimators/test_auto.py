@@ -159,6 +159,50 @@ def test_classes_get_a_bernoulli_likelihood():
         clone(model).set_params(metric="crps").fit(X, y)
 
 
+@pytest.mark.slow
+def test_classes_need_no_setting():
+    X, _, f = rows(150, 1, seed=3)
+    y = (f > 1).astype(float)
+    model = daskgp.AutoGP(time_budget=90, progress=False).fit(X, y)
+    assert model.chosen_.settings["likelihood"] == "bernoulli"
+    assert np.mean((model.predict_proba(X)[:, 1] > 0.5) == y) > 0.9
+
+
+@pytest.mark.slow
+def test_heavy_tails_are_tried_with_student_t_noise():
+    X, y, f = rows(400, 1, noise=0.05)
+    y[::12] += 6 * np.sign(np.sin(np.arange(len(y[::12]))))
+    model = daskgp.AutoGP(time_budget=90, progress=False).fit(X, y)
+    assert model.chosen_.settings.get("likelihood") == "student-t"
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.15
+
+
+@pytest.mark.parametrize("order", ["hilbert", "random"])
+def test_a_prepared_store_rules_out_what_it_cannot_be_fitted_with(order, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2_000, 2))
+    y = np.sin(30 * X[:, 0]) * np.cos(25 * X[:, 1]) + 0.05 * rng.standard_normal(2_000)
+    np.savez(tmp_path / "t.npz", X=X, y=y)
+    daskgp.convert(str(tmp_path / "t.npz"), str(tmp_path / "t.zarr"), target="y")
+    prepared = str(tmp_path / "p.zarr")
+    daskgp.prepare(str(tmp_path / "t.zarr"), prepared, order, 100)
+    model = daskgp.AutoGP(candidates="lma,sgpr", **QUICK).fit(*daskgp.open_dataset(prepared))
+    tried = {trial.method for trial in model.leaderboard_}
+    assert ("lma" in tried) == (order == "hilbert")
+    if order == "random":
+        with pytest.raises(InputError, match="prepared in random order"):
+            clone(model).set_params(candidates="lma").fit(*daskgp.open_dataset(prepared))
+
+
+def test_few_rows_are_refused_with_a_remedy():
+    X, y, _ = rows(3)
+    with pytest.raises(InputError, match=r"give more rows, or fit daskgp\.ExactGP"):
+        daskgp.AutoGP(**QUICK).fit(X, y)
+    X, y, _ = rows(50)
+    with pytest.raises(InputError, match=r"places has shape \(3, 5\)"):
+        daskgp.AutoGP(task="gaps", **QUICK).fit(X, y, places=np.ones((3, 5)))
+
+
 def test_what_the_data_are_is_said():
     X, y, _ = rows(400)
     X = np.column_stack([X, np.full(400, 2.0), np.arange(400) % 3])

@@ -25,11 +25,14 @@ from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel
 from daskgp.runtime.executor import Executor
+from daskgp.typing import LikelihoodName
 
 EXACT_ROWS = 20_000
 """Most rows of the exact GP."""
 SCALES_FEATURES = 4
 """Most features with which a sum of two scales is tried."""
+FEW_INPUTS, FEW_STEPS = 128, 500
+"""Inducing inputs and steps of SVGP for small budgets."""
 COMMON = (
     "kernel",
     "device",
@@ -68,8 +71,8 @@ COSTS = {
     "sgpr": Cost(2e10, 30.0, 0.0, 1.0),
     "lma": Cost(2e10, 20.0, 3.0, 1.5),
     "pic": Cost(2e10, 20.0, 3.0, 1.5),
-    "svgp": Cost(6e9, 1.0, 0.0, 5.0),
-    "decoupled": Cost(6e9, 1.0, 0.0, 5.0),
+    "svgp": Cost(2.5e10, 1.0, 0.0, 1.0),
+    "decoupled": Cost(2.5e10, 1.0, 0.0, 1.0),
 }
 OTHERS = Cost(4e9, 60.0, 0.0, 10.0)
 BESIDE = 0.5
@@ -113,14 +116,14 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What tells candidates apart: method, structure and settings."""
+        """Text that tells candidates apart: method, structure and settings."""
         return f"{self.method}|{self.structure}|{sorted(self.settings.items())}"
 
     def began(self, kernel: Kernel | None, noise_variance: float | None) -> Candidate:
         """Return the candidate with hyper-parameters to start from."""
         if kernel is None or noise_variance is None:
             return self
-        if self.discrete:
+        if self.discrete or not noise_variance > 0:  # Student-t noise has a scale of its own
             return self.having(kernel=kernel)
         return self.having(kernel=kernel, noise_variance=noise_variance)
 
@@ -169,8 +172,9 @@ def bytes_of(plan: Plan, executor: Executor) -> int:
 
 
 def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Plan:
-    """Return the plan of a fit to rows, from their sizes; PlanError if it cannot fit in memory."""
+    """Return the plan of a fit to rows, from their sizes; InputError if there can be none."""
     rows = replace(rows, trend=means.columns(estimator.mean, rows.feature_names))
+    estimator._check(rows, len(rows))
     work = estimator._workload(rows)
     refusal.refuse(work, executor.memory_per_task())
     return make_plan(work)
@@ -206,7 +210,7 @@ def structures(base: ExactGP, facts: Facts, first: Kernel) -> list[Candidate]:
         return Candidate("structure", own, name)
 
     found = []
-    if facts.varying > 1:
+    if facts.varying > 1 and facts.alike:
         found.append(tried(order(), f"{first.name}, one lengthscale"))
     found.append(tried(kernels.RBF(ard=True), "rbf (ard)"))
     if facts.kind == "measured":
@@ -225,15 +229,24 @@ def structures(base: ExactGP, facts: Facts, first: Kernel) -> list[Candidate]:
 def methods(facts: Facts, common: dict[str, Any], rows: int) -> list[Candidate]:
     """Return the methods that suit the target and the number of rows of the last fit."""
     if facts.kind == "class":
-        return [Candidate("method", SVGP(likelihood="bernoulli", **common))]
+        return _stochastic("bernoulli", common, rows)
     found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
+    own = [Candidate("method", one) for one in found]
     if facts.kind == "count":
-        found.append(SVGP(likelihood="poisson", **common))
+        own += _stochastic("poisson", common, rows)
     if facts.heavy:
-        found.append(SVGP(likelihood="student-t", **common))
-    return [Candidate("method", one) for one in found]
+        own += _stochastic("student-t", common, rows)
+    return own
+
+
+def _stochastic(likelihood: LikelihoodName, common: dict[str, Any], rows: int) -> list[Candidate]:
+    """Return SVGP with a likelihood: with few steps for small budgets, and as it is."""
+    usual = SVGP(likelihood=likelihood, **common)
+    few = min(FEW_INPUTS, max(rows // 2, 1))  # folds have fewer rows
+    small = clone(usual).set_params(n_inducing=few, max_iter=FEW_STEPS)
+    return [Candidate("method", one) for one in (small, usual)]
 
 
 def sizes(leader: Candidate, rows: int) -> list[Candidate]:

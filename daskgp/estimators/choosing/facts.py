@@ -48,6 +48,8 @@ class Facts:
         Whether residuals have heavy tails, by the first trial.
     times : tuple of int
         Columns that are times by their units.
+    alike : bool
+        Whether one lengthscale can serve all features; not where only some are on the sphere.
     findings : tuple of str
         What was recognised, and what is done about it, in sentences.
     """
@@ -60,6 +62,7 @@ class Facts:
     repeated: float
     heavy: bool = False
     times: tuple[int, ...] = ()
+    alike: bool = True
     findings: tuple[str, ...] = ()
     token: str = ""
     """What tells the data from others."""
@@ -112,6 +115,7 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
         kind,
         share if telling else 0.0,
         times=times,
+        alike=rows.geographic is None or len(rows.feature_names) == 2,
         token=str(dask.base.tokenize(*sums.parts)),
     )
     return replace(found, findings=tuple(_said(found, sums, per_place)))

@@ -10,9 +10,6 @@ import numpy as np
 
 from daskgp.predict.judged import aligned
 
-METRICS = ("nlpd", "crps", "rmse")
-STAGES = ("mean", "structure", "method", "size")
-
 
 @dataclass(frozen=True)
 class Trial:

@@ -104,7 +104,7 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a search may take and what it is judged by.
+    """Limits of a search, and the score that decides.
 
     Attributes
     ----------
@@ -220,12 +220,13 @@ class Search:
     def _possible(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates whose last fit can fit budget and memory, the cheapest at least."""
         left = (1 - SEARCH) * self.rules.seconds
-        found, least = [], []
+        found, least, refused = [], [], list[DaskgpError]()
         for candidate in candidates:
             try:
                 plan = plan_of(candidate.estimator, self.rows, self.executor)
-            except PlanError as error:
+            except DaskgpError as error:
                 logger.info("%s is not tried: %s", candidate.method, error)
+                refused.append(error)
                 continue
             if not self._fits_memory(candidate, bytes_of(plan, self.executor)):
                 continue
@@ -242,6 +243,8 @@ class Search:
                     seconds,
                     left,
                 )
+        if refused and len(refused) == len(candidates):
+            raise refused[0]
         if not least:
             raise PlanError(
                 f"no candidate fits in the memory allowed for {len(self.rows)} rows: raise memory, "
@@ -288,7 +291,8 @@ class Search:
         """Return the rows of the first round, all candidates of which are to be affordable."""
         size, left = min(FIRST_ROWS, self.most_rows), SEARCH * self.rules.seconds - self.spent
         while size > LEAST_ROWS:
-            if sum(self._expected_or_none(one, size) for one in candidates) <= left:
+            # steps take the same time on any number of rows
+            if sum(self._expected_or_none(one, size) for one in candidates if one.holds) <= left:
                 break
             size = max(size // 2, min(LEAST_ROWS, self.most_rows))
         return size
@@ -307,7 +311,7 @@ class Search:
     def _possible_one(self, candidate: Candidate) -> bool:
         try:
             return bool(self._possible([candidate]))
-        except PlanError:
+        except DaskgpError:
             return False
 
     def _why_none(self) -> str:
@@ -341,7 +345,7 @@ class Search:
         """Return True if a trial is expected to end within a share of the budget."""
         try:
             seconds = self._expected(candidate, rows)
-        except PlanError:
+        except DaskgpError:  # said when its last fit is looked at
             return False
         enough = self.spent + seconds <= share * self.rules.seconds
         return enough and time.monotonic() < self._end_of_search
@@ -415,7 +419,7 @@ class Search:
             few = _placeholder(self.rows, rows)
             try:
                 needed = bytes_of(plan_of(candidate.estimator, few, self.executor), self.executor)
-            except PlanError:
+            except DaskgpError:  # it has failed for that reason
                 needed = 0
         return Trial(
             candidate.stage,
@@ -534,7 +538,8 @@ def folds_of(
     """Return the rows in folds that fit a task, in a store beside a URL."""
     number = next((folds for most, folds in FOLDS if n <= most), 1)
     blocks = (places if places is not None else "auto") if task == "gaps" else None
-    wanted = Wanted(number, blocks, None, time if task == "forecast" else None, seed)
+    column = time if task == "forecast" else None
+    wanted = Wanted(number, blocks, None, column, seed, "give more rows, or fit daskgp.ExactGP")
     wanted.check()
     return wanted.made(rows, url, executor)
 
