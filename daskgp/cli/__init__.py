@@ -27,7 +27,6 @@ from daskgp.cli.options import (
     lock_options,
     new_grid_options,
     numeric,
-    refuse_no_model,
     sample_options,
     search_options,
     steps_of,
@@ -633,15 +632,15 @@ def plan(
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Show what a fit to DATA will need, without starting it.
+    """Show what a fit to DATA will need, without starting it; of model auto, its costliest method.
 
     DATA is a dataset store; or, with --target, any source of `daskgp convert`, which is converted
     to count its rows.
     """
-    refuse_no_model(model, config)
     from daskgp.cli.info import describe_plan
     from daskgp.cli.settings import build_estimator
     from daskgp.errors import PlanError
+    from daskgp.estimators import AutoGP
     from daskgp.fit.refusal import refuse
     from daskgp.fit.scratch import scratch_rows
     from daskgp.runtime.connect import local_memory_limit
@@ -659,6 +658,8 @@ def plan(
         training(url) as (X, y, _),
         cluster.executor(device, bool(started)) as executor,
     ):
+        if isinstance(estimator, AutoGP):
+            estimator = estimator._costliest(X, y)
         rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
@@ -674,6 +675,7 @@ def plan(
         where = chosen(executor, device)
     if as_json:
         verdict = {
+            "method": estimator.model_name,
             "bytes_limit": limit,
             "device": where,
             "fits": remedy is None,
@@ -681,7 +683,8 @@ def plan(
         }
         click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
     else:
-        describe_plan(needs, limit, remedy, threads, work.iterations, where, work.staged)
+        name = estimator.model_name
+        describe_plan(name, needs, limit, remedy, threads, work.iterations, where, work.staged)
 
 
 @contextmanager

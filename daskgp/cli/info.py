@@ -49,6 +49,7 @@ def describe(url: str) -> None:
 
 
 def describe_plan(
+    method: str,
     plan: Plan,
     limit: int | None,
     remedy: str | None,
@@ -62,6 +63,7 @@ def describe_plan(
     ``max_iter`` is None where nothing is trained, and that of every stage of ``staged`` training.
     """
     table = _table("plan of a fit")
+    table.add_row("method", method)
     table.add_row("rows", f"{plan.rows:,}")
     table.add_row("rows of the largest block", f"{plan.block_rows:,}")
     table.add_row("tasks a round", f"{plan.tasks:,}")

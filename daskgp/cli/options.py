@@ -45,7 +45,7 @@ def estimator_options(command: F) -> F:
             "--model",
             metavar="NAME",
             help=f"Method: auto, which chooses one, {', '.join(MODELS[:-1])} or {MODELS[-1]}.  "
-            "[default of fit: auto]",
+            "[default: auto]",
         ),
         click.option(
             "--mean",
@@ -66,16 +66,6 @@ def estimator_options(command: F) -> F:
     )
 
 
-def refuse_no_model(model: str | None, config: str | None) -> None:
-    """Raise SettingError if nothing names a method, before seconds of imports."""
-    if model is None and config is None:
-        raise SettingError(f"no model is given: add --model with one of {', '.join(MODELS)}")
-    if model == AUTO:
-        raise SettingError(
-            "model auto tries methods as time allows: plan one of them, such as --model lma or sgpr"
-        )
-
-
 def search_options(command: F) -> F:
     """Add ``--time-budget``, ``--memory``, ``--task`` and ``--metric``, of model auto alone."""
     return _added(
@@ -84,7 +74,7 @@ def search_options(command: F) -> F:
             "--time-budget",
             metavar="TIME",
             help="Of auto: time of search and fit, such as 10min or 600 (seconds).  "
-            "[default: 10min]",
+            "[default: 5min]",
         ),
         click.option(
             "--memory",

@@ -226,10 +226,14 @@ def _section(title: str) -> str:
 
 
 def _table(names: Iterable[str], rows: Iterable[Iterable[Any]], marked: Sequence[bool] = ()) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    """Return a table, without columns that say nothing in any row."""
+    texts = [[_cell(value) for value in row] for row in rows]
+    names = list(names)
+    kept = [j for j in range(len(names)) if any(row[j] for row in texts)]
+    head = "".join(f'<th scope="col">{escape(names[j])}</th>' for j in kept)
     lines = []
-    for i, row in enumerate(rows):
-        cells = "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
+    for i, row in enumerate(texts):
+        cells = "".join(f"<td>{escape(row[j])}</td>" for j in kept)
         mark = ' class="chosen"' if i < len(marked) and marked[i] else ""
         lines.append(f"<tr{mark}>{cells}</tr>\n")
     body = "".join(lines)

@@ -38,7 +38,7 @@ def build_estimator(
     Parameters
     ----------
     model : str, optional
-        Name in the registry; wins over ``model`` in the file.
+        Name in the registry, or auto, the default; wins over ``model`` in the file.
     assignments : sequence of str
         ``key=value``; the value is read as TOML, or as plain text if it is not TOML.  They
         win over the file.
@@ -58,9 +58,7 @@ def build_estimator(
     from daskgp.estimators.settings import check_settings
 
     in_file, settings = read_config(config) if config else (None, {})
-    name = model or in_file
-    if name is None:
-        raise SettingError(f"no model is given: add --model with one of {', '.join(ESTIMATORS)}")
+    name = model or in_file or AUTO
     known: dict[str, Any] = {**ESTIMATORS, AUTO: AutoGP}
     if name not in known:
         raise SettingError(f"unknown model {name!r}: {_suggestion(name, known)}")

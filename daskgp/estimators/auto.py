@@ -21,7 +21,7 @@ from daskgp.data import folds as splitting
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.trials import KeptTrials
-from daskgp.errors import InputError, PlanError, SettingError
+from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess, refuse_alone
 from daskgp.estimators.choosing import facts as recognising
@@ -108,7 +108,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     """
 
     _: KW_ONLY
-    time_budget: float = 600.0
+    time_budget: float = 300.0
     memory: int | str | None = None
     task: Task = "interpolate"
     metric: Metric = "nlpd"
@@ -349,24 +349,25 @@ feature_names_in_, n_rows_ : as of ``best_``
         if columns is not None:
             with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
                 return self.plan(X, y, measure)
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        return self._costliest(X, y, (y_variance, sample_weight)).plan(X, y, measure, **noise)
+
+    def _costliest(self, X: Any, y: Any, noise: tuple[Any, Any] = (None, None)) -> GaussianProcess:
+        """Return the candidate of most operations per evaluation that fits in memory."""
         executor = Executor.current(self.progress)
-        noise = y_variance, sample_weight
         beside = None, executor.shares_memory, None, *noise, self.geographic
         rows = data.rows_of(X, y, *beside)
         facts = recognising.of_sizes(rows)
-        candidates = self._given() or methods(facts, self._common(), len(rows))
-        plans: list[tuple[Plan, Candidate]] = []
-        for candidate in candidates:
+        plans: list[tuple[float, GaussianProcess]] = []
+        for one in self._given() or methods(facts, self._common(), len(rows)):
             try:
-                plans.append((plan_of(candidate.estimator, rows, executor), candidate))
-            except PlanError as error:
-                logger.info("%s is left out: %s", candidate.method, error)
+                operations = plan_of(one.estimator, rows, executor).operations
+                plans.append((operations, one.estimator))
+            except DaskgpError as error:
+                logger.info("%s is left out: %s", one.method, error)
         if not plans:
             raise PlanError(f"no candidate fits in memory for {len(rows)} rows: give candidates")
-        _, costly = max(plans, key=lambda pair: pair[0].operations)
-        return costly.estimator.plan(
-            X, y, measure, y_variance=y_variance, sample_weight=sample_weight
-        )
+        return max(plans, key=lambda pair: pair[0])[1]
 
     def _windows(self, executor: Executor) -> Any:
         """Return the windows of the estimator chosen."""

@@ -142,8 +142,10 @@ def test_the_model_auto_takes_settings():
     assert model.task == "gaps"
 
 
-def test_a_plan_needs_a_method(table):
-    assert "plan one of them" in refused("plan", table, "--target", "y", "--model", "auto")
+def test_a_plan_is_of_the_costliest_method(table):
+    found = succeed("plan", table, "--target", "y", "--set", "candidates=sgpr,exact", "--json")
+    alone = succeed("plan", table, "--target", "y", "--model", found["method"], "--json")
+    assert found == alone
 
 
 def test_a_killed_search_goes_on(table, tmp_path):

@@ -9,6 +9,8 @@ time of the fit over the budget, ``held_out`` the NLPD that the search promised,
 fewer rows.
 """
 
+import sys
+
 import datasets
 import harness
 import numpy as np
@@ -29,6 +31,7 @@ def measure(key: dict, options: harness.Options) -> dict:
     found = harness.fitted(model, split)
     scaled = found._replace(mean=found.mean / unit, variance=found.variance / unit**2)
     best = model.chosen_
+    print(model.leaderboard_, file=sys.stderr)
     return {
         "n": len(split.y),
         "d": split.X.shape[1],
