@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 _LARGEST_JITTER = 1e-4
 _SMALLEST_JITTER = 1e-10
 _WIDE = 256  # columns of a triangle multiplied at a time
+_TILE = 2_048  # rows and columns of a tile of a large factor
+_LARGE = 8_192  # OpenBLAS's threads write past their buffers in potrf and syrk from about 15,000 on
 BLOCK = 128  # rows and columns of a triangle copied at a time: two such blocks stay in cache
 
 
@@ -104,7 +106,7 @@ def cholesky_less(K: Array, A: Array, added: float | Array, overwrite: bool = Fa
         Allow L to take K's memory.
     """
     n = _square(K, "K")
-    if namespace(K, A) is np and n:
+    if namespace(K, A) is np and 0 < n <= _LARGE:
         L = _scratch(K, overwrite)
         diagonal = np.einsum("ii->i", L)
         before = diagonal.copy()
@@ -146,17 +148,39 @@ def _host_factor(
     diagonal = np.einsum("ii->i", scratch)
     before = diagonal.copy()
     diagonal += added
-    potrf = _lapack("potrf", scratch)
-    # scratch.T is Fortran ordered, its upper triangle is our lower one
-    factor, info = potrf(scratch.T, lower=0, clean=0, overwrite_a=1)
-    if not np.may_share_memory(factor, scratch):
-        scratch[...] = factor.T
-    if info == 0 and np.isfinite(diagonal).all():
+    factored = _factored_by_tiles if len(scratch) > _LARGE else _potrf
+    if factored(scratch) and np.isfinite(diagonal).all():
         _clear_upper(scratch)
         return scratch
     _mirror(scratch.T)  # LAPACK left the strict upper triangle alone
     diagonal[...] = before
     return None
+
+
+def _potrf(A: np.ndarray) -> bool:
+    """Put the factor into the lower triangle of A (m, m); False if A is not positive definite."""
+    # A.T is Fortran ordered, its upper triangle is our lower one
+    factor, info = _lapack("potrf", A)(A.T, lower=0, clean=0, overwrite_a=1)
+    if not np.may_share_memory(factor, A):
+        A[...] = factor.T
+    return bool(info == 0)
+
+
+def _factored_by_tiles(A: np.ndarray) -> bool:
+    """Do as ``_potrf``, tile by tile; the strict upper triangle is left alone, too."""
+    lower = ~_above(_TILE)
+    for j in range(0, len(A), _TILE):
+        own = slice(j, min(j + _TILE, len(A)))
+        corner = A[own, own] - A[own, :j] @ A[own, :j].T
+        if not _potrf(corner):
+            return False
+        np.copyto(A[own, own], corner, where=lower[: len(corner), : len(corner)])
+        inverses = diagonal_inverses(corner)
+        for i in range(own.stop, len(A), _TILE):
+            rows = slice(i, min(i + _TILE, len(A)))
+            part = A[rows, own] - A[rows, :j] @ A[own, :j].T
+            A[rows, own] = whiten_rows(corner, part, True, inverses)
+    return True
 
 
 def _device_factor(scratch: Array, A: Array, added: float) -> Array | None:

@@ -270,8 +270,9 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     table.add_row("kernel", _kernel_text(estimator.kernel_))
     _add_noise(table, estimator)
     if solved.spread != 1.0:
-        how = {"blocks": "blocks", "random": "random rows"}.get(str(estimator.calibrate))
-        table.add_row("factor on the spread", f"{solved.spread:.4g}, of held-out {how}")
+        how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
+        said = how.get(str(estimator.calibrate), "of rows left out one by one")
+        table.add_row("factor on the spread", f"{solved.spread:.4g}, {said}")
     _add_objective(table, estimator)
     table.add_row("dtype", solved.dtype)
     table.add_row("device", solved.device)

@@ -48,6 +48,8 @@ logger = logging.getLogger("daskgp")
 
 Task = Literal["interpolate", "gaps", "forecast"]
 Metric = Literal["nlpd", "crps", "rmse"]
+LEFT_OUT = 0.5
+"""Evaluations of all rows that are worth the predictions of rows that are left out one by one."""
 TRIALS = "-trials"
 """End of the URL of the trials that are kept beside a checkpoint."""
 
@@ -261,14 +263,25 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Return the estimator of the last fit: trained again where the budget has room for it."""
         candidate, executor = found.next(), search.executor
         plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
+        one = candidate.one_evaluation(plan, threads)
         held = candidate.having(optimizer=None)
         self._after = held.seconds(plan, threads) if candidate.holds else 0.0
         left = self.time_budget - search.spent
-        trained = self._after + candidate.one_evaluation(plan, threads) <= left
+        more: dict[str, Any] = {}
+        if self._learns_spread(candidate, rows) and self._after + LEFT_OUT * one <= left:
+            more["calibrate"] = "loo"
+            self._after += LEFT_OUT * one
+        trained = self._after + one <= left
         chosen = candidate if trained or not candidate.holds else held
         if not trained and candidate.holds:
             logger.info("the budget leaves no time for training on all rows: those of the sample")
-        return clone(chosen.estimator).set_params(progress=self.progress)
+        return clone(chosen.estimator).set_params(progress=self.progress, **more)
+
+    def _learns_spread(self, candidate: Candidate, rows: data.Rows) -> bool:
+        """Return True if left-out rows are like the places that predictions are for."""
+        known = rows.y_variance is not None or candidate.estimator.calibrate is not None
+        able = candidate.estimator._model().why_no_loo() is None
+        return able and not known and self.task == "interpolate" and self.metric != "rmse"
 
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
         best._board = board

@@ -97,7 +97,7 @@ class GaussianProcess(UpdatedGP):
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
     target_transform: Literal["log", "sqrt", "boxcox"] | None = None
-    calibrate: Literal["blocks", "random"] | None = None
+    calibrate: Literal["blocks", "random", "loo"] | None = None
 
     model_name: ClassVar[str]
     effects: ClassVar[Effects] = {
@@ -350,7 +350,7 @@ class GaussianProcess(UpdatedGP):
         dataset = noticed(X, y, sizes)
         self._say_geographic(sizes)
         self._check(sizes, len(sizes))
-        if self.calibrate is not None:
+        if self.calibrate not in (None, "loo"):
             self._check(sizes, len(sizes) - len(sizes) // SHARE)  # of the fit without some rows
         control.check_names(self, self._kernel(sizes), sizes.n_features)
         if all(given is None for given in noise):
@@ -371,11 +371,11 @@ class GaussianProcess(UpdatedGP):
             logger.info("store=%s is not used: tasks read the rows where they are", self.store)
         try:
             with scratch_rows(self.store) as spill:
-                rows = self._rows_of(X, y, spill, executor.shares_memory, *noise)
-                rows = self._residuals(rows, executor, residual(spill))
+                whole = self._rows_of(X, y, spill, executor.shares_memory, *noise)
+                rows = self._residuals(whole, executor, residual(spill))
                 with self._place(keep, spill) as place:
                     self._fit_rows(rows, executor, checkpoint, place, start)
-                    self._recalibrate(rows, executor)
+                    self._recalibrate(rows, whole, executor)
                 url = None if dataset is None else dataset.url
                 self._seen = [seen("fit", self.n_rows_, len(rows), url)]
                 self._sources = () if dataset is None else (dataset.source(executor),)
@@ -419,12 +419,12 @@ class GaussianProcess(UpdatedGP):
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         self._remember(outcome, int(sums.rows))
 
-    def _recalibrate(self, rows: data.Rows, executor: Executor) -> None:
+    def _recalibrate(self, rows: data.Rows, whole: data.Rows, executor: Executor) -> None:
         """Learn a factor on the spread of predictions, where the settings ask for one."""
         if self.calibrate is not None:
             from daskgp.estimators.calibration import spread_of
 
-            spread = spread_of(self, rows, executor)
+            spread = spread_of(self, rows, whole, executor)
             self._set_solved(dataclasses.replace(self.solved_, spread=spread))
 
     def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:

@@ -54,6 +54,9 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
     missing = estimator._model().why_no_variance() if estimator.calibrate is not None else None
     if missing:
         raise SettingError(f"calibrate={estimator.calibrate!r} needs a variance: {missing}")
+    unable = estimator._model().why_no_loo() if estimator.calibrate == "loo" else None
+    if unable:
+        raise SettingError(f"calibrate='loo': {unable}; or choose 'random'")
 
 
 def choices(kind: type[GaussianProcess]) -> dict[str, tuple[Any, ...]]:

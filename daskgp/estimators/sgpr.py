@@ -97,9 +97,10 @@ class SGPR(GaussianProcess):
         Fit the Gaussian process to the logarithm of y, its square root, or its Box-Cox transform
         with the power of the largest likelihood.  Predictions, scores and the evidence are those of
         y; hyper-parameters are those of the transformed y.
-    calibrate : {"blocks", "random"}, optional
+    calibrate : {"blocks", "random", "loo"}, optional
         Learn a factor on predictive standard deviations from a second fit, to four fifths of the
-        rows: it gives the others the best density.  These are blocks of space, or random rows;
+        rows: it gives the others the best density.  These are blocks of space, or random rows.
+        "loo" takes leave-one-out predictions of about 2,048 rows instead, which need no other fit.
         ``spread_`` is the factor, 1 without ``calibrate``.
 
     Attributes

@@ -18,7 +18,7 @@ from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
 from daskgp.models.leave_one_out import less_trend, places_of, refuse_unknown, units
-from daskgp.models.method import Pass
+from daskgp.models.method import Pass, Rounds
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
 from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
@@ -89,11 +89,25 @@ class Exact(Additive):
         K, pull = prepared.kernel.pullback(X)
         L = _factor(K.copy(), variances(prepared.noise_variance, total.noise))
         alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
-        seen, W, p = contrasts(y.T @ alpha, self.trend, n)
-        value = -0.5 * (seen + p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi)))
+        value, W, p = self._evidence(L, y.T @ alpha, n)
         C_bar = 0.5 * (alpha @ W @ alpha.T - p * linalg.inverse_from_factor(L))
         noise = number(by_log_noise(prepared.noise_variance, total.noise, C_bar.diagonal()))
-        return Objective(float(value), ThetaBar(pull(C_bar).log_parameters, noise, None), None)
+        return Objective(value, ThetaBar(pull(C_bar).log_parameters, noise, None), None)
+
+    def _evidence(self, L: Array, products: Array, n: int) -> tuple[float, Array, int]:
+        """Return the log evidence of n rows from y' C^-1 y (p, p), and ``contrasts``' W and p."""
+        seen, W, p = contrasts(products, self.trend, n)
+        value = -0.5 * (seen + p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi)))
+        return float(value), W, p
+
+    def concluded(
+        self, theta: Theta, prepared: Theta, total: Block, rows: Rounds
+    ) -> tuple[State, float]:
+        """Return the posterior, and the evidence from its factor, without the gradient."""
+        with rows.solving(None):
+            state = self.posterior(prepared, total)
+            y = total.y.astype(np.float64)
+            return state, self._evidence(state.factor, y.T @ state.weights, len(y))[0]
 
     def objective_many(self, prepared: Theta, totals: Sequence[Block]) -> list[Objective]:
         """Return ``objective`` of each of several sets of rows.

@@ -72,6 +72,13 @@ def test_scores_are_those_of_the_held_out_rows(fitted):
     assert len(held.y) == 300  # each row was held out once
 
 
+def test_the_spread_is_learned_from_rows_left_out(fitted):
+    X, y, _ = rows()
+    assert fitted.best_.calibrate == "loo"
+    mean, std = fitted.loo(X, y)
+    assert np.mean(((y - mean) / std) ** 2) == pytest.approx(1.0, rel=1e-6)
+
+
 def test_it_is_an_estimator_like_the_others(fitted, tmp_path):
     X, _, _ = rows()
     copied = clone(fitted)
@@ -220,6 +227,14 @@ def test_gaps_and_forecasts_hold_out_blocks_and_the_last_part():
     far = daskgp.AutoGP(task="gaps", candidates="sgpr", **QUICK).fit(X, y, places=places)
     near = daskgp.AutoGP(candidates="sgpr", **QUICK).fit(X, y)
     assert far.chosen_.scores["rmse"] > near.chosen_.scores["rmse"]
+
+
+def test_only_predictions_among_the_rows_take_a_learned_spread():
+    X, y, _ = rows(150)
+    quick = {**QUICK, "candidates": ["exact"]}
+    assert daskgp.AutoGP(task="gaps", **quick).fit(X, y).best_.calibrate is None
+    assert daskgp.AutoGP(metric="rmse", **quick).fit(X, y).best_.calibrate is None
+    assert daskgp.AutoGP(**quick).fit(X, y, y_variance=0.01).best_.calibrate is None
 
 
 def test_candidates_and_kernels_may_be_given():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels, metrics
@@ -47,6 +48,46 @@ def test_the_factor_gives_held_out_rows_the_best_density(how, tmp_path):
     assert s**2 == pytest.approx(((y[held] - mean) ** 2 / variance).mean(), rel=1e-9)
     losses = [metrics.nlpd(y[held], mean, (c * s) ** 2 * variance) for c in (0.99, 1.0, 1.01)]
     assert losses[1] < min(losses[0], losses[2])
+
+
+def test_rows_left_out_one_by_one_tell_the_factor(caplog, capsys, tmp_path):
+    from daskgp.cli.info import describe
+
+    X, y = rows()
+    plain, scaled = model().fit(X, y), model(calibrate="loo").fit(X, y)
+    mean, std = plain.loo(X, y)
+    assert scaled.spread_ == pytest.approx(np.sqrt(np.mean(((y - mean) / std) ** 2)), rel=1e-9)
+    scaled.save(str(tmp_path / "model.zarr"))
+    describe(str(tmp_path / "model.zarr"))
+    assert f"{scaled.spread_:.4g}, of rows left out one by one" in capsys.readouterr().out
+    X, y = rows(6_000)  # of many, some
+    mean, std = model().fit(X, y).loo(X, y)
+    found = model(calibrate="loo").fit(X, y).spread_
+    assert found == pytest.approx(np.sqrt(np.mean(((y - mean) / std) ** 2)), rel=0.1)
+
+
+@pytest.mark.parametrize("settings", [{"target_transform": "log"}, {"mean": LinearRegression()}])
+def test_rows_left_out_are_those_of_transformed_targets_and_residuals(settings):
+    X, y = rows()
+    y = np.exp(y)
+    if "mean" in settings:
+        settings = {"mean": settings["mean"].fit(X, y)}
+    plain, scaled = (model(calibrate=how, **settings).fit(X, y) for how in (None, "loo"))
+    mean, std = plain.loo(X, y)
+    if "mean" in settings:
+        assert scaled.spread_ == pytest.approx(np.sqrt(np.mean(((y - mean) / std) ** 2)), rel=1e-9)
+    else:
+        other = model(calibrate="loo").fit(X, np.log(y))
+        assert scaled.spread_ == pytest.approx(other.spread_, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sgpr", "ssgp", "exact", "lma", "pic"])
+def test_every_method_that_leaves_rows_out_learns_from_them(name):
+    X, y = cases.rows(120)
+    plain, scaled = (cases.fixed(name, calibrate=how).fit(X, y) for how in (None, "loo"))
+    mean, std = plain.loo(X, y)
+    z = (y - mean) / std
+    assert scaled.spread_ == pytest.approx(np.sqrt(np.nanmean(z**2)), rel=1e-6)
 
 
 def test_every_prediction_has_it():
@@ -158,6 +199,8 @@ def test_what_it_cannot_be_learned_with_is_refused():
     X, y = rows()
     with pytest.raises(SettingError, match="calibrate='some': choose one of 'blocks', 'random'"):
         model(calibrate="some").fit(X, y)
+    with pytest.raises(SettingError, match=r"calibrate='loo': .* has no leave-one-out"):
+        daskgp.SVGP(calibrate="loo").fit(X, y)
     with pytest.raises(SettingError, match="the whole spread, and y_variance is known"):
         model(calibrate="blocks").fit(X, y, y_variance=0.1)
     with pytest.raises(SettingError, match="calibrate='blocks' has no effect with likelihood"):

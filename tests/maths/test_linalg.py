@@ -50,6 +50,36 @@ def test_cholesky_in_place(rng):
     np.testing.assert_allclose(L @ L.T, A, atol=1e-10)
 
 
+@pytest.mark.parametrize("m", [65, 128, 300])
+def test_large_factors_are_made_of_tiles(rng, m, monkeypatch):
+    A = positive_definite(m, np.float64, rng)
+    one, _ = linalg.cholesky(A, jitter=0.0)
+    less = linalg.cholesky_less(A, 0.1 * np.eye(m)[:, :3], 0.5)
+    monkeypatch.setattr(linalg, "_LARGE", 64)
+    monkeypatch.setattr(linalg, "_TILE", 48)
+    scratch = A.copy()
+    L, _ = linalg.cholesky(scratch, jitter=0.0, overwrite=True)
+    assert L is scratch
+    np.testing.assert_allclose(L, one, atol=1e-13)
+    np.testing.assert_array_equal(np.triu(L, 1), 0)
+    np.testing.assert_allclose(linalg.cholesky_less(A, 0.1 * np.eye(m)[:, :3], 0.5), less)
+    A[-1, -1] = -1
+    with pytest.raises(NumericalError, match="not positive definite"):
+        linalg.cholesky(A, jitter=0.0)
+    scratch = A.copy()
+    assert linalg._host_factor(scratch, A, 0.0) is None
+    np.testing.assert_array_equal(scratch, A)
+
+
+@pytest.mark.slow
+def test_a_factor_larger_than_the_buffers_of_threads(rng):
+    X = rng.uniform(0, 60, 16_000)
+    A = np.exp(-np.abs(X[:, None] - X))
+    L, _ = linalg.cholesky(A, jitter=1e-6)
+    v = rng.normal(size=len(X))
+    np.testing.assert_allclose(L @ (L.T @ v), A @ v + 1e-6 * v, atol=1e-9)
+
+
 @pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
 def test_cholesky_of_any_layout(rng, layout):
     A = positive_definite(20, np.float64, rng)

@@ -229,24 +229,23 @@ def structures(base: ExactGP, facts: Facts, first: Kernel) -> list[Candidate]:
 def methods(facts: Facts, common: dict[str, Any], rows: int) -> list[Candidate]:
     """Return the methods that suit the target and the number of rows of the last fit."""
     if facts.kind == "class":
-        return _stochastic("bernoulli", common, rows)
+        return [_stochastic("bernoulli", common, rows)]
     found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
     own = [Candidate("method", one) for one in found]
     if facts.kind == "count":
-        own += _stochastic("poisson", common, rows)
+        own.append(_stochastic("poisson", common, rows))
     if facts.heavy:
-        own += _stochastic("student-t", common, rows)
+        own.append(_stochastic("student-t", common, rows))
     return own
 
 
-def _stochastic(likelihood: LikelihoodName, common: dict[str, Any], rows: int) -> list[Candidate]:
-    """Return SVGP with a likelihood: with few steps for small budgets, and as it is."""
-    usual = SVGP(likelihood=likelihood, **common)
+def _stochastic(likelihood: LikelihoodName, common: dict[str, Any], rows: int) -> Candidate:
+    """Return SVGP with a likelihood and with few steps; its default sizes are tried at last."""
     few = min(FEW_INPUTS, max(rows // 2, 1))  # folds have fewer rows
-    small = clone(usual).set_params(n_inducing=few, max_iter=FEW_STEPS)
-    return [Candidate("method", one) for one in (small, usual)]
+    own = SVGP(likelihood=likelihood, n_inducing=few, max_iter=FEW_STEPS, **common)
+    return Candidate("method", own)
 
 
 def sizes(leader: Candidate, rows: int) -> list[Candidate]:
@@ -262,6 +261,9 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
         block = own.block_rows or 256
         if 8 * block <= rows:
             steps = [*steps, {"block_rows": 2 * block}]
+    elif isinstance(own, SVGP) and own.max_iter == FEW_STEPS:
+        usual = SVGP()
+        steps = [{"n_inducing": usual.n_inducing, "max_iter": usual.max_iter}]
     elif isinstance(own, SVGP) and 4 * own.n_inducing <= rows:
         steps = [{"n_inducing": 2 * own.n_inducing}]
     return [leader.having("size", **step) for step in steps]
