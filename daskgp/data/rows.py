@@ -213,6 +213,18 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
     StoreError
         If there is no such store, an array is missing, has the wrong dimensions or no numbers,
         or if the rows of X and y differ in number or in chunks.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, daskgp
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> arrays, store = os.path.join(folder.name, "t.npz"), os.path.join(folder.name, "t.zarr")
+    >>> np.savez(arrays, X=np.arange(6.0).reshape(3, 2), y=np.arange(3.0))
+    >>> _ = daskgp.convert(arrays, store, target="y")
+    >>> X, y = daskgp.open_dataset(store)
+    >>> X.shape, y.compute()
+    ((3, 2), array([0., 1., 2.]))
+    >>> folder.cleanup()
     """
     X, y = dataset_arrays(url)
     return _as_dask(X), _as_dask(y)

@@ -174,6 +174,15 @@ feature_names_in_, n_rows_ : as of ``best_``
             If no candidate fits in the memory or the time allowed.
         RunError
             If the cluster fails, or another fit uses the checkpoint.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(100, 1))
+        >>> model = daskgp.AutoGP(time_budget=20, candidates=["exact"], progress=False)
+        >>> model = model.fit(X, np.sin(6 * X[:, 0]))
+        >>> model.chosen_.method, model.best_.n_rows_
+        ('exact', 100)
         """
         place("checkpoint", checkpoint, "a checkpoint")
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
@@ -330,6 +339,17 @@ feature_names_in_, n_rows_ : as of ``best_``
         ----------
         url, wait, clear_lock
             As for the other estimators.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(100, 1))
+        >>> model = daskgp.AutoGP(time_budget=20, candidates=["exact"], progress=False)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.fit(X, np.sin(6 * X[:, 0])).save(f"{folder}/model.zarr")
+        ...     len(daskgp.load(f"{folder}/model.zarr").leaderboard_) > 1
+        True
         """
         check_is_fitted(self, "solved_")
         self.best_.save(url, wait=wait, clear_lock=clear_lock)
@@ -356,6 +376,14 @@ feature_names_in_, n_rows_ : as of ``best_``
         Returns
         -------
         Plan
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(100, 1))
+        >>> model = daskgp.AutoGP(time_budget=20, candidates=["exact"], progress=False)
+        >>> model.plan(X, np.sin(6 * X[:, 0])).rows
+        100
         """
         self._check()
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)

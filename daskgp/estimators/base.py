@@ -296,6 +296,14 @@ class GaussianProcess(UpdatedGP):
         RunError
             If the cluster fails, or another fit uses the checkpoint; a MemoryRunError if tasks ran
             out of memory.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(max_iter=5).fit(X, np.sin(6 * X[:, 0]))
+        >>> model.n_rows_
+        50
         """
         place("checkpoint", checkpoint, "a checkpoint")
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
@@ -621,6 +629,14 @@ class GaussianProcess(UpdatedGP):
         Returns
         -------
         Plan
+
+        Examples
+        --------
+        >>> import dask.array as da, daskgp
+        >>> X = da.zeros((1_000_000, 3), chunks=(50_000, 3))
+        >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])
+        >>> plan.rows, plan.bytes_per_worker < 2**30
+        (1000000, True)
         """
         check_settings(self)
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
@@ -649,6 +665,17 @@ class GaussianProcess(UpdatedGP):
             Store to write.  One run at a time writes it; its lock is an object beside it.
         wait, clear_lock
             As for ``fit``.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/model.zarr")
+        ...     loaded = daskgp.load(f"{folder}/model.zarr")
+        >>> bool((loaded.predict(X) == model.predict(X)).all())
+        True
         """
         from daskgp.estimators.saving import save
 

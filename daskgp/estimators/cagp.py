@@ -219,6 +219,15 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
         -------
         mean : (n,) or (n, p)
         std or cov, quantiles, computational : if asked for
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> model = daskgp.CaGP(n_actions=8, max_iter=3, progress=False).fit(X, np.sin(6 * X[:, 0]))
+        >>> mean, std, part = model.predict(X, return_std=True, return_computational=True)
+        >>> bool((part <= std + 1e-9).all())
+        True
         """
         if not return_computational:
             return super().predict(

@@ -83,6 +83,16 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianPr
         If there is no such device, or ``mean`` is missing or needless.
     InputError
         If ``mean`` is another regressor than that of the fit.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 50)[:, None]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     daskgp.ExactGP(optimizer=None).fit(X, X[:, 0]).save(f"{folder}/model.zarr")
+    ...     model = daskgp.load(f"{folder}/model.zarr")
+    >>> type(model).__name__, model.n_rows_
+    ('ExactGP', 50)
     """
     if device is not None:
         choice("device", device, get_args(Device))

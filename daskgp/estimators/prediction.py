@@ -144,6 +144,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         mean : (n,) or (n, p)
         std or cov : if asked for
         quantiles : (n, q) or (n, p, q), along the dimension ``quantile``, if asked for
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> mean, std = model.predict(X[:3], return_std=True)
+        >>> mean.shape, std.shape
+        ((3,), (3,))
+        >>> mean, quantiles = model.predict(X[:3], quantiles=(0.05, 0.95), include_noise=True)
+        >>> quantiles.shape
+        (3, 2)
         """
         check_is_fitted(self, "solved_")
         spread = return_std or quantiles is not None
@@ -230,6 +242,15 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         probability : (n,) or (n, p)
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> p = model.predict_exceedance(X, threshold=0.5)
+        >>> p.shape, bool(p[np.argmax(np.sin(6 * X[:, 0]))] > 0.9)
+        ((50,), True)
         """
         check_is_fitted(self, "solved_")
         return prediction.exceedance(self.solved_, X, threshold, include_noise)
@@ -267,6 +288,15 @@ class FittedGP(RegressorMixin, BaseEstimator):
             If there are too many places, or weights that cannot be used.
         SettingError
             If the method has no joint covariance.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> mean, std = model.predict_average(X)
+        >>> round(float(mean), 2), bool(0 < std < model.predict(X, return_std=True)[1].mean())
+        (0.01, True)
         """
         check_is_fitted(self, "solved_")
         self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
@@ -340,6 +370,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
             is not set, or it was made by another model or from another input.
         RunError
             If another run is at work on the output, or one that died left its lock.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, daskgp, xarray
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> grid = model.make_grid({"x0": 0.25})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = model.predict_store(grid, f"{folder}/map.zarr")
+        ...     predictions = xarray.open_zarr(f"{folder}/map.zarr").load()
+        >>> predictions["mean"].dims, predictions.sizes["x0"]
+        (('x0',), 5)
         """
         check_is_fitted(self, "solved_")
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
@@ -369,6 +411,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ----------
         source, output, mask, variance, quantiles, exceedance, n_samples, random_state
             As for `predict_store`, which raises the same errors; the output need not exist.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> grid = model.make_grid({"x0": 0.25})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     before = model.is_predicted(grid, f"{folder}/map.zarr")
+        ...     _ = model.predict_store(grid, f"{folder}/map.zarr")
+        ...     before, model.is_predicted(grid, f"{folder}/map.zarr")
+        (False, True)
         """
         check_is_fitted(self, "solved_")
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
@@ -402,6 +456,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ------
         SettingError, InputError
             If nothing says what the axis of a feature is.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(0, 10, (60, 2))
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, X[:, 0])
+        >>> grid = model.make_grid({"x0": 2.5, "x1": 5}, extent={"x0": (0, 10), "x1": (0, 10)})
+        >>> dict(grid.sizes)
+        {'x0': 5, 'x1': 3}
+        >>> model.predict(grid).dims
+        ('x0', 'x1')
         """
         check_is_fitted(self, "solved_")
         names = self.solved_.feature_names
@@ -436,6 +501,14 @@ class FittedGP(RegressorMixin, BaseEstimator):
             As for `is_predicted` and `predict_store`.
         chosen : bool
             Whether a cluster is wanted for any work at all.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> model.needs_cluster(model.make_grid({"x0": 0.25}), "map.zarr")
+        False
         """
         check_is_fitted(self, "solved_")
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
@@ -450,6 +523,14 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         samples : ndarray (n, n_samples), or (n, p, n_samples) for several targets
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> model.sample_y(X[:4], n_samples=3, random_state=0).shape
+        (4, 3)
         """
         check_is_fitted(self, "solved_")
         mean, cov = prediction.joint(self.solved_, X, include_noise)
@@ -553,6 +634,14 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ------
         InputError
             If rows or weights cannot be used, or nothing is left to score.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> model = daskgp.ExactGP(optimizer=None).fit(X, np.sin(6 * X[:, 0]))
+        >>> bool(model.score(X, np.sin(6 * X[:, 0])) > 0.99)
+        True
         """
         check_is_fitted(self, "solved_")
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
@@ -591,6 +680,16 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """Return the log evidence of the training targets in their own units, or the best bound.
 
         With a trend that is integrated over it is the restricted one, of contrasts that have none.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 50)[:, None]
+        >>> y = np.sin(6 * X[:, 0])
+        >>> rough = daskgp.ExactGP("matern12", optimizer=None).fit(X, y)
+        >>> smooth = daskgp.ExactGP("rbf", optimizer=None).fit(X, y)
+        >>> bool(smooth.log_marginal_likelihood() > rough.log_marginal_likelihood())
+        True
         """
         check_is_fitted(self, "solved_")
         if self.objective_ is None:

@@ -101,6 +101,15 @@ class UpdatedGP(FittedGP):
             If the rows cannot be used.  The model is unchanged after any error.
         StoreError
             If rows of the store have changed that the model has seen.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(300, 1))
+        >>> y = np.sin(6 * X[:, 0])
+        >>> model = daskgp.SGPR(n_inducing=20, optimizer=None).fit(X[:200], y[:200])
+        >>> model.update(X[200:], y[200:]).n_rows_
+        300
         """
         gp = cast("GaussianProcess", self)
         check_is_fitted(gp, "solved_")
@@ -138,6 +147,15 @@ class UpdatedGP(FittedGP):
             If the method cannot take out rows; the line says what to do instead.
         InputError
             If the rows are not those of the model.  The model is unchanged after any error.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(300, 1))
+        >>> y = np.sin(6 * X[:, 0])
+        >>> model = daskgp.SGPR(n_inducing=20, optimizer=None).fit(X, y)
+        >>> model.forget(X[:100], y[:100]).n_rows_
+        200
         """
         check_is_fitted(self, "solved_")
         gp = cast("GaussianProcess", self)

@@ -313,6 +313,17 @@ class VariationalGP(GaussianProcess):
         -------
         mean : (n,) or (n, p)
         std or cov, quantiles : if asked for
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(400, 1))
+        >>> counts = np.random.default_rng(1).poisson(np.exp(2 * X[:, 0]))
+        >>> settings = {"n_inducing": 10, "max_iter": 50, "progress": False}
+        >>> model = daskgp.SVGP(likelihood="poisson", **settings).fit(X, counts)
+        >>> expected = model.predict(X, include_noise=True)
+        >>> bool(np.corrcoef(expected, np.exp(2 * X[:, 0]))[0, 1] > 0.9)
+        True
         """
         return super().predict(
             X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
@@ -323,6 +334,16 @@ class VariationalGP(GaussianProcess):
         """Return probabilities (n, 2) of 0 and 1 at X for a Bernoulli likelihood; lazy for dask X.
 
         On the grid of an xarray object they are along a last dimension, ``class``.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(400, 1))
+        >>> settings = {"n_inducing": 10, "max_iter": 50, "progress": False}
+        >>> model = daskgp.SVGP(likelihood="bernoulli", **settings).fit(X, X[:, 0] > 0.5)
+        >>> p = model.predict_proba(np.array([[0.1], [0.9]]))
+        >>> p.shape, bool(p[0, 1] < 0.5 < p[1, 1])
+        ((2, 2), True)
         """
         check_is_fitted(self, "solved_")
         if not self.solved_.vector_target:
@@ -445,6 +466,17 @@ class VariationalGP(GaussianProcess):
         Returns
         -------
         self
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(400, 1))
+        >>> model = daskgp.SVGP(n_inducing=10, progress=False)
+        >>> for start in range(0, 400, 100):
+        ...     rows = slice(start, start + 100)
+        ...     _ = model.partial_fit(X[rows], np.sin(6 * X[rows, 0]))
+        >>> model.predict(X[:2]).shape
+        (2,)
         """
         check_settings(self, besides=("n_added", "average"))
         if self.target_transform is not None:

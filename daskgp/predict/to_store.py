@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -172,6 +173,11 @@ def work_of(job: Job) -> Iterator[Work]:
         with to_map.work_of(job) as work:
             yield work
     else:
+        if not isinstance(job.source, str | os.PathLike):
+            raise InputError(
+                f"the source is a {type(job.source).__name__}: predict_store takes the place of a "
+                "dataset store or of a grid, or an xarray object; predict takes arrays and frames"
+            )
         if job.mask or job.outputs._replace(samples=None) != Outputs():
             remedy = "a store of rows has the mean and the variance, of which they are made"
             if not job.solved.law(observed=True).is_gaussian:

@@ -68,6 +68,12 @@ def connect(
         If there is no GPU for "gpu".
     SettingError
         For an unknown device.
+
+    Examples
+    --------
+    >>> import daskgp
+    >>> with daskgp.connect(n_workers=2) as client:  # doctest: +SKIP
+    ...     model = daskgp.SGPR().fit(*daskgp.open_dataset("train.zarr"))
     """
     check_device(device)
     if address is not None:

@@ -179,3 +179,11 @@ def test_what_workers_cannot_read_is_sent(tmp_path):
     for kernel, known in ((Own(0.5), False), (kernels.RBF(0.5) + Own(0.5), False)):
         assert stored._of_package(kernel) is known
     assert stored._of_package(kernels.RBF(0.5) * kernels.Matern32() + 2.0)
+
+
+def test_arrays_are_no_source_of_a_prediction_store(tmp_path):
+    X, y = table(60)
+    model = daskgp.ExactGP(optimizer=None).fit(X, y)
+    with pytest.raises(InputError, match="the source is a ndarray: predict_store takes the place"):
+        model.predict_store(X, str(tmp_path / "p.zarr"))
+    assert not (tmp_path / "p.zarr").exists()

@@ -104,6 +104,18 @@ def prepare(
     InputError
         If the source cannot be used or a setting is invalid; StoreError if the destination exists
         or cannot be written.  Nothing is left at the destination then.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, daskgp
+    >>> X = np.random.default_rng(0).uniform(size=(400, 2))
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = os.path.join(folder.name, "blocks.zarr")
+    >>> _ = daskgp.prepare((X, X[:, 0]), store, "hilbert", block_rows=100)
+    >>> X, y = daskgp.open_dataset(store)
+    >>> X.shape
+    (400, 2)
+    >>> folder.cleanup()
     """
     url, executor = str(store).rstrip("/"), Executor.current(progress)
     groups.refuse_existing(url, "dataset")

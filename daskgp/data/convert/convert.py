@@ -140,6 +140,20 @@ def convert(
         those before it, a column is unknown or holds text, or a target is among the features;
         StoreError if the destination exists or cannot be written; RunError if another run
         appends to it. Nothing is left at the destination then.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, daskgp
+    >>> table = ["easting,northing,height", "0,0,10", "0,1,12", "1,0,11", "1,1,14"]
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> csv, store = os.path.join(folder.name, "t.csv"), os.path.join(folder.name, "t.zarr")
+    >>> with open(csv, "w") as file:
+    ...     print(*table, sep=os.linesep, file=file)
+    >>> _ = daskgp.convert(csv, store, target="height")
+    >>> X, y = daskgp.open_dataset(store)
+    >>> X.shape, y.compute()
+    ((4, 2), array([10., 12., 11., 14.]))
+    >>> folder.cleanup()
     """
     destination = str(destination)
     targets, named = _distinct("target", target), _distinct("features", features)
