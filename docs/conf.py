@@ -1,6 +1,8 @@
-"""Sphinx configuration; nothing is fetched from the network."""
+"""Sphinx configuration; nothing is fetched from the network, neither by a build nor by a page."""
 
 from importlib.metadata import version as _version
+from importlib.util import find_spec
+from pathlib import Path
 
 project = "daskgp"
 author = "the daskgp developers"
@@ -12,6 +14,8 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "sphinx_design",
 ]
 exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
@@ -26,9 +30,33 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
+# One file of MathJax with its fonts in it, which pages load from the site itself.
+_mathjax = find_spec("sphinx-mathjax-offline")
+assert _mathjax is not None
+assert _mathjax.origin is not None
+mathjax_path = "tex-svg.js"
+mathjax3_config = {"svg": {"fontCache": "global"}}
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
 html_theme = "furo"
 html_title = f"daskgp {release}"
-html_static_path = ["_static"]
+html_static_path = [
+    "_static",
+    str(Path(_mathjax.origin).parent / "static" / "mathjax" / mathjax_path),
+]
 html_css_files = ["daskgp.css"]
 html_show_copyright = False
 html_copy_source = False
+
+
+def _left_out(app, what, name, member, skip, options):
+    """Leave out what scikit-learn adds for its own routing of arguments."""
+    routing = name == "get_metadata_routing" or (name.startswith("set_") and "_request" in name)
+    return True if routing else None
+
+
+def setup(app):
+    """Register the choice of members."""
+    app.connect("autodoc-skip-member", _left_out)

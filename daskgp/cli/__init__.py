@@ -47,9 +47,17 @@ __all__ = ["main"]
 @verbose_option
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Gaussian-process regression on Dask and Zarr, for data larger than memory.
+    r"""Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
     Stores are Zarr groups at a local path or any fsspec URL (s3://...).
+
+    \b
+    Common tasks:
+      fit     daskgp fit data.csv model.zarr --target y --report report.html
+      map     daskgp predict model.zarr --resolution lon=0.5,lat=0.5 map.zarr
+      check   daskgp check model.zarr test.csv --target y
+      update  daskgp update model.zarr train.zarr
+      scale   daskgp convert 'parts/*.parquet' train.zarr --target y
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -713,3 +721,25 @@ def _choice(estimator: Any) -> dict[str, Any]:
 
 def _since(began: float) -> float:
     return round(time.perf_counter() - began, 3)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("name", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--template", is_flag=True, help="Print the settings file to start from.")
+@verbose_option
+def workflow(name: str | None, arguments: tuple[str, ...], template: bool) -> None:
+    r"""Run the workflow NAME, a script with settings in a TOML file; without NAME list them.
+
+    \b
+    daskgp workflow cross_validate --template > folds.toml
+    daskgp workflow cross_validate --config folds.toml
+    """
+    from daskgp.cli import workflows
+
+    if name is None:
+        click.echo("\n".join(workflows.listed()))
+    elif template:
+        click.echo(workflows.template(name), nl=False)
+    else:
+        raise SystemExit(workflows.run(name, arguments))

@@ -135,7 +135,10 @@ def _heeds_sigterm() -> Iterator[None]:
 
 
 def _show(message: str) -> None:
-    click.echo("Error: " + " ".join(message.split()), err=True)
+    label = click.style(
+        "Error:", fg="red", bold=True
+    )  # click leaves colours out of files and pipes
+    click.echo(f"{label} {' '.join(message.split())}", err=True)
 
 
 def result(**values: Any) -> None:
@@ -177,7 +180,7 @@ def training_rows(
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-        click.echo(f"{source} is converted to {url}, which is removed {until}", err=True)
+        note(f"{source} is converted to {url}, which is removed {until}")
         with rows.converted(url) as (X, y, found):
             yield X, y, {"skipped": found.skipped}
 
@@ -200,7 +203,10 @@ class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         if logger.isEnabledFor(logging.DEBUG):
             return super().format(record)
-        return f"{record.levelname.capitalize()}: {record.getMessage()}"
+        colour = "yellow" if record.levelno < logging.ERROR else "red"
+        return (
+            f"{click.style(f'{record.levelname.capitalize()}:', fg=colour)} {record.getMessage()}"
+        )
 
 
 def _warned(show: Callable[..., None], message: Any, category: type, *where: Any) -> None:
@@ -233,16 +239,39 @@ def _verbose(ctx: click.Context, parameter: click.Parameter, value: bool) -> Non
         logger.setLevel(logging.DEBUG)
 
 
+def _quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from daskgp.runtime.progress import silent  # the help is instant without
+
+        logger.setLevel(logging.ERROR)
+        ctx.with_resource(silent())
+
+
+def note(message: str) -> None:
+    """Say on stderr what is done, unless the command is quiet."""
+    if logger.isEnabledFor(logging.WARNING):
+        click.echo(message, err=True)
+
+
 def verbose_option(command: F) -> F:
-    """Add ``-v``, accepted before or after the name of the command."""
-    return click.option(
+    """Add ``-v`` and ``-q``, accepted before or after the name of the command."""
+    verbose = click.option(
         "-v",
         "--verbose",
         is_flag=True,
         expose_value=False,
         callback=_verbose,
         help="Log what is done to stderr.",
-    )(command)
+    )
+    quiet = click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_quiet,
+        help="Show errors and the result alone: no warnings, no progress.",
+    )
+    return verbose(quiet(command))
 
 
 # -- the cluster -----------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
@@ -14,9 +16,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 ShowProgress: TypeAlias = bool | Literal["auto"]
 
 
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Show no progress where it is "auto"."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
 def wants_progress(show: ShowProgress) -> bool:
     """Resolve ``progress="auto"``: True where somebody sits at a terminal or a notebook."""
-    return sys.stderr.isatty() or in_notebook() if show == "auto" else bool(show)
+    if show == "auto":
+        return not _quiet.get() and (sys.stderr.isatty() or in_notebook())
+    return bool(show)
 
 
 def in_notebook() -> bool:

@@ -2,7 +2,7 @@
 
 1. Kernels are compared by the exact GP on few rows; the simplest that is not surely worse is kept.
 2. Methods are compared with this kernel on samples that grow by GROWTH; the better half goes on.
-3. Sizes of the best one are compared on the last sample.
+3. The next best kernels, and other sizes, of the best one are compared on the last sample.
 
 Every trial starts at the hyper-parameters of the one before.  What is tried follows from expected
 times, so that the same seed makes the same trials; the deadline only ends what takes longer.
@@ -60,6 +60,8 @@ STRUCTURE = 0.2
 """Share of the budget that the comparison of kernels may take."""
 STRUCTURE_ROWS, FIRST_ROWS, GROWTH = 2_000, 4_000, 4
 """Rows of the trials of kernels, of the first round of methods, and growth from round to round."""
+OTHER_KERNELS = 2
+"""Kernels that the best method is tried with beside the one chosen on few rows."""
 LEAST_ROWS = 250
 """Rows that no round has fewer of, if there are as many."""
 SMALL = 5_000
@@ -137,6 +139,7 @@ class Search:
     tried: list[Tried] = field(default_factory=list)
     spent: float = 0.0
     earlier: float = 0.0
+    _compared: list[Tried] = field(default_factory=list)
     _played: list[Any] = field(default_factory=list)
     _samples: dict[int, str] = field(default_factory=dict)
 
@@ -160,7 +163,7 @@ class Search:
         candidates = self._possible(candidates)
         best = self._preferred(self._rounds(candidates))
         if given is None:
-            best = self._sized(best)
+            best = self._sized(self._with_other_kernels(best))
         return best
 
     def _preferred(self, leaders: Sequence[Tried]) -> Tried:
@@ -202,7 +205,8 @@ class Search:
             one = self._try(candidate, rows)
             if one is not None:
                 found.append(one)
-        best = min(found, key=lambda one: one.mean)
+        self._compared = sorted(found, key=lambda one: one.mean)
+        best = self._compared[0]
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
         simple = [*shared, first, *found]
         return next(one for one in simple if not one.surely_worse(best))
@@ -296,6 +300,24 @@ class Search:
                 break
             size = max(size // 2, min(LEAST_ROWS, self.most_rows))
         return size
+
+    def _with_other_kernels(self, best: Tried) -> Tried:
+        """Return the best of a trial and those with the next best kernels of the comparison.
+
+        Few rows may prefer a kernel that many do not.
+        """
+        own, rows = best.candidate, best.trial.rows
+        if rows <= STRUCTURE_ROWS or not own.holds:
+            return best
+        others = [one for one in self._compared if one.candidate.structure != own.structure]
+        for other in others[:OTHER_KERNELS]:
+            candidate = self._begun(replace(own, stage="structure"), other)
+            if not self._affordable(candidate, rows, SEARCH) or not self._possible_one(candidate):
+                continue
+            one = self._try(candidate, rows)
+            if one is not None and best.surely_worse(one):
+                best = one
+        return best
 
     def _sized(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other sizes."""
