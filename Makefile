@@ -21,7 +21,7 @@ QUICK := tests/maths tests/models tests/data/test_io.py tests/data/test_convert.
   tests/data/test_plain_lines.py tests/data/test_labelled_stores.py tests/estimators/test_estimators.py
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: install demo test test-slow test-lowest test-pythons lint format bench docs clean
+.PHONY: install demo test test-slow test-lowest test-pythons lint format bench docs package clean
 
 install: $(VENV)/.installed
 
@@ -90,7 +90,16 @@ bench: $(VENV)/.installed-bench
 docs: $(VENV)/.installed
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
+# A wheel and a source archive, checked and installed where nothing else is.
+package: $(VENV)/.installed
+	rm -rf dist .venv-package
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv .venv-package
+	.venv-package/bin/python -m pip install --quiet dist/*.whl
+	cd dist && ../.venv-package/bin/daskgp --version && ../.venv-package/bin/daskgp workflow
+
 clean:
-	rm -rf build dist docs/_build demo_output .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf build dist .venv-package docs/_build demo_output .pytest_cache .mypy_cache .ruff_cache \
 	  .import_linter_cache .hypothesis dask-worker-space
 	find daskgp tests workflows examples -name __pycache__ -type d -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Fit several models to one dataset store and compare them, as the TOML file beside it says.
 
-    python workflows/compare_models.py --config workflows/compare_models.toml
+    daskgp workflow compare_models --config compare_models.toml
 
 A table goes to stderr and the same as JSON to stdout and, if asked for, to a file: seconds of fit
 and prediction, and scores on the test store.

@@ -1,6 +1,6 @@
 """Cross-validate a model on the rows of a dataset store, as the TOML file beside it says.
 
-    python workflows/cross_validate.py --config workflows/cross_validate.toml
+    daskgp workflow cross_validate --config cross_validate.toml
 
 A table goes to stderr and the same as JSON to stdout and, if asked for, to a file: the scores of
 each fold, their mean and its standard error, as ``daskgp.cross_validate`` returns them.

@@ -1,6 +1,6 @@
 """Scores of several saved models on several test stores, as the TOML file beside it says.
 
-    python workflows/evaluate.py --config workflows/evaluate.toml
+    daskgp workflow evaluate --config evaluate.toml
 
 A table goes to stderr and the same as JSON to stdout and, if asked for, to a file.
 """

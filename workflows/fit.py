@@ -1,6 +1,6 @@
 """Fit a model to a dataset store and save it, as the TOML file beside it says.
 
-    python workflows/fit.py --config workflows/fit.toml
+    daskgp workflow fit --config fit.toml
 
 Prints one line of JSON: what was fitted and how well it explains its rows.  A fit that was stopped
 goes on from its checkpoint when the same command is given again, and ends with the same bits.

@@ -1,6 +1,6 @@
 """Fit a model to a dataset store and predict another, as the TOML file beside it says.
 
-    python workflows/fit_predict.py --config workflows/fit_predict.toml
+    daskgp workflow fit_predict --config fit_predict.toml
 
 Prints one line of JSON: what was fitted, what was predicted, and the score where the inputs carry
 their targets.  A run that was stopped goes on where it was with --resume.

@@ -1,6 +1,6 @@
 """Predict the rows that an input store has gained, as the TOML file beside it says.
 
-    python workflows/predict_scheduled.py --config workflows/predict_scheduled.toml
+    daskgp workflow predict_scheduled --config predict_scheduled.toml
 
 To be repeated by cron or any other scheduler.  Prints one line of JSON; the exit code is 0 when the
 predictions are up to date, 1 when the run failed or another is at work, 2 when a person must look.

@@ -91,7 +91,8 @@ def test_help_is_instant_because_nothing_heavy_is_imported():
 def test_every_command_has_help_and_the_version_is_the_package_s():
     assert invoke("--version").stdout == f"daskgp, version {daskgp.__version__}\n"
     assert "Commands:" in invoke().stdout
-    for command in ("convert", "fit", "predict", "score", "check", "info", "plan"):
+    assert "Common tasks:" in invoke().stdout
+    for command in ("convert", "fit", "predict", "score", "check", "info", "plan", "workflow"):
         result = invoke(command, "--help")
         assert result.exit_code == 0
         assert "--verbose" in result.stdout
@@ -119,6 +120,20 @@ def test_a_warning_is_one_line_without_its_place_in_the_code(fitted, data, monke
     monkeypatch.setattr("daskgp.estimators.load", loaded)
     result = invoke("score", fitted, data)
     assert result.stderr.startswith("Warning: rows lie far away\n")
+
+
+def test_a_quiet_command_shows_its_result_alone(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("a,b,y\n" + "".join(f"{i},{i % 2},{i % 2}\n" for i in range(40)))
+    fit = ("fit", table, "--target", "y", "--model", "exact", "--set", "optimizer=none")
+    assert "is converted to" in invoke(*fit[:2], tmp_path / "loud.zarr", *fit[2:]).stderr
+    quiet = invoke(*fit[:2], tmp_path / "m.zarr", *fit[2:], "--quiet")
+    assert (quiet.exit_code, quiet.stderr, quiet.stdout.count("\n")) == (0, "", 1)
+    code = "from daskgp.runtime.progress import silent, wants_progress\n" + (
+        "import sys\nsys.stderr.isatty = lambda: True\nassert wants_progress('auto')\n"
+        "with silent():\n    assert not wants_progress('auto') and wants_progress(True)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_check_says_what_a_statistician_looks_at(fitted, tmp_path, scheduler):

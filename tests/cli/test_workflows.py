@@ -4,12 +4,14 @@ import json
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
+from commands import invoke, refused
 
 import daskgp
 
@@ -246,3 +248,24 @@ def test_fit_predict_names_a_wrong_key(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "unknown keys ['modle']" in done.stderr
+
+
+# -- as the command runs them ----------------------------------------------------------------
+
+
+def test_workflows_are_listed_and_come_with_settings():
+    listed = invoke("workflow").stdout.splitlines()
+    names = [line.split()[0] for line in listed]
+    assert names == sorted(p.stem for p in WORKFLOWS.glob("*.toml"))
+    for name in names:
+        assert tomllib.loads(invoke("workflow", name, "--template").stdout)
+    assert "did you mean 'cross_validate'" in refused("workflow", "cross_validat")
+
+
+def test_the_command_runs_a_workflow_in_a_process_of_its_own(tmp_path):
+    bad = tmp_path / "bad.toml"
+    bad.write_text("data = 3\nfold = 2\n")
+    command = [sys.executable, "-m", "daskgp", "workflow", "cross_validate", "--config", str(bad)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "fold" in done.stderr
