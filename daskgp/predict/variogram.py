@@ -27,6 +27,7 @@ from daskgp.kernels import Kernel
 from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
+from daskgp.predict.judged import aligned
 from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
@@ -71,6 +72,21 @@ class Variogram:
     target_names: tuple[str, ...]
     target_units: tuple[str, ...]
     distance_unit: str
+
+    def __str__(self) -> str:
+        """Return a table, a line per class of distances."""
+        lines = []
+        for k, distance in enumerate(self.distance):
+            line = {"distance": float(distance), "pairs": int(self.pairs[k])}
+            parts = {"semivariance": self.semivariance, "expected": self.expected}
+            for name, values in parts.items():
+                if values is None:
+                    continue
+                own = np.atleast_1d(values[k])
+                several = zip(self.target_names, own, strict=True) if len(own) > 1 else ()
+                line |= {f"{name} of {t}": float(v) for t, v in several} or {name: float(own[0])}
+            lines.append(line)
+        return aligned(lines)
 
 
 def variogram(
