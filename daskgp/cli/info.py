@@ -66,7 +66,7 @@ def describe_plan(
     table.add_row("method", method)
     table.add_row("rows", f"{plan.rows:,}")
     table.add_row("rows of the largest block", f"{plan.block_rows:,}")
-    table.add_row("tasks a round", f"{plan.tasks:,}")
+    table.add_row("tasks per round", f"{plan.tasks:,}")
     table.add_row("memory of a task", _size(plan.bytes_per_task))
     table.add_row("memory of a worker", _size(plan.bytes_per_worker))
     table.add_row("a worker may use", "no limit" if limit is None else _size(limit))

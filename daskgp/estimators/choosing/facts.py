@@ -161,7 +161,7 @@ def _said(facts: Facts, sums: scaling.Sums, per_place: float) -> list[str]:
     if facts.repeated > REPEATED:
         said.append(
             f"about {100 * facts.repeated:.0f} % of the rows repeat the inputs of another, "
-            f"{per_place:.3g} rows a place: their differences are noise"
+            f"{per_place:.3g} rows per place: their differences are noise"
         )
     if facts.kind == "class":
         said.append("the target is 0 or 1: SVGP with a Bernoulli likelihood")
