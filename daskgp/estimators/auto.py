@@ -25,7 +25,7 @@ from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess, refuse_alone
 from daskgp.estimators.choosing import facts as recognising
-from daskgp.estimators.choosing.candidates import Candidate, methods, plan_of
+from daskgp.estimators.choosing.candidates import Candidate, full_size, methods, plan_of
 from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard, Trial
 from daskgp.estimators.choosing.search import Rules, Search, Tried, folds_of
 from daskgp.estimators.cross_validation import rows_at, scratch
@@ -270,7 +270,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     def _last(self, found: Tried, rows: data.Rows, search: Search) -> GaussianProcess:
         """Return the estimator of the last fit: trained again where the budget has room for it."""
-        candidate, executor = found.next(), search.executor
+        candidate, executor = self._steps(found.next(), rows, search), search.executor
         plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
         one = candidate.one_evaluation(plan, threads)
         held = candidate.having(optimizer=None)
@@ -285,6 +285,15 @@ feature_names_in_, n_rows_ : as of ``best_``
         if not trained and candidate.holds:
             logger.info("the budget leaves no time for training on all rows: those of the sample")
         return clone(chosen.estimator).set_params(progress=self.progress, **more)
+
+    def _steps(self, candidate: Candidate, rows: data.Rows, search: Search) -> Candidate:
+        """Return a method of few steps with its default sizes, where the budget has room for it."""
+        left = self.time_budget - search.spent
+        for one in full_size(candidate) if self.candidates is None else ():
+            plan = plan_of(one.estimator, rows, search.executor)
+            if one.seconds(plan, search.executor.threads()) <= left and search.fits(one, plan):
+                return one
+        return candidate
 
     def _learns_spread(self, candidate: Candidate, rows: data.Rows) -> bool:
         """Return True if left-out rows are like the places that predictions are for."""

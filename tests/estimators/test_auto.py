@@ -179,7 +179,7 @@ def test_classes_need_no_setting():
 def test_heavy_tails_are_tried_with_student_t_noise():
     X, y, f = rows(400, 1, noise=0.05)
     y[::12] += 6 * np.sign(np.sin(np.arange(len(y[::12]))))
-    model = daskgp.AutoGP(time_budget=90, progress=False).fit(X, y)
+    model = daskgp.AutoGP(time_budget=150, progress=False).fit(X, y)
     assert model.chosen_.settings.get("likelihood") == "student-t"
     assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.15
 

@@ -261,9 +261,16 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
         block = own.block_rows or 256
         if 8 * block <= rows:
             steps = [*steps, {"block_rows": 2 * block}]
-    elif isinstance(own, SVGP) and own.max_iter == FEW_STEPS:
-        usual = SVGP()
-        steps = [{"n_inducing": usual.n_inducing, "max_iter": usual.max_iter}]
+    elif full_size(leader):
+        return full_size(leader)
     elif isinstance(own, SVGP) and 4 * own.n_inducing <= rows:
         steps = [{"n_inducing": 2 * own.n_inducing}]
     return [leader.having("size", **step) for step in steps]
+
+
+def full_size(candidate: Candidate) -> list[Candidate]:
+    """Return SVGP of few steps with its default sizes; nothing for others."""
+    own, usual = candidate.estimator, SVGP()
+    if not isinstance(own, SVGP) or own.max_iter != FEW_STEPS:
+        return []
+    return [candidate.having("size", n_inducing=usual.n_inducing, max_iter=usual.max_iter)]

@@ -40,6 +40,7 @@ from daskgp.estimators.choosing.candidates import (
 from daskgp.estimators.choosing.facts import Facts
 from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard, Trial
 from daskgp.estimators.exact import ExactGP
+from daskgp.fit.plan import Plan
 from daskgp.kernels import Kernel
 from daskgp.kernels import from_dict as kernel_from_dict
 from daskgp.kernels.registry import describe
@@ -232,7 +233,7 @@ class Search:
                 logger.info("%s is not tried: %s", candidate.method, error)
                 refused.append(error)
                 continue
-            if not self._fits_memory(candidate, bytes_of(plan, self.executor)):
+            if not self.fits(candidate, plan):
                 continue
             least_of = candidate.having(optimizer=None) if candidate.holds else candidate
             seconds = least_of.seconds(plan, self.executor.threads())
@@ -351,7 +352,9 @@ class Search:
 
     # -- what can be afforded --------------------------------------------------------------------
 
-    def _fits_memory(self, candidate: Candidate, needed: int) -> bool:
+    def fits(self, candidate: Candidate, plan: Plan) -> bool:
+        """Return True if a fit with a plan fits in the memory allowed."""
+        needed = bytes_of(plan, self.executor)
         limit = self.rules.bytes
         if limit is None or needed <= limit:
             return True
