@@ -1,4 +1,4 @@
-"""A GP a block predicts with jumps at the borders of the blocks; LMA joins them.
+"""One GP per block predicts with jumps at the borders of the blocks; LMA joins them.
 
 400 rows of 1 + cos(x) with noise in four blocks, and 16 support inputs: the toy of the paper on
 LMA.  All that is drawn is the error of the mean, with two standard deviations around it.
