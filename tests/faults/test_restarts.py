@@ -265,7 +265,7 @@ def test_workers_with_another_daskgp_are_refused(cluster, tmp_path, data):
     (older / "METADATA").write_text("Metadata-Version: 2.1\nName: daskgp\nVersion: 0.0.1\n")
     cluster.environment["PYTHONPATH"] = str(older.parent)
     cluster.start(1).wait()
-    line = r"the scheduler has daskgp 0\.0\.1, this process 0\.1\.0"
+    line = r"the scheduler has daskgp 0\.0\.1, this process "
     with pytest.raises(InputError, match=line), daskgp.connect(cluster.address):
         pass
     with Client(cluster.address), pytest.raises(InputError, match=line):

@@ -189,7 +189,7 @@ def test_rows_that_the_disk_has_no_room_for_are_refused(tmp_path):
 @pytest.mark.parametrize("staged", [False, True])
 def test_iterations_of_a_stage_are_not_said_to_be_those_of_the_fit(staged, capsys):
     planned = dataclasses.replace(daskgp.SGPR().plan(*data()), seconds=2.0)
-    describe_plan(planned, None, None, 1, 20, "cpu", staged)
+    describe_plan("lma", planned, None, None, 1, 20, "cpu", staged)
     text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
     said = (
         "max_iter=20 per stage at most 40 s per stage"
