@@ -66,6 +66,11 @@ class Split(NamedTuple):
         few = np.sort(np.random.default_rng(0).permutation(len(self.y))[:rows])
         return self._replace(X=np.asarray(self.X[few]), y=np.asarray(self.y[few]))
 
+    def drawn_places(self, number: int) -> np.ndarray:
+        """Return so many of the places to predict, at random."""
+        order = np.random.default_rng(0).permutation(len(self.X_test))
+        return self.X_test[np.sort(order[:number])]
+
     def again(self, share: float, seed: int, rows: int | None = None) -> Split:
         """Return another split of so many of all rows, with that share to learn from."""
         X, y = np.concatenate([self.X, self.X_test]), np.concatenate([self.y, self.y_test])
@@ -77,6 +82,15 @@ class Split(NamedTuple):
 # -- files -----------------------------------------------------------------------------------
 
 UCI = ("bike", "elevators", "keggdirected", "kin40k", "pol", "protein")
+FIELDS = ("satellite", "air", "stations", "terrain", "exponential", "survey")
+"""Fields in space, and in time, of about 100,000 rows to learn from; the last two are drawn."""
+FILES = {
+    "satellite": "satellite",
+    "air": "air_temperature",
+    "stations": "ghcn_hcn_daily_2008_2017",
+    "terrain": "srtm_S33W071",
+}
+FIELD_ROWS, FIELD_PLACES = 100_000, 20_000
 
 
 def file_of(name: str) -> Path:
@@ -84,7 +98,7 @@ def file_of(name: str) -> Path:
     folder = os.environ.get("DASKGP_DATA")
     if not folder:
         raise click.UsageError("set DASKGP_DATA to the folder that holds uci/ and spatial/")
-    return Path(folder, "uci" if name in UCI else "spatial", f"{name}.npz")
+    return Path(folder, "uci" if name in UCI else "spatial", f"{FILES.get(name, name)}.npz")
 
 
 def present(names: Iterable[str]) -> list[str]:
@@ -93,12 +107,12 @@ def present(names: Iterable[str]) -> list[str]:
     found = [
         name
         for name in names
-        if name not in (*UCI, "satellite") or (data and file_of(name).exists())
+        if name not in (*UCI, *FILES) or (data and file_of(name).exists())
     ]
     if names and not found:
         raise click.UsageError(
             f"set DASKGP_DATA to the folder with the files of {', '.join(names)}: "
-            "uci/NAME.npz has X, y and test_mask"
+            "uci/NAME.npz has X, y and test_mask, spatial/NAME.npz what datasets.py says"
         )
     return found
 
@@ -123,13 +137,71 @@ def satellite() -> Split:
     return Split(X[train], flat["mask_temp"][train], X[test], flat["true_temp"][test])
 
 
-def table(name: str, rows: int | None = None) -> Split:
-    """Return a set by its name, thinned to so many rows."""
+def air() -> Split:
+    """Return 20 days of air temperatures on a grid, every six hours, with regions left out.
+
+    spatial/air_temperature.npz has air_centikelvin (time, lat, lon), hours, lat and lon.  A disc of
+    12 degrees around a place at random is left out for four days at a time.
+    """
+    times, span, radius = 80, 16, 12.0
+    with np.load(file_of("air")) as found:
+        y = found["air_centikelvin"][:times] / 100
+        hours, lat, lon = found["hours"][:times], found["lat"], found["lon"]
+    rng, out = np.random.default_rng(0), np.zeros(y.shape, bool)
+    for start in range(0, times, span):
+        middle = rng.choice(lat[3:-3]), rng.choice(lon[3:-3])
+        far = np.hypot(lat[:, None] - middle[0], lon - middle[1])
+        out[start : start + span] = far <= radius
+    where = np.meshgrid(hours - hours[0], lat, lon, indexing="ij")
+    X = np.column_stack([values[..., None].ravel() for values in (where[2], where[1], where[0])])
+    X, y, out = X.astype(np.float64), y.ravel(), out.ravel()
+    return Split(X[~out], y[~out], X[out], y[out])
+
+
+def station_year() -> Split:
+    """Return a year of daily maxima of the U.S. stations, months of a station left out."""
+    network = stations(365, 300)
+    out, known = network.left_out(), np.isfinite(network.values)
+    lon, lat, elevation, day = (
+        np.broadcast_to(values if along == "day" else values[:, None], known.shape)
+        for along, values in (network.features()[name] for name in PLACE)
+    )
+    X = np.stack([lon, lat, elevation, day], axis=-1)
+    return _drawn_from(X[known], network.values[known], out[known])
+
+
+def terrain() -> Split:
+    """Return heights of the Andes by longitude and latitude, at cells drawn at random.
+
+    spatial/srtm_S33W071.npz has elev_m (lat, lon), lat, lon and valid.
+    """
+    with np.load(file_of("terrain")) as found:
+        lat, lon = np.meshgrid(found["lat"], found["lon"], indexing="ij")
+        X, y = np.stack([lon, lat], axis=-1)[found["valid"]], found["elev_m"][found["valid"]]
+    out = np.random.default_rng(1).random(len(y)) < 0.1
+    return _drawn_from(X, y.astype(np.float64), out)
+
+
+def _drawn_from(X: np.ndarray, y: np.ndarray, out: np.ndarray) -> Split:
+    """Return FIELD_ROWS of the rows at random, and FIELD_PLACES of those that are left out."""
+    rng = np.random.default_rng(0)
+    train = np.sort(rng.permutation(np.flatnonzero(~out))[:FIELD_ROWS])
+    test = np.sort(rng.permutation(np.flatnonzero(out))[:FIELD_PLACES])
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def table(name: str, rows: int | None = None, folder: Path | None = None) -> Split:
+    """Return a set by its name, thinned to so many rows; fields are drawn into a folder."""
     known: dict[str, Callable[[], Split]] = {
         "satellite": satellite,
+        "air": air,
+        "stations": station_year,
+        "terrain": terrain,
         "friedman": friedman,
         "heteroscedastic": heteroscedastic,
     }
+    if name in CASES and folder is not None:
+        return stored(folder, name, tiny=rows is not None).thinned(rows)
     return (known[name]() if name in known else uci(name)).thinned(rows)
 
 

@@ -5,14 +5,16 @@
 
 Data are those of ``DASKGP_DATA/uci``, split 0 (what is absent is left out), and two generated sets:
 Friedman's first function (20,000 rows of ten features, of which five matter; noise of variance 1)
-and a smooth function of four features whose noise grows with one of them.  Scores are those of
+and a smooth function of four features whose noise grows with one of them; and the fields of
+``datasets.py`` (``--sets satellite,air,stations,terrain,exponential,survey``).  Scores are those of
 predictions of y with its noise, in units of the standard deviation of the training target.
 
 daskgp's estimators have no setting at all and are given the data as they are; the exact GP has
 5,000 rows.  The peers are given standardised inputs and targets, without constant columns:
 
 - ``gpboost``: GPBoost's Vecchia approximation, Matérn-3/2 with a lengthscale per feature
-  (``matern_ard``), random ordering, 20 neighbours to fit and 60 to predict, L-BFGS.
+  (``matern_ard``), random ordering, 20 neighbours to fit and 60 to predict, L-BFGS; for fields of
+  two coordinates of one unit exponential with one lengthscale and a mean, 50 neighbours to predict.
 - ``gpboost-vif``: its ``full_scale_vecchia``, the same with 30 neighbours to fit and 200 inducing
   points by k-means++.
 - ``gpytorch``: GPyTorch's SVGP, 1,024 inducing inputs that start at centres of k-means and are
@@ -30,7 +32,9 @@ from peers import gpboost, gpytorch, scikit_learn
 
 import daskgp
 
-SETS = (*datasets.UCI, "friedman", "heteroscedastic")
+SETS = (*datasets.UCI, "friedman", "heteroscedastic", *datasets.FIELDS)
+ISOTROPIC = ("satellite", "exponential", "survey")
+"""Fields of two coordinates of one unit, in which peers have one lengthscale."""
 EXACT_ROWS = 5_000
 DASKGP = {
     "lma": daskgp.LMA,
@@ -58,12 +62,14 @@ def keys(options: harness.Options) -> harness.Keys:
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    split, method = datasets.table(key["set"], key["rows"]), key["method"]
+    split, method = datasets.table(key["set"], key["rows"], options.folder), key["method"]
     sizes, unit = {"n": len(split.y), "d": split.X.shape[1]}, split.y.std()
     scores = ("rmse", "nlpd", "coverage")
     if method in PEERS:
-        given = split.standardised(inputs=True)
-        return {**sizes, **PEERS[method](given, options.threads).scored(given.y_test, *scores)}
+        field = key["set"] in ISOTROPIC
+        given = split.standardised(inputs=not field)
+        peer = gpboost.exponential if field and method == "gpboost" else PEERS[method]
+        return {**sizes, **peer(given, options.threads).scored(given.y_test, *scores)}
     drawn = split.drawn(EXACT_ROWS) if method == "exact" else split
     found = harness.fitted(DASKGP[method](), drawn)
     scaled = found._replace(mean=found.mean / unit, variance=found.variance / unit**2)
