@@ -424,3 +424,43 @@ def test_auto_keeps_its_budget(tmp_path, bare):
     assert found["rmse"] < 0.6
     assert found["nlpd"] < 1.0
     assert "| friedman | 20" in printed
+
+
+@pytest.mark.slow
+def test_the_budget_of_a_small_table_is_held(tmp_path):
+    (row,), printed = run(tmp_path, "budget", "--cases", "300 x 2 in 20 s")
+    assert 0 < row["over"] < 2  # the machine may be busy with other tests
+    assert row["largest_mib"] < 1024
+    assert "| 300 x 2 in 20 s | 0 |" in printed
+
+
+def test_fields_of_files_hold_out_regions_and_months(tmp_path, monkeypatch, datasets):
+    rng = np.random.default_rng(0)
+    (tmp_path / "spatial").mkdir()
+    monkeypatch.setenv("DASKGP_DATA", str(tmp_path))
+    lat, lon = np.linspace(75, 15, 25), np.linspace(200, 330, 53)
+    air = {"air_centikelvin": rng.integers(24_000, 30_000, (90, 25, 53)).astype("i2")}
+    np.savez(
+        tmp_path / "spatial/air_temperature.npz", hours=6 * np.arange(90), lat=lat, lon=lon, **air
+    )
+    split = datasets.table("air")
+    assert len(split.y) + len(split.y_test) == 80 * 25 * 53
+    assert 0.02 < len(split.y_test) / len(split.y) < 0.1
+    at = {tuple(row) for row in split.X}
+    assert not any(tuple(row) in at for row in split.X_test[::97])
+    heights = {
+        "elev_m": rng.integers(0, 6_000, (40, 30)).astype("i2"),
+        "valid": np.ones((40, 30), bool),
+    }
+    np.savez(
+        tmp_path / "spatial/srtm_S33W071.npz", lat=np.arange(40.0), lon=np.arange(30.0), **heights
+    )
+    split = datasets.table("terrain", 500)
+    assert split.X.shape == (500, 2)
+    i, j = split.X_test[0, 1], split.X_test[0, 0]
+    assert heights["elev_m"][int(i), int(j)] == split.y_test[0]
+    monkeypatch.delenv("DASKGP_DATA")
+    split = datasets.table("stations", 2_000)  # generated ones
+    assert split.X.shape == (2_000, 4)
+    months = {(row[0], row[3] // 31) for row in split.X_test}
+    assert len(months) > 50

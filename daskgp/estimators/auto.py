@@ -48,8 +48,6 @@ logger = logging.getLogger("daskgp")
 
 Task = Literal["interpolate", "gaps", "forecast"]
 Metric = Literal["nlpd", "crps", "rmse"]
-LEFT_OUT = 0.5
-"""Evaluations of all rows that are worth the predictions of rows that are left out one by one."""
 TRIALS = "-trials"
 """End of the URL of the trials that are kept beside a checkpoint."""
 
@@ -239,10 +237,10 @@ feature_names_in_, n_rows_ : as of ``best_``
             search = Search(rules, rows, parts, facts, url, executor, began, kept)
             found = search.chosen(self._common(), given)
             board = search.leaderboard(found)
-            if not found.mean <= search.of_mean.mean:
+            if not found.mostly_better(search.of_mean):
                 logger.warning(
-                    "no method predicts held-out rows better than their mean (%s %.4g against "
-                    "%.4g): the features may say nothing about the target",
+                    "no method predicts most held-out rows better than their mean (%s %.4g "
+                    "against %.4g): the features may say nothing about the target",
                     self.metric,
                     found.trial.score,
                     search.of_mean.trial.score,
@@ -274,12 +272,15 @@ feature_names_in_, n_rows_ : as of ``best_``
         plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
         one = candidate.one_evaluation(plan, threads)
         held = candidate.having(optimizer=None)
-        self._after = held.seconds(plan, threads) if candidate.holds else 0.0
-        left = self.time_budget - search.spent
+        self._after = held.seconds(plan, threads, rows) if candidate.holds else 0.0
+        left, slowness = self.time_budget - search.spent, search.slowness(candidate.method)
         more: dict[str, Any] = {}
-        if self._learns_spread(candidate, rows) and self._after + LEFT_OUT * one <= left:
+        left_out = candidate.left_out_seconds(plan, threads)
+        if self._learns_spread(candidate, rows) and self._after + left_out <= left:
             more["calibrate"] = "loo"
-            self._after += LEFT_OUT * one
+            self._after += left_out
+        self._after *= slowness
+        left = min(left, search.deadline - time.monotonic())
         trained = self._after + one <= left
         chosen = candidate if trained or not candidate.holds else held
         if not trained and candidate.holds:
@@ -291,7 +292,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         left = self.time_budget - search.spent
         for one in full_size(candidate) if self.candidates is None else ():
             plan = plan_of(one.estimator, rows, search.executor)
-            if one.seconds(plan, search.executor.threads()) <= left and search.fits(one, plan):
+            if one.seconds(plan, search.executor.threads(), rows) <= left and search.fits(
+                one, plan
+            ):
                 return one
         return candidate
 

@@ -32,8 +32,11 @@ logger = logging.getLogger("daskgp")
 
 FEW = 50
 """Held-out values, below which the standard error of the factor is above a tenth."""
-LEFT_OUT = 2_048
-"""Rows that are left out one by one, about: the standard error of the factor is 1.6 %."""
+LEFT_OUT = 1_024
+"""Rows that are left out one by one, about.
+
+The standard error of the factor is 2.2 %, which costs 0.0005 nats of a mean density.
+"""
 RUN = 32
 """Rows drawn together where near ones are predicted from the same rows, by one factor."""
 

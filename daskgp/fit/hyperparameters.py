@@ -24,7 +24,7 @@ from daskgp.kernels.registry import identity
 from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
 from daskgp.models.values import Theta
-from daskgp.train import newton
+from daskgp.train import callbacks, newton
 from daskgp.train.callbacks import calling
 
 if TYPE_CHECKING:
@@ -383,7 +383,9 @@ def on_growing_blocks(
             needed = int(np.ceil(MARGIN * total * spread / (spread + 2.0 * TOLERATED)))
             needed = min(max(needed, int(1.25 * number)), most)
         stage = estimator._settled(stage, theta.from_vector(trained.vector))
-        number = min(needed, GROWTH * number)
+        before, number = number, min(needed, GROWTH * number)
+        if not callbacks.has_room(number / before):
+            return result._replace(stopped=True)
     if result.stopped:
         return result
     if number == total:

@@ -21,10 +21,22 @@ class StopTraining(Exception):
 
 @dataclass
 class Deadline:
-    """Time of ``time.monotonic`` after which training ends, and whether it has ended any."""
+    """Time of ``time.monotonic`` at which training ends, and whether it has ended any.
+
+    Attributes
+    ----------
+    pace : float
+        Seconds of the last evaluation; another one is begun only if it can end in time.
+    """
 
     at: float
     passed: bool = False
+    pace: float = 0.0
+
+    def leaves_room(self, evaluations: float) -> bool:
+        """Return True if so many evaluations can end in time; note it if they cannot."""
+        self.passed |= time.monotonic() + evaluations * self.pace > self.at
+        return not self.passed
 
 
 _DEADLINE: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
@@ -41,12 +53,23 @@ def until(at: float) -> Iterator[Deadline]:
         _DEADLINE.reset(token)
 
 
-def heed() -> None:
-    """Raise StopTraining if the deadline has passed; called once there is a point to return."""
+def heed(seconds: float) -> None:
+    """Raise StopTraining if another evaluation would end after the deadline.
+
+    It is called after every evaluation, which took so many ``seconds``, once there is a point to
+    return.
+    """
     deadline = _DEADLINE.get()
-    if deadline is not None and time.monotonic() > deadline.at:
-        deadline.passed = True
-        raise StopTraining
+    if deadline is not None:
+        deadline.pace = seconds
+        if not deadline.leaves_room(1.0):
+            raise StopTraining
+
+
+def has_room(evaluations: float) -> bool:
+    """Return True if so many evaluations like the last one can end before the deadline."""
+    deadline = _DEADLINE.get()
+    return deadline is None or deadline.leaves_room(evaluations)
 
 
 @contextmanager
@@ -67,7 +90,8 @@ def tell(entry: dict[str, Any]) -> None:
     StopTraining
         If it returns True, or the deadline has passed.
     """
-    heed()
+    if not has_room(0.0):
+        raise StopTraining
     callback = _PRESENT.get()
     if callback is None:
         return

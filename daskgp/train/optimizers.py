@@ -129,6 +129,7 @@ class _Evaluator:
     last: Evaluation | None = None
     best: Evaluation | None = None
     count: int = 0
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for row in self.tape.read() if self.tape else ():
@@ -142,11 +143,12 @@ class _Evaluator:
         evaluation = self.last = self.found(vector, self.evaluate)
         if self.best is None or evaluation.value > self.best.value:
             self.best = evaluation
-        callbacks.heed()
+        callbacks.heed(self.seconds)
         return -evaluation.value / self.scale, -evaluation.gradient / self.scale
 
     def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
-        """Return the next evaluation, kept or made."""
+        """Return the next evaluation, kept or made; ``seconds`` is the time that it took."""
+        began = time.perf_counter()
         if self.count < len(self.kept):
             evaluation = self.kept[self.count]
             if not np.array_equal(evaluation.vector, vector):
@@ -158,6 +160,7 @@ class _Evaluator:
                 row = np.concatenate([evaluation.vector, [evaluation.value], evaluation.gradient])
                 self.tape.append(self.count, row)
         self.count += 1
+        self.seconds = time.perf_counter() - began
         return evaluation
 
 
@@ -316,7 +319,9 @@ def _trust_region(
 
     def sampled(vector: np.ndarray) -> np.ndarray:
         assert estimate is not None
-        return loss.found(vector, estimate).gradient
+        found = loss.found(vector, estimate)
+        callbacks.heed(loss.seconds)
+        return found.gradient
 
     search = newton.Search(
         evaluate,

@@ -105,9 +105,7 @@ def present(names: Iterable[str]) -> list[str]:
     """Return the sets that are generated or lie in DASKGP_DATA; UsageError if none does."""
     data, names = os.environ.get("DASKGP_DATA"), list(names)
     found = [
-        name
-        for name in names
-        if name not in (*UCI, *FILES) or (data and file_of(name).exists())
+        name for name in names if name not in (*UCI, *FILES) or (data and file_of(name).exists())
     ]
     if names and not found:
         raise click.UsageError(

@@ -15,9 +15,10 @@ from sklearn.base import clone
 
 from daskgp import data, kernels
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.calibration import LEFT_OUT
 from daskgp.estimators.choosing.facts import Facts
 from daskgp.estimators.exact import ExactGP
-from daskgp.estimators.lma import LMA
+from daskgp.estimators.lma import DEFAULT_ROWS, LMA
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
 from daskgp.fit import means, refusal
@@ -52,8 +53,9 @@ class Cost(NamedTuple):
     ----------
     rate : float
         Floating-point operations per second and thread.
-    evaluations : float
-        Values and gradients of a fit that starts near its end, as its plan counts them.
+    evaluations, each : float
+        Values and gradients of a fit that starts near its end, as its plan counts them: so many,
+        and so many more per hyper-parameter.
     whole : float
         Values and gradients on all blocks, where others are on some.
     seconds : float
@@ -62,21 +64,26 @@ class Cost(NamedTuple):
 
     rate: float
     evaluations: float
+    each: float
     whole: float
     seconds: float
 
 
 COSTS = {
-    "exact": Cost(2e10, 20.0, 0.0, 0.5),
-    "sgpr": Cost(2e10, 30.0, 0.0, 1.0),
-    "lma": Cost(2e10, 20.0, 3.0, 1.5),
-    "pic": Cost(2e10, 20.0, 3.0, 1.5),
-    "svgp": Cost(2.5e10, 1.0, 0.0, 1.0),
-    "decoupled": Cost(2.5e10, 1.0, 0.0, 1.0),
+    "exact": Cost(3e10, 4.0, 1.2, 0.0, 0.5),
+    "sgpr": Cost(2e10, 6.0, 2.4, 0.0, 1.5),
+    "lma": Cost(1.8e10, 5.0, 1.6, 3.0, 1.5),
+    "pic": Cost(1.8e10, 5.0, 1.6, 3.0, 1.5),
+    "svgp": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
+    "decoupled": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
 }
-OTHERS = Cost(4e9, 60.0, 0.0, 10.0)
+OTHERS = Cost(4e9, 60.0, 0.0, 0.0, 10.0)
+SOLVED = 2.5
+"""Floating-point operations of an evaluation of SGPR beside the rows, in cubes of its inputs."""
 BESIDE = 0.5
 """Evaluations of all rows that are worth the passes after training: summary and predictions."""
+PER_FACTOR, FACTOR_RATE = 2, 7e9
+"""Rows left out one by one per factor of near rows, and operations per second and thread there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,21 +149,33 @@ class Candidate:
         """True if the likelihood is one of classes or counts, which has no noise variance."""
         return self.estimator._codes is not None
 
-    def seconds(self, plan: Plan, threads: int) -> float:
-        """Return the expected time of a fit with a plan."""
+    def seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
+        """Return the expected time of a fit with a plan to rows with such columns."""
         cost, evaluations, whole = COSTS.get(self.method, OTHERS), 0.0, BESIDE
         if self.estimator.optimizer is not None:
-            evaluations = cost.evaluations if self.holds else float(self.estimator.max_iter)
+            evaluations = float(self.estimator.max_iter)
+            if self.holds:
+                evaluations = cost.evaluations + cost.each * hyperparameters_of(self, rows)
             whole += cost.whole
         own = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
         part = min(1.0, SECOND / blocks) if self.estimator.train_blocks == "auto" else 1.0
         return cost.seconds + (evaluations + whole / part) * own
 
+    def left_out_seconds(self, plan: Plan, threads: int) -> float:
+        """Return the expected time of predictions of rows that are left out one by one."""
+        own = self.estimator
+        if not isinstance(own, LMA):
+            return BESIDE * self.one_evaluation(plan, threads)
+        w, m = min(own.predict_rows or DEFAULT_ROWS, plan.rows), own.n_support
+        factors = min(LEFT_OUT, plan.rows) / PER_FACTOR
+        return factors * (w**3 / 3 + 3 * w**2 * m) / (FACTOR_RATE * threads)
+
     def one_evaluation(self, plan: Plan, threads: int) -> float:
         """Return the expected time of a value and gradient."""
         rate = COSTS.get(self.method, OTHERS).rate
-        return plan.operations / (rate * min(threads, max(plan.tasks, 1)))
+        beside = SOLVED * self.estimator.n_inducing**3 if isinstance(self.estimator, SGPR) else 0.0
+        return plan.operations / (rate * min(threads, max(plan.tasks, 1))) + beside / rate
 
 
 STEPPED = ("svgp", "decoupled")
@@ -169,6 +188,12 @@ def bytes_of(plan: Plan, executor: Executor) -> int:
     if executor.client is None:
         return max(executor.threads() * plan.bytes_per_task + plan.bytes_client, worker)
     return max(worker, plan.bytes_client)
+
+
+def hyperparameters_of(candidate: Candidate, rows: data.Rows) -> int:
+    """Return the number of hyper-parameters, that of the noise included."""
+    kernel = candidate.estimator._kernel(rows).resolve(np.ones(rows.n_features), 1.0)
+    return 1 + len(kernel.parameter_names)
 
 
 def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Plan:

@@ -5,7 +5,8 @@
 3. The next best kernels, and other sizes, of the best one are compared on the last sample.
 
 Every trial starts at the hyper-parameters of the one before.  What is tried follows from expected
-times, so that the same seed makes the same trials; the deadline only ends what takes longer.
+times, so that the same seed makes the same trials; the deadline only ends what takes longer.  On a
+cluster the trials of a comparison run side by side.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -51,7 +54,7 @@ from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
-from daskgp.train.callbacks import calling, until
+from daskgp.train.callbacks import Deadline, calling, until
 
 logger = logging.getLogger("daskgp")
 
@@ -71,6 +74,8 @@ TEST_ROWS = 4_096
 """Most held-out rows that trials are scored on."""
 FOLDS = ((1_000, 5), (4_000, 3))
 """Most rows for which so many folds are made; one for more."""
+SIDE_BY_SIDE = 8
+"""Most trials that run at a time on a cluster."""
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
 
@@ -95,10 +100,24 @@ class Tried(NamedTuple):
 
     def surely_worse(self, other: Tried) -> bool:
         """Return True if the loss is greater than that of another beyond chance, row by row."""
-        difference = self.loss - other.loss
-        difference = difference[np.isfinite(difference)]
+        difference = self._above(other)
         error = difference.std() / math.sqrt(max(len(difference), 1))
         return bool(difference.mean() > SURELY * error)
+
+    def mostly_better(self, other: Tried) -> bool:
+        """Return True if the loss is less than that of another, a tenth of either end left out.
+
+        A few rows of huge loss do not count.
+        """
+        difference = np.sort(self._above(other))
+        cut = len(difference) // 10
+        return bool(len(difference) and difference[cut : len(difference) - cut].mean() < 0)
+
+    def _above(self, other: Tried) -> np.ndarray:
+        """Return by how much the loss of each row exceeds another; of the folds that both have."""
+        n = min(len(self.loss), len(other.loss))
+        difference = self.loss[:n] - other.loss[:n]
+        return np.asarray(difference[np.isfinite(difference)])
 
     def next(self) -> Candidate:
         """Return the candidate at the hyper-parameters found."""
@@ -141,12 +160,15 @@ class Search:
     spent: float = 0.0
     earlier: float = 0.0
     _compared: list[Tried] = field(default_factory=list)
-    _played: list[Any] = field(default_factory=list)
-    _samples: dict[int, str] = field(default_factory=dict)
+    _played: dict[str, Any] = field(default_factory=dict)
+    _samples: dict[int, int] = field(default_factory=dict)
+    _deadlines: list[Deadline] = field(default_factory=list)
+    _foreseen: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._played = self.kept.read() if self.kept else []
-        self.earlier = sum(float(said["trial"]["seconds"]) for said, _ in self._played)
+        played = self.kept.read() if self.kept else []
+        self._played = {said["key"]: (said, arrays) for said, arrays in played}
+        self.earlier = max((float(said.get("spent", 0.0)) for said, _ in played), default=0.0)
 
     @property
     def deadline(self) -> float:
@@ -193,19 +215,16 @@ class Search:
             if rows <= LEAST_ROWS:
                 return None
             rows = max(rows // 2, LEAST_ROWS)
-        first = self._try(Candidate("structure", base, "matern (ard)"), rows)
-        if first is None or first.kernel is None:
+        only = self._run_all([Candidate("structure", base, "matern (ard)")], rows)
+        if not only or only[0].kernel is None:
             return None
+        first = only[0]
+        assert first.kernel is not None
         self.facts = self.facts.with_tails(first.held_out.score)
         if base.kernel is not None:
             return first
-        found = [first]
-        for candidate in structures(base, self.facts, first.kernel):
-            if not self._affordable(candidate, rows, STRUCTURE):
-                continue
-            one = self._try(candidate, rows)
-            if one is not None:
-                found.append(one)
+        others = structures(base, self.facts, first.kernel)
+        found = [first, *self._trials(others, rows, STRUCTURE)]
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
@@ -236,7 +255,7 @@ class Search:
             if not self.fits(candidate, plan):
                 continue
             least_of = candidate.having(optimizer=None) if candidate.holds else candidate
-            seconds = least_of.seconds(plan, self.executor.threads())
+            seconds = least_of.seconds(plan, self.executor.threads(), self.rows)
             least.append((seconds, candidate))
             if seconds <= left:
                 found.append(candidate)
@@ -269,16 +288,9 @@ class Search:
         left, size = list(candidates), self._first_rows(candidates)
         found: list[Tried] = []
         while True:
-            current: list[Tried] = []
-            for number, candidate in enumerate(left):
-                sure = not found and not current  # something has to be chosen
-                if not sure and not self._affordable(candidate, size, SEARCH):
-                    if found and number == 0:  # of others alone a round tells nothing
-                        return found
-                    continue
-                one = self._try(candidate, size)
-                if one is not None:
-                    current.append(one)
+            if found and not self._affordable(left[0], size, SEARCH):
+                return found  # of others alone a round tells nothing
+            current = self._trials(left, size, SEARCH, sure=not found)
             if not current:
                 if not found:
                     raise RunError(self._why_none())
@@ -297,7 +309,7 @@ class Search:
         size, left = min(FIRST_ROWS, self.most_rows), SEARCH * self.rules.seconds - self.spent
         while size > LEAST_ROWS:
             # steps take the same time on any number of rows
-            if sum(self._expected_or_none(one, size) for one in candidates if one.holds) <= left:
+            if self._expected([one for one in candidates if one.holds], size) <= left:
                 break
             size = max(size // 2, min(LEAST_ROWS, self.most_rows))
         return size
@@ -311,23 +323,18 @@ class Search:
         if rows <= STRUCTURE_ROWS or not own.holds:
             return best
         others = [one for one in self._compared if one.candidate.structure != own.structure]
-        for other in others[:OTHER_KERNELS]:
-            candidate = self._begun(replace(own, stage="structure"), other)
-            if not self._affordable(candidate, rows, SEARCH) or not self._possible_one(candidate):
-                continue
-            one = self._try(candidate, rows)
-            if one is not None and best.surely_worse(one):
-                best = one
-        return best
+        other = [self._begun(replace(own, stage="structure"), one) for one in others]
+        return self._improved(best, other[:OTHER_KERNELS])
 
     def _sized(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other sizes."""
-        rows = best.trial.rows
-        for candidate in sizes(best.next(), rows):
-            if not self._affordable(candidate, rows, SEARCH) or not self._possible_one(candidate):
-                continue
-            one = self._try(candidate, rows)
-            if one is not None and best.surely_worse(one):
+        return self._improved(best, sizes(best.next(), best.trial.rows))
+
+    def _improved(self, best: Tried, candidates: Sequence[Candidate]) -> Tried:
+        """Return the best of a trial and those of candidates that are surely better."""
+        possible = [one for one in candidates if self._possible_one(one)]
+        for one in self._trials(possible, best.trial.rows, SEARCH):
+            if best.surely_worse(one):
                 best = one
         return best
 
@@ -347,8 +354,20 @@ class Search:
         return max(self.parts.trained(fold) for fold in self.parts.folds)
 
     @property
+    def _has_method(self) -> bool:
+        """True if a method has been scored, so that there is one to choose."""
+        return any(one.trial.stage == "method" and not one.trial.failed for one in self.tried)
+
+    @property
     def _end_of_search(self) -> float:
         return self.deadline - (1 - SEARCH) * self.rules.seconds
+
+    def slowness(self, method: str) -> float:
+        """Return how many times longer than expected the trials of a method took, at least 1."""
+        own = [number for number, one in enumerate(self.tried) if one.trial.method == method]
+        expected = sum(self._foreseen[number] for number in own)
+        took = sum(self.tried[number].trial.seconds for number in own)
+        return max(1.0, took / expected) if expected else 1.0
 
     # -- what can be afforded --------------------------------------------------------------------
 
@@ -368,55 +387,129 @@ class Search:
 
     def _affordable(self, candidate: Candidate, rows: int, share: float) -> bool:
         """Return True if a trial is expected to end within a share of the budget."""
+        return bool(self._room_for([candidate], rows, share))
+
+    def _room_for(
+        self, candidates: Sequence[Candidate], rows: int, share: float
+    ) -> list[Candidate]:
+        """Return the candidates, in their order, that a share of the budget has room for."""
+        found: list[Candidate] = []
+        late = time.monotonic() >= self._end_of_search
+        for candidate in () if late else candidates:
+            if self._plan(candidate, rows) is None:  # said when its last fit is looked at
+                continue
+            seconds = self._expected([*found, candidate], rows)
+            if self.spent + seconds <= share * self.rules.seconds:
+                found.append(candidate)
+        return found
+
+    def _expected(self, candidates: Sequence[Candidate], rows: int) -> float:
+        """Return the expected time of trials on so many rows, side by side on a cluster."""
+        threads = self.executor.threads()
+        each, work = [0.0], 0.0
+        for candidate in candidates:
+            plan = self._plan(candidate, rows)
+            if plan is None:  # its trial fails at once
+                continue
+            each.append(candidate.seconds(plan, threads, self.rows))
+            work += each[-1] * min(threads, max(plan.tasks, 1)) / threads
+        together = max(work, *each) if self._at_a_time > 1 else sum(each)
+        return len(self.parts.folds) * together
+
+    def _plan(self, candidate: Candidate, rows: int) -> Plan | None:
+        """Return the plan of a trial on so many rows; None if there can be none."""
         try:
-            seconds = self._expected(candidate, rows)
-        except DaskgpError:  # said when its last fit is looked at
-            return False
-        enough = self.spent + seconds <= share * self.rules.seconds
-        return enough and time.monotonic() < self._end_of_search
-
-    def _expected(self, candidate: Candidate, rows: int) -> float:
-        """Return the expected time of a trial on so many rows."""
-        plan = plan_of(candidate.estimator, _placeholder(self.rows, rows), self.executor)
-        return len(self.parts.folds) * candidate.seconds(plan, self.executor.threads())
-
-    # -- one trial -------------------------------------------------------------------------------
-
-    def _try(self, candidate: Candidate, rows: int) -> Tried | None:
-        """Return the trial of a candidate on so many rows; None if it failed."""
-        number = len(self.tried)
-        self.spent += self._expected_or_none(candidate, rows)
-        if number < len(self._played):
-            one = self._again(candidate, *self._played[number])
-        else:
-            one = self._run(candidate, rows)
-            self._keep(number, one)
-        self.tried.append(one)
-        self._say(one.trial)
-        return None if one.trial.failed else one
-
-    def _expected_or_none(self, candidate: Candidate, rows: int) -> float:
-        try:
-            return self._expected(candidate, rows)
+            return plan_of(candidate.estimator, _placeholder(self.rows, rows), self.executor)
         except DaskgpError:
-            return 0.0
+            return None
 
-    def _run(self, candidate: Candidate, rows: int) -> Tried:
-        began = time.perf_counter()
+    @property
+    def _at_a_time(self) -> int:
+        """Number of trials that run at a time: one alone would leave most of a cluster idle."""
+        return min(SIDE_BY_SIDE, self.executor.threads()) if self.executor.client else 1
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    def _trials(
+        self, candidates: Sequence[Candidate], rows: int, share: float, sure: bool = False
+    ) -> list[Tried]:
+        """Return the trials that a share of the budget has room for and that have a score.
+
+        With ``sure`` there is one at least, of the first candidate that has a score, if any has.
+        """
+        batch = self._room_for(candidates, rows, share)
+        found = self._run_all(batch, rows)
+        for candidate in candidates if sure else ():
+            if not found and candidate not in batch:
+                found = self._run_all([candidate], rows)
+        return found
+
+    def _run_all(self, batch: Sequence[Candidate], rows: int) -> list[Tried]:
+        """Return the trials of all candidates that have a score, in their order."""
+        found, many = [], self._at_a_time > 1
+        if many:
+            self.spent += self._expected(batch, rows)
+        for candidate, one in zip(batch, self._made(batch, rows), strict=True):
+            if one is None:
+                continue
+            if not many:
+                self.spent += self._expected([candidate], rows)
+            self._keep(one, rows)
+            self.tried.append(one)
+            self._foreseen.append(self._expected([candidate], rows))
+            self._say(one.trial, self._foreseen[-1])
+            if not one.trial.failed:
+                found.append(one)
+        return found
+
+    def _made(self, batch: Sequence[Candidate], rows: int) -> Iterator[Tried | None]:
+        """Yield the trials of candidates, kept ones or new; None for one for which it is late."""
+        if self._at_a_time == 1:
+            for number, candidate in enumerate(batch):
+                late = number and time.monotonic() >= self._end_of_search
+                yield None if late else self._again(candidate, rows) or self._run(candidate, rows)
+            return
+        for number, fold in enumerate(self.parts.folds):
+            self._sample(number, fold, rows)
+        with ThreadPoolExecutor(self._at_a_time) as pool:
+            try:
+                running = [
+                    pool.submit(copy_context().run, self._again_or_run, one, rows, number)
+                    for number, one in enumerate(batch)
+                ]
+                for trial in running:
+                    yield trial.result()
+            except BaseException:
+                self.began = -math.inf  # it is late for those that have not begun
+                for deadline in self._deadlines:
+                    deadline.at = -math.inf
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _again_or_run(self, candidate: Candidate, rows: int, number: int) -> Tried:
+        return self._again(candidate, rows) or self._run(candidate, rows, number)
+
+    def _run(self, candidate: Candidate, rows: int, number_of: int = 0) -> Tried:
+        """Return the trial of a candidate; those side by side have numbers of their own."""
+        began, keep = time.perf_counter(), f"{self.url}-kept-{number_of}"
         last: list[Any] = [None, None]
         pieces: list[HeldOut] = []
         failed, stopped, size = "", False, 0
         quiet = clone(candidate.estimator).set_params(progress=False)
         try:
             for number, fold in enumerate(self.parts.folds):
-                if number and len(self.tried) > 1 and time.monotonic() > self._end_of_search:
-                    raise RunError(f"the deadline came after {number} of its folds")
+                if number and time.monotonic() > self._end_of_search:
+                    if self._has_method:
+                        raise RunError(f"the deadline came after {number} of its folds")
+                    stopped = True  # something has to be chosen
+                    break
                 sample = self._sample(number, fold, rows)
                 X, y = data.open_dataset(sample)
                 size = max(size, len(X))
                 with _silent(), calling(None), until(self._end_of_search) as deadline:
+                    self._deadlines.append(deadline)
                     fitted = clone(quiet)
-                    fitted._fit(X, y, keep=f"{self.url}-kept", noise=(None, None))
+                    fitted._fit(X, y, keep=keep, noise=(None, None))
                     pieces.append(self._predicted(fitted.solved_, fold))
                 stopped |= deadline.passed
                 last = [fitted.kernel_, fitted.noise_variance_]
@@ -425,7 +518,7 @@ class Search:
         except (ArithmeticError, np.linalg.LinAlgError) as error:
             failed = f"{type(error).__name__}: {error}"
         finally:
-            data.remove(f"{self.url}-kept")
+            data.remove(keep)
         took = time.perf_counter() - began
         found = _joined(pieces) if pieces and not failed else _nothing(self.rows)
         trial = self._trial(candidate, found, size, took, failed)
@@ -439,13 +532,8 @@ class Search:
         score, error = _summary(loss, metric)
         if not failed and not math.isfinite(score):
             failed = f"its predictions have no {metric}"
-        needed = 0
-        if rows:
-            few = _placeholder(self.rows, rows)
-            try:
-                needed = bytes_of(plan_of(candidate.estimator, few, self.executor), self.executor)
-            except DaskgpError:  # it has failed for that reason
-                needed = 0
+        plan = self._plan(candidate, rows) if rows else None
+        needed = bytes_of(plan, self.executor) if plan else 0
         return Trial(
             candidate.stage,
             candidate.method,
@@ -464,10 +552,10 @@ class Search:
         """Return the URL of a sample of a fold's training rows; that of the last one is kept."""
         url = f"{self.url}-fold-{number}"
         size = min(rows, self.parts.trained(fold))
-        if self._samples.get(number) != f"{size}":
+        if self._samples.get(number) != size:
             data.remove(url)
             self.parts.write(url, fold, size, self.rules.seed, self.executor)
-            self._samples[number] = f"{size}"
+            self._samples[number] = size
         return url
 
     def _predicted(self, solved: Solved, fold: Fold) -> HeldOut:
@@ -501,8 +589,7 @@ class Search:
         trial = Trial("mean", "mean", "", {}, rows, score, error, _scores(found), took, 0)
         candidate = Candidate("mean", ExactGP())
         self.tried.append(Tried(trial, candidate, loss, found, None, None))
-        if self._played:
-            self._played.insert(0, None)
+        self._foreseen.append(0.0)
 
     @property
     def of_mean(self) -> Tried:
@@ -511,34 +598,38 @@ class Search:
 
     # -- trials that were kept -------------------------------------------------------------------
 
-    def _keep(self, number: int, one: Tried) -> None:
-        if self.kept is None:
+    def _keep(self, one: Tried, rows: int) -> None:
+        """Keep a trial for a search that goes on, unless it is kept already."""
+        key = _key(one.candidate, rows)
+        if self.kept is None or key in self._played:
             return
         said = {
             "trial": one.trial.to_dict(),
-            "key": one.candidate.key,
+            "key": key,
             "kernel": None if one.kernel is None else describe(one.kernel),
             "noise_variance": one.noise_variance,
+            "spent": time.monotonic() - self.began + self.earlier,
         }
-        self.kept.append(number - 1, said, one.held_out._asdict())  # the mean is not kept
+        self.kept.append(len(self._played), said, one.held_out._asdict())
+        self._played[key] = said, one.held_out._asdict()
 
-    def _again(self, candidate: Candidate, said: Any, arrays: dict[str, np.ndarray]) -> Tried:
-        if said["key"] != candidate.key:
-            raise RunError(
-                "the trials kept at the checkpoint are of another search: remove it and fit again"
-            )
+    def _again(self, candidate: Candidate, rows: int) -> Tried | None:
+        """Return the trial that is kept of a candidate, if there is one."""
+        if _key(candidate, rows) not in self._played:
+            return None
+        said, arrays = self._played[_key(candidate, rows)]
         found = HeldOut(**arrays)
         kernel = None if said["kernel"] is None else kernel_from_dict(said["kernel"])
         trial = Trial.from_dict(said["trial"])
         loss = _loss(found, self.rules.metric)
         return Tried(trial, candidate, loss, found, kernel, said["noise_variance"])
 
-    def _say(self, trial: Trial) -> None:
+    def _say(self, trial: Trial, expected: float) -> None:
         if trial.failed:
             logger.info("trial %d: %s failed: %s", len(self.tried) - 1, trial.label, trial.failed)
             return
         logger.info(
-            "trial %d: %s, %s, %d rows: %s %.4g +- %.2g in %.1f s",
+            "trial %d: %s, %s, %d rows: %s %.4g +- %.2g in %.1f s (%.1f s expected)",
             len(self.tried) - 1,
             trial.label,
             trial.kernel,
@@ -547,6 +638,7 @@ class Search:
             trial.score,
             trial.error,
             trial.seconds,
+            expected,
         )
 
 
@@ -689,6 +781,11 @@ def _mean(values: np.ndarray) -> float:
 
 
 # -- small things ----------------------------------------------------------------------------
+
+
+def _key(candidate: Candidate, rows: int) -> str:
+    """Return text that tells trials of a search apart."""
+    return f"{candidate.stage}|{candidate.key}|{rows}"
 
 
 def _named(candidate: Candidate, kernel: Kernel | None) -> str:
