@@ -426,6 +426,14 @@ def test_auto_keeps_its_budget(tmp_path, bare):
     assert "| friedman | 20" in printed
 
 
+def test_the_page_which_method_has_the_tables_of_its_results(datasets):
+    which = importlib.import_module("which")
+    page = which.PAGE.read_text()
+    assert which.written(page) == page, "run python workflows/benchmarks/which.py"
+    assert "| bike |" in page
+    assert "| `AutoGP`, 10 minutes |" in page
+
+
 @pytest.mark.slow
 def test_the_budget_of_a_small_table_is_held(tmp_path):
     (row,), printed = run(tmp_path, "budget", "--cases", "300 x 2 in 20 s")

@@ -286,6 +286,9 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
         block = own.block_rows or 256
         if 8 * block <= rows:
             steps = [*steps, {"block_rows": 2 * block}]
+        near = own.predict_rows or DEFAULT_ROWS
+        if own.markov_order and 8 * near <= rows:
+            steps = [*steps, {"predict_rows": 2 * near}]
     elif full_size(leader):
         return full_size(leader)
     elif isinstance(own, SVGP) and 4 * own.n_inducing <= rows:
