@@ -26,8 +26,10 @@ from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess, refuse_alone
 from daskgp.estimators.choosing import facts as recognising
 from daskgp.estimators.choosing.candidates import Candidate, full_size, methods, plan_of
+from daskgp.estimators.choosing.held_out import folds_of
 from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard, Trial
-from daskgp.estimators.choosing.search import Rules, Search, Tried, folds_of
+from daskgp.estimators.choosing.search import Search
+from daskgp.estimators.choosing.trials import Rules, Trials, Tried
 from daskgp.estimators.cross_validation import rows_at, scratch
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
@@ -234,26 +236,27 @@ feature_names_in_, n_rows_ : as of ``best_``
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, facts)
             rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
-            search = Search(rules, rows, parts, facts, url, executor, began, kept)
+            trials = Trials(rules, rows, parts, facts, url, executor, began, kept)
+            search = Search(trials)
             found = search.chosen(self._common(), given)
             board = search.leaderboard(found)
-            if not found.mostly_better(search.of_mean):
+            if not found.mostly_better(trials.of_mean):
                 logger.warning(
                     "no method predicts most held-out rows better than their mean (%s %.4g "
                     "against %.4g): the features may say nothing about the target",
                     self.metric,
                     found.trial.score,
-                    search.of_mean.trial.score,
+                    trials.of_mean.trial.score,
                 )
-            last = self._last(found, rows, search)
-        self._finish(last, search, X, y, checkpoint, keep, noise)
+            last = self._last(found, rows, trials)
+        self._finish(last, trials, X, y, checkpoint, keep, noise)
         self._learn(last, board, found.held_out)
         return self
 
     def _finish(
         self,
         last: GaussianProcess,
-        search: Search,
+        trials: Trials,
         X: Any,
         y: Any,
         checkpoint: Place | None,
@@ -261,38 +264,38 @@ feature_names_in_, n_rows_ : as of ``best_``
         noise: tuple[Any, Any],
     ) -> None:
         """Fit the estimator chosen to all rows, until the deadline at most."""
-        with until(search.deadline - self._after) as deadline:
+        with until(trials.deadline - self._after) as deadline:
             last._fit(X, y, checkpoint, keep, noise)
         if deadline.passed:
             logger.info("the deadline has ended the last training early")
 
-    def _last(self, found: Tried, rows: data.Rows, search: Search) -> GaussianProcess:
+    def _last(self, found: Tried, rows: data.Rows, trials: Trials) -> GaussianProcess:
         """Return the estimator of the last fit: trained again where the budget has room for it."""
-        candidate, executor = self._steps(found.next(), rows, search), search.executor
+        candidate, executor = self._steps(found.next(), rows, trials), trials.executor
         plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
         one = candidate.one_evaluation(plan, threads)
         held = candidate.having(optimizer=None)
         self._after = held.seconds(plan, threads, rows) if candidate.holds else 0.0
-        left, slowness = self.time_budget - search.spent, search.slowness(candidate.method)
+        left, slowness = self.time_budget - trials.spent, trials.slowness(candidate.method)
         more: dict[str, Any] = {}
         left_out = candidate.left_out_seconds(plan, threads)
         if self._learns_spread(candidate, rows) and self._after + left_out <= left:
             more["calibrate"] = "loo"
             self._after += left_out
         self._after *= slowness
-        left = min(left, search.deadline - time.monotonic())
+        left = min(left, trials.deadline - time.monotonic())
         trained = self._after + one <= left
         chosen = candidate if trained or not candidate.holds else held
         if not trained and candidate.holds:
             logger.info("the budget leaves no time for training on all rows: those of the sample")
         return clone(chosen.estimator).set_params(progress=self.progress, **more)
 
-    def _steps(self, candidate: Candidate, rows: data.Rows, search: Search) -> Candidate:
+    def _steps(self, candidate: Candidate, rows: data.Rows, trials: Trials) -> Candidate:
         """Return a method of few steps with its default sizes, where the budget has room for it."""
-        left = self.time_budget - search.spent
+        left = self.time_budget - trials.spent
         for one in full_size(candidate) if self.candidates is None else ():
-            plan = plan_of(one.estimator, rows, search.executor)
-            if one.seconds(plan, search.executor.threads(), rows) <= left and search.fits(
+            plan = plan_of(one.estimator, rows, trials.executor)
+            if one.seconds(plan, trials.executor.threads(), rows) <= left and trials.fits(
                 one, plan
             ):
                 return one

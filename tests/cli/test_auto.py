@@ -151,12 +151,12 @@ def test_a_plan_is_of_the_costliest_method(table):
 def test_a_killed_search_goes_on(table, tmp_path):
     kill = (
         "import sys, os\n"
-        "from daskgp.estimators.choosing import search\n"
-        "keep = search.Search._keep\n"
+        "from daskgp.estimators.choosing import trials\n"
+        "keep = trials.Trials._keep\n"
         "def killed(self, one, rows):\n"
         "    keep(self, one, rows)\n"
         "    if one.trial.method != 'mean': os._exit(9)\n"
-        "search.Search._keep = killed\n"
+        "trials.Trials._keep = killed\n"
         "from daskgp.cli import main\n"
         "main(sys.argv[1:])\n"
     )

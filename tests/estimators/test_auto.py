@@ -10,7 +10,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp.errors import InputError, PlanError, SettingError
 from daskgp.estimators.auto import TRIALS
-from daskgp.estimators.choosing import search as searching
+from daskgp.estimators.choosing import trials as trying
 from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.train import callbacks
 
@@ -108,7 +108,7 @@ def test_the_same_seed_makes_the_same_choice(fitted):
 def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch):
     X, y, _ = rows(150)
     whole = daskgp.AutoGP(**QUICK).fit(X, y)
-    run, count = searching.Search._run, []
+    run, count = trying.Trials._run, []
 
     def until_killed(self, *given):
         if len(count) == 2:
@@ -116,12 +116,12 @@ def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch):
         count.append(given)
         return run(self, *given)
 
-    monkeypatch.setattr(searching.Search, "_run", until_killed)
+    monkeypatch.setattr(trying.Trials, "_run", until_killed)
     url = str(tmp_path / "checkpoint")
     with pytest.raises(KeyboardInterrupt):
         daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
     count.clear()
-    monkeypatch.setattr(searching.Search, "_run", lambda self, *g: count.append(g) or run(self, *g))
+    monkeypatch.setattr(trying.Trials, "_run", lambda self, *g: count.append(g) or run(self, *g))
     again = daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
     trials = [trial for trial in again.leaderboard_ if trial.method != "mean"]
     assert len(count) == len(trials) - 2
@@ -168,17 +168,17 @@ def test_no_evaluation_is_begun_that_would_end_late():
 
 def test_a_late_search_chooses_by_the_folds_it_has(monkeypatch):
     X, y, _ = rows(300)
-    predicted, late = searching.Search._predicted, []
+    predicted, late = trying.Trials._predicted, []
 
     def then_late(self, solved, fold):
         late.append(fold)
         return predicted(self, solved, fold)
 
-    monkeypatch.setattr(searching.Search, "_predicted", then_late)
-    end = searching.Search._end_of_search.fget
+    monkeypatch.setattr(trying.Trials, "_predicted", then_late)
+    end = trying.Trials.end_of_search.fget
     monkeypatch.setattr(
-        searching.Search,
-        "_end_of_search",
+        trying.Trials,
+        "end_of_search",
         property(lambda self: time.monotonic() - 1 if late else end(self)),
     )
     model = daskgp.AutoGP(candidates="sgpr,lma", **QUICK).fit(X, y)
@@ -190,7 +190,7 @@ def test_a_late_search_chooses_by_the_folds_it_has(monkeypatch):
 
 def test_trials_of_a_cluster_run_side_by_side_and_score_the_same(default_client, monkeypatch):
     X, y, _ = rows(300)
-    run, running, most = searching.Search._run, [], []
+    run, running, most = trying.Trials._run, [], []
 
     def counted(self, *given):
         running.append(given)
@@ -200,13 +200,13 @@ def test_trials_of_a_cluster_run_side_by_side_and_score_the_same(default_client,
         finally:
             running.remove(given)
 
-    monkeypatch.setattr(searching.Search, "_run", counted)
+    monkeypatch.setattr(trying.Trials, "_run", counted)
     # expected times depend on the number of threads: all trials are affordable here
     quick = {"candidates": "sgpr,exact", "kernel": "rbf", "time_budget": 600, "progress": False}
     boards = []
-    for side in (searching.SIDE_BY_SIDE, 1):
+    for side in (trying.SIDE_BY_SIDE, 1):
         most.clear()
-        monkeypatch.setattr(searching, "SIDE_BY_SIDE", side)
+        monkeypatch.setattr(trying, "SIDE_BY_SIDE", side)
         model = daskgp.AutoGP(**quick).fit(X, y)
         boards.append([(t.label, t.kernel, t.rows, t.score) for t in model.leaderboard_])
         assert max(most) == min(side, 2)
@@ -224,8 +224,8 @@ def test_trials_of_a_cluster_run_side_by_side_and_score_the_same(default_client,
                 time.sleep(0.01)
             ended.append(candidate)
 
-    monkeypatch.setattr(searching, "SIDE_BY_SIDE", 8)
-    monkeypatch.setattr(searching.Search, "_run", interrupted)
+    monkeypatch.setattr(trying, "SIDE_BY_SIDE", 8)
+    monkeypatch.setattr(trying.Trials, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert len(ended) == 1  # a trial that is stopped stops the others
@@ -233,7 +233,7 @@ def test_trials_of_a_cluster_run_side_by_side_and_score_the_same(default_client,
 
 def test_a_few_rows_of_huge_loss_are_no_reason_to_say_that_nothing_is_learned():
     def tried(loss):
-        return searching.Tried(None, None, np.asarray(loss), None, None, None)
+        return trying.Tried(None, None, np.asarray(loss), None, None, None)
 
     mean, rng = tried(np.full(1_000, 1.4)), np.random.default_rng(0)
     loss = 0.5 + 0.1 * rng.standard_normal(1_000)

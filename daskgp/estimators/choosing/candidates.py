@@ -71,9 +71,9 @@ class Cost(NamedTuple):
 
 COSTS = {
     "exact": Cost(3e10, 4.0, 1.2, 0.0, 0.5),
-    "sgpr": Cost(2e10, 6.0, 2.4, 0.0, 1.5),
-    "lma": Cost(1.8e10, 5.0, 1.6, 3.0, 1.5),
-    "pic": Cost(1.8e10, 5.0, 1.6, 3.0, 1.5),
+    "sgpr": Cost(2e10, 6.0, 2.4, 0.0, 0.7),
+    "lma": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
+    "pic": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
     "svgp": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
     "decoupled": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
 }
@@ -174,7 +174,9 @@ class Candidate:
     def one_evaluation(self, plan: Plan, threads: int) -> float:
         """Return the expected time of a value and gradient."""
         rate = COSTS.get(self.method, OTHERS).rate
-        beside = SOLVED * self.estimator.n_inducing**3 if isinstance(self.estimator, SGPR) else 0.0
+        own, beside = self.estimator, 0.0
+        if isinstance(own, SGPR):
+            beside = SOLVED * min(own.n_inducing, plan.rows) ** 3
         return plan.operations / (rate * min(threads, max(plan.tasks, 1))) + beside / rate
 
 

@@ -1,0 +1,163 @@
+"""Rows that trials are scored on: folds, their predictions, and scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgp import data
+from daskgp.data.blocks import sampling
+from daskgp.data.folds import Fold, Parts, Wanted
+from daskgp.data.partition import Span
+from daskgp.errors import InputError
+from daskgp.estimators.choosing.facts import Facts
+from daskgp.estimators.choosing.leaderboard import HeldOut
+from daskgp.metrics import rmse
+from daskgp.predict import judged
+from daskgp.predict.stored import Node, opened
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
+
+FOLDS = ((1_000, 5), (4_000, 3))
+"""Most rows for which so many folds are made; one for more."""
+
+
+def folds_of(
+    rows: data.Rows,
+    n: int,
+    task: str,
+    time: int | None,
+    places: Any,
+    seed: int,
+    url: str,
+    executor: Executor,
+) -> Parts:
+    """Return the rows in folds that fit a task, in a store beside a URL."""
+    number = next((folds for most, folds in FOLDS if n <= most), 1)
+    blocks = (places if places is not None else "auto") if task == "gaps" else None
+    column = time if task == "forecast" else None
+    wanted = Wanted(number, blocks, None, column, seed, "give more rows, or fit daskgp.ExactGP")
+    wanted.check()
+    return wanted.made(rows, url, executor)
+
+
+def _chosen_rows(
+    parts: Parts, fold: Fold, share: float, seed: int, span: Span
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and y of a share of the rows of a span that a fold is tested on."""
+    part = parts.of(span)
+    keys = sampling.row_keys((seed, 23), span.start, span.rows)
+    drawn = keys.astype(np.float64) / 2.0**64 < share
+    places = np.flatnonzero(fold.tested[part] & (part >= 0) & drawn)
+    X, y = parts.rows.raw(*span)
+    return X[places], y[places]
+
+
+def tested(
+    parts: Parts, fold: Fold, share: float, seed: int, span: Span, node: Node
+) -> list[HeldOut]:
+    """Return predictions of the rows of a span that a fold is tested on."""
+    X, y = _chosen_rows(parts, fold, share, seed, span)
+    with single_blas_thread():
+        found = judged.judge(opened(node), X, y)
+    crps = np.full(found.y.shape, np.nan) if found.crps is None else found.crps
+    return [
+        HeldOut(
+            np.asarray(X, np.float64),
+            found.y,
+            found.mean,
+            found.variance,
+            found.score,
+            found.density,
+            crps,
+        )
+    ]
+
+
+def constant(
+    parts: Parts,
+    fold: Fold,
+    share: float,
+    seed: int,
+    training: np.ndarray,
+    facts: Facts,
+    span: Span,
+) -> list[HeldOut]:
+    """Return the prediction of held-out rows by the mean and variance of training targets."""
+    X, y = _chosen_rows(parts, fold, share, seed, span)
+    y = np.asarray(y[:, : training.shape[1]], np.float64)
+    y = np.where(np.isfinite(y) & np.isfinite(X).all(axis=1)[:, None], y, np.nan)
+    mean, variance = np.nanmean(training, axis=0), np.nanvar(training, axis=0)
+    m = np.broadcast_to(mean, y.shape)
+    v = np.broadcast_to(np.maximum(variance, np.finfo(float).tiny), y.shape)
+    if facts.kind == "class":
+        p = np.clip(m, 1e-6, 1 - 1e-6)
+        density = np.where(y == 1, np.log(p), np.where(y == 0, np.log1p(-p), np.nan))
+        nothing = np.full(y.shape, np.nan)
+        return [HeldOut(X, y, p, p * (1 - p), nothing, density, nothing)]
+    z = (y - m) / np.sqrt(v)
+    density = -0.5 * (np.log(2 * np.pi * v) + z**2)
+    return [HeldOut(X, y, m, v, z, density, judged.gaussian_crps(z, v))]
+
+
+def joined(pieces: Sequence[HeldOut]) -> HeldOut:
+    """Return the held-out rows of all pieces; InputError if there are none."""
+    if not pieces:
+        raise InputError("no held-out row has all features and a known target: give more rows")
+    return HeldOut(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
+
+
+def nothing(rows: data.Rows) -> HeldOut:
+    """Return no held-out rows, of a trial that failed."""
+    X, y = np.empty((0, len(rows.feature_names))), np.empty((0, rows.n_targets))
+    return HeldOut(X, y, y, y, y, y, y)
+
+
+def loss_of(found: HeldOut, metric: str) -> np.ndarray:
+    """Return the loss (n,) of each held-out row, averaged over targets in their spreads' units."""
+    if not len(found.y):
+        return np.empty(0)
+    if metric == "rmse":
+        unit = np.nanstd(found.y, axis=0)
+        values = ((found.y - found.mean) / np.where(unit > 0, unit, 1.0)) ** 2
+        values = values * np.mean(unit**2)
+    else:
+        values = -found.density if metric == "nlpd" else found.crps
+    known = np.isfinite(values)
+    number = known.sum(axis=1)
+    total = np.where(known, values, 0.0).sum(axis=1)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+def summary(loss: np.ndarray, metric: str) -> tuple[float, float]:
+    """Return the score and its standard error."""
+    known = loss[np.isfinite(loss)]
+    if not len(known):
+        return math.nan, math.nan
+    mean, error = float(known.mean()), float(known.std() / math.sqrt(len(known)))
+    if metric != "rmse":
+        return mean, error
+    root = math.sqrt(mean)
+    return root, error / (2 * root) if root > 0 else 0.0
+
+
+def scores_of(found: HeldOut) -> dict[str, float]:
+    """Return the scores of held-out rows that there are."""
+    if not len(found.y):
+        return {}
+    inside = np.abs(found.score) <= 1.959964
+    values = {
+        "rmse": rmse(found.y.ravel(), found.mean.ravel()),
+        "nlpd": -float(np.nanmean(found.density)),
+        "crps": _mean(found.crps),
+        "coverage_95": _mean(np.where(np.isfinite(found.score), inside, np.nan)),
+    }
+    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan

@@ -1,0 +1,459 @@
+"""Trials of candidates on samples of rows: what they may take, and how they are made.
+
+On a cluster trials of a comparison run side by side, each in a thread of the client.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from daskgp import data
+from daskgp.data.folds import Fold, Parts
+from daskgp.data.stores.trials import KeptTrials
+from daskgp.errors import DaskgpError, InputError, RunError
+from daskgp.estimators.choosing.candidates import Candidate, bytes_of, plan_of, structure
+from daskgp.estimators.choosing.facts import Facts
+from daskgp.estimators.choosing.held_out import (
+    constant,
+    joined,
+    loss_of,
+    nothing,
+    scores_of,
+    summary,
+    tested,
+)
+from daskgp.estimators.choosing.leaderboard import HeldOut, Trial
+from daskgp.estimators.exact import ExactGP
+from daskgp.fit.plan import Plan
+from daskgp.kernels import Kernel
+from daskgp.kernels import from_dict as kernel_from_dict
+from daskgp.kernels.registry import describe
+from daskgp.predict.lazy import solved_node
+from daskgp.predict.posterior import Solved
+from daskgp.runtime.executor import Executor, map_all
+from daskgp.train.callbacks import Deadline, calling, until
+
+logger = logging.getLogger("daskgp")
+
+SEARCH = 0.6
+"""Share of the budget that trials may take; the rest is for the last fit."""
+TEST_ROWS = 4_096
+"""Most held-out rows that trials are scored on."""
+SIDE_BY_SIDE = 8
+"""Most trials that run at a time on a cluster."""
+SURELY = 2.0
+"""Standard errors of the difference beyond which a candidate is surely worse."""
+MEAN_ROWS = 4_000
+"""Rows whose mean and variance are the constant prediction."""
+
+
+class Tried(NamedTuple):
+    """A trial with what the search needs of it.
+
+    ``loss`` (n,) is the metric at each held-out row; hyper-parameters are those of the last fold.
+    """
+
+    trial: Trial
+    candidate: Candidate
+    loss: np.ndarray
+    held_out: HeldOut
+    kernel: Kernel | None
+    noise_variance: float | None
+
+    @property
+    def mean(self) -> float:
+        """Mean of the loss."""
+        return float(np.nanmean(self.loss))
+
+    def surely_worse(self, other: Tried) -> bool:
+        """Return True if the loss is greater than that of another beyond chance, row by row."""
+        difference = self._above(other)
+        error = difference.std() / math.sqrt(max(len(difference), 1))
+        return bool(difference.mean() > SURELY * error)
+
+    def mostly_better(self, other: Tried) -> bool:
+        """Return True if the loss is less than that of another, a tenth of either end left out.
+
+        A few rows of huge loss do not count.
+        """
+        difference = np.sort(self._above(other))
+        cut = len(difference) // 10
+        return bool(len(difference) and difference[cut : len(difference) - cut].mean() < 0)
+
+    def _above(self, other: Tried) -> np.ndarray:
+        """Return by how much the loss of each row exceeds another; of the folds that both have."""
+        n = min(len(self.loss), len(other.loss))
+        difference = self.loss[:n] - other.loss[:n]
+        return np.asarray(difference[np.isfinite(difference)])
+
+    def next(self) -> Candidate:
+        """Return the candidate at the hyper-parameters found."""
+        return self.candidate.began(self.kernel, self.noise_variance)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Limits of a search, and the score that decides.
+
+    Attributes
+    ----------
+    seconds : float
+        Time of search and last fit together.
+    bytes : int, optional
+        Most memory of a process.
+    metric : {"nlpd", "crps", "rmse"}
+    seed : int
+    """
+
+    seconds: float
+    bytes: int | None
+    metric: str
+    seed: int
+
+
+@dataclass
+class Trials:
+    """Trials of a search over rows in parts; ``url`` is where what they need is written."""
+
+    rules: Rules
+    rows: data.Rows
+    parts: Parts
+    facts: Facts
+    url: str
+    executor: Executor
+    began: float
+    kept: KeptTrials | None = None
+    tried: list[Tried] = field(default_factory=list)
+    spent: float = 0.0
+    earlier: float = 0.0
+    _played: dict[str, Any] = field(default_factory=dict)
+    _samples: dict[int, int] = field(default_factory=dict)
+    _deadlines: list[Deadline] = field(default_factory=list)
+    _foreseen: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        played = self.kept.read() if self.kept else []
+        self._played = {said["key"]: (said, arrays) for said, arrays in played}
+        self.earlier = max((float(said.get("spent", 0.0)) for said, _ in played), default=0.0)
+
+    @property
+    def deadline(self) -> float:
+        """Time of ``monotonic`` at which the budget is used up, that of earlier runs included."""
+        return self.began + self.rules.seconds - self.earlier
+
+    @property
+    def end_of_search(self) -> float:
+        """Time of ``monotonic`` after which no trial begins; the rest is for the last fit."""
+        return self.deadline - (1 - SEARCH) * self.rules.seconds
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that fits of the largest fold see."""
+        return max(self.parts.trained(fold) for fold in self.parts.folds)
+
+    @property
+    def of_mean(self) -> Tried:
+        """Trial of the constant prediction."""
+        return self.tried[0]
+
+    @property
+    def has_method(self) -> bool:
+        """True if a method has been scored, so that there is one to choose."""
+        return any(one.trial.stage == "method" and not one.trial.failed for one in self.tried)
+
+    @property
+    def _at_a_time(self) -> int:
+        """Number of trials that run at a time: one alone would leave most of a cluster idle."""
+        return min(SIDE_BY_SIDE, self.executor.threads()) if self.executor.client else 1
+
+    # -- what can be afforded --------------------------------------------------------------------
+
+    def slowness(self, method: str) -> float:
+        """Return how many times longer than expected the trials of a method took, at least 1."""
+        own = [number for number, one in enumerate(self.tried) if one.trial.method == method]
+        expected = sum(self._foreseen[number] for number in own)
+        took = sum(self.tried[number].trial.seconds for number in own)
+        return max(1.0, took / expected) if expected else 1.0
+
+    def fits(self, candidate: Candidate, plan: Plan) -> bool:
+        """Return True if a fit with a plan fits in the memory allowed."""
+        needed = bytes_of(plan, self.executor)
+        limit = self.rules.bytes
+        if limit is None or needed <= limit:
+            return True
+        logger.info(
+            "%s is not tried: it would take %.1f GiB, memory allows %.1f GiB",
+            candidate.method,
+            needed / 2**30,
+            limit / 2**30,
+        )
+        return False
+
+    def room_for(self, candidates: Sequence[Candidate], rows: int, share: float) -> list[Candidate]:
+        """Return the candidates, in their order, that a share of the budget has room for."""
+        found: list[Candidate] = []
+        late = time.monotonic() >= self.end_of_search
+        for candidate in () if late else candidates:
+            if self.plan(candidate, rows) is None:  # said when its last fit is looked at
+                continue
+            seconds = self.expected([*found, candidate], rows)
+            if self.spent + seconds <= share * self.rules.seconds:
+                found.append(candidate)
+        return found
+
+    def expected(self, candidates: Sequence[Candidate], rows: int) -> float:
+        """Return the expected time of trials on so many rows, side by side on a cluster."""
+        threads = self.executor.threads()
+        each, work = [0.0], 0.0
+        for candidate in candidates:
+            plan = self.plan(candidate, rows)
+            if plan is None:  # its trial fails at once
+                continue
+            each.append(candidate.seconds(plan, threads, self.rows))
+            work += each[-1] * min(threads, max(plan.tasks, 1)) / threads
+        together = max(work, *each) if self._at_a_time > 1 else sum(each)
+        return len(self.parts.folds) * together
+
+    def plan(self, candidate: Candidate, rows: int) -> Plan | None:
+        """Return the plan of a trial on so many rows; None if there can be none."""
+        try:
+            return plan_of(candidate.estimator, _placeholder(self.rows, rows), self.executor)
+        except DaskgpError:
+            return None
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    def run(self, batch: Sequence[Candidate], rows: int) -> list[Tried]:
+        """Return the trials of all candidates that have a score, in their order."""
+        found, many = [], self._at_a_time > 1
+        if many:
+            self.spent += self.expected(batch, rows)
+        for candidate, one in zip(batch, self._made(batch, rows), strict=True):
+            if one is None:
+                continue
+            if not many:
+                self.spent += self.expected([candidate], rows)
+            self._keep(one, rows)
+            self.tried.append(one)
+            self._foreseen.append(self.expected([candidate], rows))
+            self._say(one.trial, self._foreseen[-1])
+            if not one.trial.failed:
+                found.append(one)
+        return found
+
+    def _made(self, batch: Sequence[Candidate], rows: int) -> Iterator[Tried | None]:
+        """Yield the trials of candidates, kept ones or new; None for one for which it is late."""
+        if self._at_a_time == 1:
+            for number, candidate in enumerate(batch):
+                late = number and time.monotonic() >= self.end_of_search
+                yield None if late else self._again(candidate, rows) or self._run(candidate, rows)
+            return
+        for number, fold in enumerate(self.parts.folds):
+            self._sample(number, fold, rows)
+        with ThreadPoolExecutor(self._at_a_time) as pool:
+            try:
+                running = [
+                    pool.submit(copy_context().run, self._again_or_run, one, rows, number)
+                    for number, one in enumerate(batch)
+                ]
+                for trial in running:
+                    yield trial.result()
+            except BaseException:
+                self.began = -math.inf  # it is late for those that have not begun
+                for deadline in self._deadlines:
+                    deadline.at = -math.inf
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _again_or_run(self, candidate: Candidate, rows: int, number: int) -> Tried:
+        return self._again(candidate, rows) or self._run(candidate, rows, number)
+
+    def _run(self, candidate: Candidate, rows: int, number_of: int = 0) -> Tried:
+        """Return the trial of a candidate; those side by side have numbers of their own."""
+        began, keep = time.perf_counter(), f"{self.url}-kept-{number_of}"
+        last: list[Any] = [None, None]
+        pieces: list[HeldOut] = []
+        failed, stopped, size = "", False, 0
+        quiet = clone(candidate.estimator).set_params(progress=False)
+        try:
+            for number, fold in enumerate(self.parts.folds):
+                if number and time.monotonic() > self.end_of_search:
+                    if self.has_method:
+                        raise RunError(f"the deadline came after {number} of its folds")
+                    stopped = True  # something has to be chosen
+                    break
+                sample = self._sample(number, fold, rows)
+                X, y = data.open_dataset(sample)
+                size = max(size, len(X))
+                with _silent(), calling(None), until(self.end_of_search) as deadline:
+                    self._deadlines.append(deadline)
+                    fitted = clone(quiet)
+                    fitted._fit(X, y, keep=keep, noise=(None, None))
+                    pieces.append(self._predicted(fitted.solved_, fold))
+                stopped |= deadline.passed
+                last = [fitted.kernel_, fitted.noise_variance_]
+        except DaskgpError as error:
+            failed = " ".join(str(error).split())[:300]
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            failed = f"{type(error).__name__}: {error}"
+        finally:
+            data.remove(keep)
+        took = time.perf_counter() - began
+        found = joined(pieces) if pieces and not failed else nothing(self.rows)
+        trial = self._trial(candidate, found, size, took, failed)
+        trial = replace(trial, stopped=stopped, kernel=_named(candidate, last[0]))
+        return Tried(trial, candidate, loss_of(found, self.rules.metric), found, *last)
+
+    def _trial(
+        self, candidate: Candidate, found: HeldOut, rows: int, seconds: float, failed: str
+    ) -> Trial:
+        loss, metric = loss_of(found, self.rules.metric), self.rules.metric
+        score, error = summary(loss, metric)
+        if not failed and not math.isfinite(score):
+            failed = f"its predictions have no {metric}"
+        plan = self.plan(candidate, rows) if rows else None
+        needed = bytes_of(plan, self.executor) if plan else 0
+        return Trial(
+            candidate.stage,
+            candidate.method,
+            candidate.structure,
+            candidate.settings,
+            rows,
+            score,
+            error,
+            scores_of(found),
+            round(seconds, 3),
+            needed,
+            failed=failed,
+        )
+
+    def _sample(self, number: int, fold: Fold, rows: int) -> str:
+        """Return the URL of a sample of a fold's training rows; that of the last one is kept."""
+        url = f"{self.url}-fold-{number}"
+        size = min(rows, self.parts.trained(fold))
+        if self._samples.get(number) != size:
+            data.remove(url)
+            self.parts.write(url, fold, size, self.rules.seed, self.executor)
+            self._samples[number] = size
+        return url
+
+    def _predicted(self, solved: Solved, fold: Fold) -> HeldOut:
+        """Return predictions of the held-out rows that trials are scored on."""
+        solved.refuse_spread(include_noise=True)
+        share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
+        task = partial(tested, self.parts, fold, share, self.rules.seed)
+        node = solved_node(solved, not self.executor.shares_memory)
+        found = map_all(task, self.parts.spans, self.executor, "held-out", [node])
+        return joined([one for one in found if len(one.y)])
+
+    def try_mean(self) -> None:
+        """Put the constant prediction on the board."""
+        began = time.perf_counter()
+        pieces: list[HeldOut] = []
+        rows = 0
+        for number, fold in enumerate(self.parts.folds):
+            _, y = data.open_dataset(self._sample(number, fold, min(MEAN_ROWS, self.most_rows)))
+            values = np.asarray(y).reshape(len(y), -1).astype(np.float64)
+            rows = max(rows, len(values))
+            share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
+            task = partial(constant, self.parts, fold, share, self.rules.seed, values, self.facts)
+            here = map_all(task, self.parts.spans, self.executor, "held-out")
+            pieces += [one for one in here if len(one.y)]
+        if not pieces:
+            raise InputError("no held-out row has all features and a known target: give more rows")
+        found = joined(pieces)
+        loss = loss_of(found, self.rules.metric)
+        score, error = summary(loss, self.rules.metric)
+        took = round(time.perf_counter() - began, 3)
+        trial = Trial("mean", "mean", "", {}, rows, score, error, scores_of(found), took, 0)
+        candidate = Candidate("mean", ExactGP())
+        self.tried.append(Tried(trial, candidate, loss, found, None, None))
+        self._foreseen.append(0.0)
+
+    # -- trials that were kept -------------------------------------------------------------------
+
+    def _keep(self, one: Tried, rows: int) -> None:
+        """Keep a trial for a search that goes on, unless it is kept already."""
+        key = _key(one.candidate, rows)
+        if self.kept is None or key in self._played:
+            return
+        said = {
+            "trial": one.trial.to_dict(),
+            "key": key,
+            "kernel": None if one.kernel is None else describe(one.kernel),
+            "noise_variance": one.noise_variance,
+            "spent": time.monotonic() - self.began + self.earlier,
+        }
+        self.kept.append(len(self._played), said, one.held_out._asdict())
+        self._played[key] = said, one.held_out._asdict()
+
+    def _again(self, candidate: Candidate, rows: int) -> Tried | None:
+        """Return the trial that is kept of a candidate, if there is one."""
+        if _key(candidate, rows) not in self._played:
+            return None
+        said, arrays = self._played[_key(candidate, rows)]
+        found = HeldOut(**arrays)
+        kernel = None if said["kernel"] is None else kernel_from_dict(said["kernel"])
+        trial = Trial.from_dict(said["trial"])
+        loss = loss_of(found, self.rules.metric)
+        return Tried(trial, candidate, loss, found, kernel, said["noise_variance"])
+
+    def _say(self, trial: Trial, expected: float) -> None:
+        if trial.failed:
+            logger.info("trial %d: %s failed: %s", len(self.tried) - 1, trial.label, trial.failed)
+            return
+        logger.info(
+            "trial %d: %s, %s, %d rows: %s %.4g +- %.2g in %.1f s (%.1f s expected)",
+            len(self.tried) - 1,
+            trial.label,
+            trial.kernel,
+            trial.rows,
+            self.rules.metric,
+            trial.score,
+            trial.error,
+            trial.seconds,
+            expected,
+        )
+
+
+def _key(candidate: Candidate, rows: int) -> str:
+    """Return text that tells trials of a search apart."""
+    return f"{candidate.stage}|{candidate.key}|{rows}"
+
+
+def _named(candidate: Candidate, kernel: Kernel | None) -> str:
+    """Return the structure of the kernel that a trial has found."""
+    return candidate.structure if kernel is None else structure(kernel)
+
+
+def _placeholder(rows: data.Rows, n: int) -> data.Rows:
+    """Return rows of the same columns without content, for plans of fits to n rows."""
+    one = np.float64(1)
+    arrays = {name: np.broadcast_to(one, (n, *a.shape[1:])) for name, a in rows.arrays.items()}
+    return rows.with_arrays(arrays, chunks=None, identity=None)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Leave out the remarks of fits on samples, which the last fit makes again."""
+
+    def serious(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR or logger.isEnabledFor(logging.DEBUG)
+
+    logger.addFilter(serious)
+    try:
+        yield
+    finally:
+        logger.removeFilter(serious)
