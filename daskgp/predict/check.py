@@ -336,7 +336,7 @@ class Distance:
             assert isinstance(solved.kept, Nearby)
             away, local = np.empty(len(scaled)), Local(solved.fitted("cpu"), solved.kept)
             for key, group in solved.kept.groups(inputs):
-                near = np.asarray(to_host(local.near(key).X), np.float64)[:, self.columns]
+                near = local.inputs_near(key)[:, self.columns]
                 away[group] = cKDTree(near).query(scaled[group])[0]
         away = np.asarray(away) * self.factor
         if self.sphere:

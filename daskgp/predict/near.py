@@ -200,10 +200,18 @@ class Local:
 
     def _condition(self, key: Key) -> Any:
         """Return what predictions need of the training rows that serve a group."""
-        parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
-        rows = [self._block(part.block).rows(part.rows) for part in parts]
-        blocks, features = zip(*rows, strict=True)
+        blocks, features = zip(*self._rows(key), strict=True)
         return self.model.condition(self.fit.theta, self.fit.state, blocks, features)
+
+    def inputs_near(self, key: Key) -> np.ndarray:
+        """Return the scaled inputs (w, d) of the training rows that serve a group."""
+        blocks = [backend.to_host(block.X) for block, _ in self._rows(key)]
+        return np.concatenate(blocks).astype(np.float64)
+
+    def _rows(self, key: Key) -> list[tuple[Block, Any]]:
+        """Return the training rows that serve a group, and their features."""
+        parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
+        return [self._block(part.block).rows(part.rows) for part in parts]
 
     def _block(self, number: int) -> _Block:
         return self._cached((BLOCK, number), partial(self._read, number))
