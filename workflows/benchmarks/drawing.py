@@ -18,11 +18,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
 DRAWN = PAGES.parent / "_static" / "benchmarks"
 # Okabe and Ito's colours, which differ for every kind of sight
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #8c8c8c #0072B2".split()
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+COLOURS += ["#000000", "#8c8c8c", "#555555"]
+PEERS = re.compile("(^|, )(GPflow|GPyTorch|PyTorch|GPBoost)")
 STYLE = {"svg.hashsalt": "daskgp", "axes.grid": True, "grid.color": "#e6e6e6"}
 STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
 STYLE |= {"axes.titlesize": 10, "axes.axisbelow": True, "axes.linewidth": 0.6, "font.size": 9.5}
 mpl.rcParams.update(STYLE)
+PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}".replace("-", "−"))
 Axes, Values = Any, Sequence[float | None]
 Series, Points = Mapping[str, Values], Mapping[str, tuple[float | None, float | None]]
 
@@ -111,12 +114,14 @@ def panels(count: int, height: float, rows: int = 1) -> tuple[Figure, list[Axes]
     return drawn, list(drawn.subplots(rows, count // rows, squeeze=False).flat)
 
 
-def ticks(axis: Any, steps: Sequence[float] = (1, 2, 5)) -> None:
-    """Make an axis logarithmic, with plain numbers at its ticks."""
+def ticks(axis: Any) -> None:
+    """Make an axis logarithmic, with plain numbers at its ticks, and no more than have room."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1,) if high > 2_000 * low else steps, numticks=30))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    low, high = axis.get_view_interval()
+    wide = high > 400 * low or high > 90_000
+    steps = (1,) if wide else (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=30))
+    axis.set_major_formatter(PLAIN)
     axis.set_minor_locator(NullLocator())
 
 
@@ -130,18 +135,24 @@ def finish(ax: Axes, log: str = "", **more: Any) -> None:
 def bars(ax: Axes, names: Sequence[str], values: Values, label: str, **more: Any) -> None:
     """Draw named bars, each with its number."""
     shown = [value or 0.0 for value in values]
-    ax.barh(range(len(names)), shown, color=COLOURS[5], height=0.7)
+    ax.barh(range(len(names)), shown, color=[COLOURS[4 if PEERS.search(n) else 5] for n in names])
     ax.set_yticks(range(len(names)), [broken(name) for name in names])
     for at, value in enumerate(values):
         text = "not measured" if value is None else f"{value:,.5g}"
         ax.annotate(text, (shown[at], at), (4, 0), textcoords="offset points", va="center")
     ax.set(xlabel=label, xlim=(0, 1.3 * max(shown)), ylim=(len(names) - 0.4, -0.6))
     ax.grid(visible=False, axis="y")
+    ax.xaxis.set_major_formatter(PLAIN)
     finish(ax, **more)
 
 
 def dots(
-    ax: Axes, names: Sequence[str], found: Series, label: str, at: float | None = None, **more: Any
+    ax: Axes,
+    names: Sequence[str],
+    found: Series,
+    label: str,
+    at: float | None = None,
+    log: str = "",
 ) -> None:
     """Draw several named numbers on a line for each name, and a line across at what is right."""
     for number, (name, values) in enumerate(found.items()):
@@ -149,16 +160,15 @@ def dots(
         ax.plot(*zip(*kept, strict=True), ls="", ms=7, **style(number), label=name)
     if at is not None:
         ax.axvline(at, color="#000000", ls="--", lw=1)
+        label += f" (dashed: {at:g})"
     ax.set_yticks(range(len(names)), [broken(name) for name in names])
     ax.set(xlabel=label, ylim=(len(names) - 0.5, -0.5))
-    legend(ax)
-    finish(ax, **more)
+    ax.margins(x=0.08)
+    finish(ax, log)
 
 
-def lines(
-    ax: Axes, x: Values, ys: Series, labels: str, log: str = "xy", named: bool = True, **more: Any
-) -> None:
-    """Draw lines with their names at the right; labels are those of both axes, by |."""
+def lines(ax: Axes, x: Values, ys: Series, labels: str, log: str = "xy", **more: Any) -> None:
+    """Draw named lines with markers; labels are those of both axes, by |."""
     for number, (name, y) in enumerate(ys.items()):
         kept = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
         if not kept:
@@ -169,19 +179,17 @@ def lines(
             ax.plot(*zip(*kept, strict=True), ms=5, lw=1.3, **style(number), label=name)
     across, up = labels.split("|")
     ax.set(xlabel=across, ylabel=up)
-    if named and len(ys) > 1:
-        legend(ax)
     finish(ax, log, **more)
 
 
 def points(
     ax: Axes, found: Points, labels: str, log: str = "x", beside: bool = True, **more: Any
 ) -> None:
-    """Draw points with their names beside them; one without a place across is a line.
-
-    Names that end in "<" are to the left of their points.
-    """
+    """Draw points with their names beside them; one without a place across is a line."""
     across, up = labels.split("|")
+    ax.margins(y=0.1)
+    spread = [y for _, y in found.values() if y is not None]
+    near = 0.04 * (max(spread) - min(spread))
     for number, (name, (x, y)) in enumerate(found.items()):
         if y is None:
             ax.plot([], [], ls="", ms=7, **style(number), label=name)
@@ -191,11 +199,12 @@ def points(
             ax.plot([x], [y], ls="", ms=7, **style(number), label=name)
         if beside and y is not None:
             text = {"textcoords": "offset points", "fontsize": 8.5, "va": "center"}
-            side, offset = ("right", (-7, 0)) if name.endswith("<") else ("left", (7, 0))
+            right = [u for u, v in found.values() if u and x and u > x and abs(v - y) < near]
+            side, offset = ("right", (-7, 0)) if right else ("left", (7, 0))
             if x is None:
                 text, offset = text | {"xycoords": ax.get_yaxis_transform()}, (0, 6)
             where = (0.01 if x is None else x, y)
-            ax.annotate(name.rstrip("<"), where, offset, ha=side, **text)
+            ax.annotate(name, where, offset, ha=side, **text)
     ax.set(xlabel=across, ylabel=up)
     finish(ax, log, **more)
 
@@ -241,23 +250,28 @@ def beside(t: Tables, height: float, *parts: Part) -> Figure:
     drawn, axes = panels(len(parts), height)
     for ax, part in zip(axes, parts, strict=True):
         part(ax, t)
+    named = [ax for ax in axes if len(ax.get_legend_handles_labels()[0]) > 1 and not ax.texts]
+    groups = [ax.get_legend_handles_labels() for ax in named]
+    shared = all(any(n in other for other in groups[0][1]) for _, names in groups for n in names)
+    if shared and groups and len(named) == len(parts):
+        drawn.legend(*groups[0], loc="outside upper center", ncols=min(4, len(groups[0][1])))
+        return drawn
+    for ax in named:
+        sizes = [len(name) for name in ax.get_legend_handles_labels()[1]]
+        columns = 3 if sum(sizes) < 25 else 2 if max(sizes) < 19 else 1
+        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
+        ax.legend(ncols=columns, columnspacing=1, handletextpad=0.4, **place)
     return drawn
 
 
 def broken(name: str) -> str:
     """Return a long name on lines of its own."""
-    return "\n".join(wrap(name, 22))
+    return "\n".join(wrap(name, 24, break_long_words=False))
 
 
 def style(number: int) -> dict[str, Any]:
     """Return colour and marker, which tell series apart in grey, too."""
     return {"color": COLOURS[number % 9], "marker": "osD^vPX*h"[number % 9]}
-
-
-def legend(ax: Axes) -> None:
-    """Name the series above the axes."""
-    columns = 2 if len(ax.get_legend_handles_labels()[0]) > 1 else 1
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=columns, borderpad=0.2)
 
 
 def save(drawn: Figure, page: str, path: Path) -> None:

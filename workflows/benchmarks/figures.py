@@ -7,11 +7,13 @@ names in its metadata, by a digest, the tables that it was drawn from, so that a
 a table has changed and its figure has not.
 """
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-from drawing import DRAWN, Axes, Figure, Part, Tables, bar, bars, beside, dots, line, lines
-from drawing import panels, points, save, tables, turn
+import drawing
+from drawing import Axes, Figure, Tables, bar, bars, dots, line, lines, points, turn
 
 RULES = (1, 2, 3, 4, 5, 6, 7, 10)  # of combining experts, those printed in the paper left out
 TOLD, KINDS = "errors known|errors not told", "summary|gradient"
@@ -20,7 +22,7 @@ DRAWS = "2,048 frequencies|16,384 frequencies"
 
 def against_time(t: Tables, score: int) -> Figure:
     """Draw a score of every method on every table against processor seconds."""
-    drawn, axes = panels(8, 8.8, 4)
+    drawn, axes = drawing.panels(8, 8.8, 4)
     for at, (ax, head) in enumerate(zip(axes, t[0].heads[1:], strict=True)):
         seconds = dict(zip(t[3].names, t[3].column(at + 1), strict=True))
         scores = zip(t[score].names, t[score].column(at + 1), strict=True)
@@ -42,7 +44,7 @@ def fields(ax: Axes, t: Tables) -> None:
 
 
 def uneven(ax: Axes, t: Tables) -> None:
-    found = {t[1].heads[at]: t[1].ratio(at, 1) for at in (2, 3, 4)}
+    found = {t[1].heads[at].split(",")[0]: t[1].ratio(at, 1) for at in (2, 3, 4)}
     dots(ax, t[1].names, found, "RMSE ÷ of the default", 1.0)
 
 
@@ -50,40 +52,28 @@ def clouds(ax: Axes, t: Tables) -> None:
     found, first = t[0].points(t[0].column(6), t[0].column(2)), t[1].some(0, 2)
     plain = first.points(first.total(7, 8), first.column(3), 1)
     found |= {f"{name}, no setting": place for name, place in plain.items()}
-    points(ax, found, "seconds|RMSE, °C", title="land-surface temperatures", xlim=(9, 3_000))
-
-
-def survey(ax: Axes, t: Tables) -> None:
-    last = t[1].some(2, 4)
-    found, sizes = last.points(last.total(7, 8), last.column(3), 1), {"xlim": (0, 140)}
-    points(ax, found, "seconds|RMSE", "", title="survey, no setting", ylim=(5.9, 6.1), **sizes)
+    points(ax, found, "seconds, all together|RMSE, °C", xlim=(9, 2_000))
 
 
 def stations(ax: Axes, t: Tables) -> None:
-    found, sizes = t[0].points(t[0].total(6, 7), t[0].column(1)), {"xlim": (0.7, 20_000)}
+    found, sizes = t[0].points(t[0].total(6, 7), t[0].column(1)), {"xlim": (0.7, 3_000)}
     points(ax, found, "seconds of fit and prediction|RMSE, °C", ylim=(0, 6.2), **sizes)
 
 
-def globe(first: int, label: str, right: float | None = None) -> Part:
-    def part(ax: Axes, t: Tables) -> None:
-        columns = zip(*(t[0].column(first + n) for n in range(3)), strict=True)
-        found = dict(zip(t[0].names, columns, strict=True))
-        dots(ax, ["poles", "date line", "elsewhere"], found, label, right)
-
-    return part
+def globe(ax: Axes, t: Tables, first: int, label: str, right: float | None = None) -> None:
+    columns = zip(*(t[0].column(first + n) for n in range(3)), strict=True)
+    found = dict(zip(t[0].names, columns, strict=True))
+    dots(ax, ["poles", "date line", "elsewhere"], found, label, right)
 
 
-def appends(first: int, label: str) -> Part:
-    def part(ax: Axes, t: Tables) -> None:
-        names = [f"{n.split(',')[0]}, {what}" for n in t[0].names for what in ("append", "refit")]
-        pairs = zip(t[0].column(first), t[0].column(first + 2), strict=True)
-        bars(ax, names, [value for pair in pairs for value in pair], label)
-
-    return part
+def appends(ax: Axes, t: Tables, first: int, label: str) -> None:
+    names = [f"{n.split(',')[0]}, {what}" for n in t[0].names for what in ("append", "refit")]
+    pairs = zip(t[0].column(first), t[0].column(first + 2), strict=True)
+    bars(ax, names, [value for pair in pairs for value in pair], label)
 
 
 def starts(ax: Axes, t: Tables) -> None:
-    names = ("default", "all rows, from its end", "from a fifth", "from five times")
+    names = ("default", "from its end", "from a fifth", "from five times")
     found = {name: t[0].column(4, part) for part, name in enumerate(names)}
     dots(ax, [""] * len(t[0].names), found, "seconds", log="x")
 
@@ -91,37 +81,35 @@ def starts(ax: Axes, t: Tables) -> None:
 def times(ax: Axes, t: Tables) -> None:
     names = (t[0].heads[at] for at in (3, 4, 5))
     found = {name: t[0].column(6, part) for part, name in enumerate(names)}
-    lines(ax, t[0].column(1), found, "points|processor seconds", named=False)
+    lines(ax, t[0].column(1), found, "points|processor seconds")
 
 
 def folds(ax: Axes, t: Tables) -> None:
-    dots(ax, t[1].names, t[1].columns(2, 3), "NLPD")
+    found = {"with the factor": t[1].column(2), "without": t[1].column(3)}
+    dots(ax, [name.split("(")[0] for name in t[1].names], found, "NLPD")
 
 
 def scores(ax: Axes, t: Tables) -> None:
     dots(ax, t[2].names, t[2].columns(1, 2, 3, 4), "nMSE", log="x")
 
 
-def shares(ax: Axes, t: Tables) -> None:
-    heads = {5: "of a matrix product", 6: "of a Cholesky factor"}
-    found = {f"{k}, {heads[n]}": v for n in heads for k, v in t[0].turns(n, KINDS).items()}
-    lines(ax, t[0].column(0)[::2], found, "rows of a block|share of the rate", "x", ylim=(0, 1))
-
-
-def work(ax: Axes, t: Tables) -> None:
-    lines(ax, t[0].column(0)[::2], t[0].turns(3, KINDS), "rows of a block|milliseconds")
+def blocks(ax: Axes, t: Tables, at: int, label: str, log: str = "x", **more: Any) -> None:
+    found = t[0].turns(at, KINDS)
+    lines(ax, t[0].column(0)[::2], found, f"rows of a block|{label}", log, **more)
 
 
 SCORES = {"tables": 0, "tables-nlpd": 1}
 FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
     "fields": (4.4, fields, uneven),
-    "gaps": (3.8, clouds, survey),
+    "gaps": (3.6, clouds),
     "speed": (1.8, bar(0, 1, "seconds of a value and gradient"), bar(0, 3, "peak MiB")),
     "scale": (2.8, line(0, 1, "rows|seconds"), line(0, 3, "rows|peak MiB", "x", ylim=(0, 800))),
     "stations": (2.8, stations),
-    "globe": (2.8, globe(1, "RMSE"), globe(4, "coverage of 95 %", 0.95)),
+    "globe": (2.8, partial(globe, first=1, label="RMSE"),
+              partial(globe, first=4, label="coverage of 95 %", right=0.95)),
     "error-bars": (2.8, turn(0, 3, TOLD, "RMSE of the field"), turn(0, 4, TOLD, "coverage", 0.95)),
-    "updates": (2.1, appends(1, "seconds"), appends(2, "MiB read")),
+    "updates": (2.1, partial(appends, first=1, label="seconds"),
+                partial(appends, first=2, label="MiB read")),
     "paths": (2.8, turn(0, 3, DRAWS, "covariances, in standard errors", 3.3),
               turn(0, 4, DRAWS, "largest difference, % of the prior variance")),
     "folds": (2.6, bar(0, 1, "RMSE, °C"), folds),
@@ -131,17 +119,19 @@ FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
     "opticom": (3.2, line(0, (3, 4, 5), "level|RMSE", "y"), times),
     "cagp": (2.6, bar(1, 1, "seconds of a value and gradient"),
              line(2, 1, "rows|seconds an iteration", "x", ylim=(0, 16))),
-    "variational": (3.0, bar(0, 1, "seconds of a step"),
+    "variational": (3.8, bar(0, 1, "seconds of a step"),
                     line(1, (1, 2), "functions of the mean|seconds of a step", rows=5)),
     "variational-scores": (2.8, scores),
-    "lma-blocks": (3.2, work, shares),
+    "lma-blocks": (2.9, partial(blocks, at=3, label="milliseconds", log="xy"),
+                   partial(blocks, at=5, label="share of the matrix product", ylim=(0, 1)),
+                   partial(blocks, at=6, label="share of the Cholesky factor", ylim=(0, 1))),
 }  # fmt: skip
 
 
 def draw(name: str) -> Figure:
     """Return a figure by its name."""
-    t = tables(page_of(name))
-    return against_time(t, SCORES[name]) if name in SCORES else beside(t, *FIGURES[name])
+    t = drawing.tables(page_of(name))
+    return against_time(t, SCORES[name]) if name in SCORES else drawing.beside(t, *FIGURES[name])
 
 
 def page_of(name: str) -> str:
@@ -150,10 +140,10 @@ def page_of(name: str) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--to", type=click.Path(path_type=Path), default=DRAWN, help="Folder of figures.")
+@click.option("--to", type=click.Path(path_type=Path), default=drawing.DRAWN)
 def main(to: Path) -> None:
     for name in (*SCORES, *FIGURES):
-        save(draw(name), page_of(name), to / f"{name}.svg")
+        drawing.save(draw(name), page_of(name), to / f"{name}.svg")
 
 
 if __name__ == "__main__":
