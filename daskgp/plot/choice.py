@@ -69,7 +69,7 @@ def choice(
     >>> X = np.random.default_rng(0).uniform(size=(60, 1))
     >>> model = daskgp.AutoGP(time_budget=20, candidates=["exact"], progress=False)
     >>> model = model.fit(X, np.sin(6 * X[:, 0]))
-    >>> ax = daskgp.plot.choice(model, ax=Figure().subplots())
+    >>> ax = choice(model, ax=Figure().subplots())
     >>> ax.get_xlabel()
     'nlpd of held-out rows'
     """
