@@ -47,6 +47,13 @@ class Expectation(NamedTuple):
 
     ``by_mean`` and ``by_variance`` (n, p) are those with respect to the mean and variance of each
     entry; ``by_log`` (k,), float64 on the host, is with respect to the logs of the parameters.
+
+    Examples
+    --------
+    >>> y, mean, variance = np.array([[1.0]]), np.array([[1.0]]), np.array([0.1])
+    >>> found = Gaussian(0.1).expected(y, mean, variance)
+    >>> found.by_mean, found.by_variance
+    (array([[0.]]), array([[-5.]]))
     """
 
     value: float
@@ -56,7 +63,14 @@ class Expectation(NamedTuple):
 
 
 class Likelihood(ABC):
-    """Distribution of an observation y given the latent value f."""
+    """Distribution of an observation y given the latent value f.
+
+    Examples
+    --------
+    >>> likelihood = by_name("poisson")
+    >>> isinstance(likelihood, Likelihood), likelihood.discrete
+    (True, True)
+    """
 
     discrete: ClassVar[bool] = False
     """True if y is coded, not measured, and is not to be standardised."""
@@ -66,25 +80,55 @@ class Likelihood(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Name in settings and stores, which ``by_name`` takes."""
+        """Name in settings and stores, which ``by_name`` takes.
+
+        Examples
+        --------
+        >>> Bernoulli("logit").name
+        'bernoulli-logit'
+        """
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of the parameters that are learned."""
+        """Names of the parameters that are learned.
+
+        Examples
+        --------
+        >>> StudentT().parameter_names, Poisson().parameter_names
+        (('scale', 'df'), ())
+        """
         return ()
 
     @property
     def log_parameters(self) -> np.ndarray:
-        """Logarithms of the parameters, (k,) float64."""
+        """Logarithms of the parameters, (k,) float64.
+
+        Examples
+        --------
+        >>> np.exp(StudentT(scale=0.5, df=4.0).log_parameters)
+        array([0.5, 4. ])
+        """
         return np.zeros(0)
 
     @property
     def log_bounds(self) -> np.ndarray:
-        """Bounds of the logarithms, (k, 2)."""
+        """Bounds of the logarithms, (k, 2).
+
+        Examples
+        --------
+        >>> np.exp(Gaussian().log_bounds)
+        array([[1.e-06, 1.e+02]])
+        """
         return np.zeros((0, 2))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Likelihood:
-        """Return the same likelihood with other parameters; raise InputError if they are not k."""
+        """Return the same likelihood with other parameters; raise InputError if they are not k.
+
+        Examples
+        --------
+        >>> Gaussian(0.1).with_log_parameters([0.0])
+        Gaussian(variance=1.0)
+        """
         self._check_count(values)
         return self
 
@@ -98,18 +142,47 @@ class Likelihood(ABC):
             Observed values, none missing, and means of f.
         variance : (n,) array
             Variances of f, shared by all outputs.
+
+        Examples
+        --------
+        >>> y, mean, variance = np.array([[3.0]]), np.array([[1.0]]), np.array([0.2])
+        >>> round(Poisson().expected(y, mean, variance).value, 4)
+        -1.7959
         """
 
     @abstractmethod
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is."""
+        """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is.
+
+        Examples
+        --------
+        >>> y, mean, variance = np.array([[1.0]]), np.array([[0.0]]), np.array([1.0])
+        >>> np.exp(Bernoulli().log_density(y, mean, variance))
+        array([[0.5]])
+        """
 
     @abstractmethod
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the mean and variance, both (n, p), of a new observation y."""
+        """Return the mean and variance, both (n, p), of a new observation y.
+
+        Examples
+        --------
+        >>> mean, variance = Gaussian(0.1).response(np.array([[2.0]]), np.array([0.3]))
+        >>> mean, variance
+        (array([[2.]]), array([[0.4]]))
+        """
 
     def of_rows(self, noise: Array | None) -> Likelihood:
-        """Return the likelihood of rows with noise variances of their own, by ``Block.noise``."""
+        """Return the likelihood of rows with noise variances of their own, by ``Block.noise``.
+
+        Examples
+        --------
+        >>> noise = np.array([[1.0, 0.0], [0.0, 0.5]])  # that of the model, and an own one
+        >>> rows = Gaussian(0.1).of_rows(noise)
+        >>> rows.log_density(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(2)).round(4)
+        array([[ 0.2324],
+               [-0.5724]])
+        """
         if noise is None:
             return self
         raise SettingError(
@@ -119,11 +192,24 @@ class Likelihood(ABC):
         )
 
     def supports(self, y: Any) -> Any:
-        """Return True for each entry that can be observed, and for missing ones (NaN)."""
+        """Return True for each entry that can be observed, and for missing ones (NaN).
+
+        Examples
+        --------
+        >>> Poisson().supports(np.array([2.0, 0.5, -1.0, np.nan]))
+        array([ True, False, False,  True])
+        """
         return np.isfinite(y) | np.isnan(y)
 
     def check(self, y: np.ndarray, names: Sequence[str]) -> None:
-        """Raise InputError, naming the target, if a value of y (n, p) cannot be observed."""
+        """Raise InputError, naming the target, if a value of y (n, p) cannot be observed.
+
+        Examples
+        --------
+        >>> Bernoulli().check(np.array([[0.0], [2.0]]), ["class"])
+        Traceback (most recent call last):
+        daskgp.errors.InputError: target 'class' holds 2, but the bernoulli likelihood takes ...
+        """
         bad = ~self.supports(y)
         if not bad.any():
             return
@@ -136,7 +222,15 @@ class Likelihood(ABC):
         )
 
     def refuse(self, count: int) -> None:
-        """Raise InputError if ``count`` values, more than 0, cannot be observed."""
+        """Raise InputError if ``count`` values, more than 0, cannot be observed.
+
+        Examples
+        --------
+        >>> Poisson().refuse(0)
+        >>> Poisson().refuse(2)
+        Traceback (most recent call last):
+        daskgp.errors.InputError: 2 targets are none that can be observed: ...
+        """
         if count:
             raise InputError(
                 f"{count} targets are none that can be observed: the {self.name} likelihood takes "
@@ -144,7 +238,13 @@ class Likelihood(ABC):
             )
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
-        """Return latent constants (p,) that give y the mean y_mean; 0 where y is standardised."""
+        """Return latent constants (p,) that give y the mean y_mean; 0 where y is standardised.
+
+        Examples
+        --------
+        >>> Poisson().offset(np.array([1.0])), Bernoulli().offset(np.array([0.5]))
+        (array([0.]), array([0.]))
+        """
         return np.zeros(len(y_mean))
 
     _takes: ClassVar[str] = "finite numbers: leave the others out"

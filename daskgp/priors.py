@@ -20,7 +20,15 @@ REGISTRY: dict[str, type[Prior]] = {}
 
 
 class Prior(ABC):
-    """Prior of a positive hyper-parameter."""
+    """Prior of a positive hyper-parameter.
+
+    Examples
+    --------
+    >>> from daskgp import priors
+    >>> prior = priors.LogNormal(100.0, sigma=0.5)
+    >>> isinstance(prior, priors.Prior), str(prior)
+    (True, 'lognormal(median=100.0, sigma=0.5)')
+    """
 
     name: ClassVar[str]
     """Name in text."""
@@ -30,7 +38,15 @@ class Prior(ABC):
         REGISTRY[cls.name] = cls
 
     def log_density(self, log_value: float) -> tuple[float, float]:
-        """Return the log density of the logarithm of the hyper-parameter, and its derivative."""
+        """Return the log density of the logarithm of the hyper-parameter, and its derivative.
+
+        Examples
+        --------
+        >>> from daskgp import priors
+        >>> density, slope = priors.LogNormal(1.0).log_density(0.5)
+        >>> round(density, 4), slope
+        (-1.0439, -0.5)
+        """
         return self._log_density(log_value)
 
     @abstractmethod
@@ -58,6 +74,13 @@ class LogNormal(Prior):
         Median, in the units of the data.
     sigma : float
         Standard deviation of the logarithm: 95 % lies within a factor of exp(1.96 sigma).
+
+    Examples
+    --------
+    >>> from daskgp import SGPR, priors
+    >>> model = SGPR(prior={"lengthscale": priors.LogNormal(100.0, sigma=0.5)})
+    >>> priors.LogNormal(100.0).log_density(math.log(100.0))[1] == 0  # the mode is the median
+    True
     """
 
     median: float
@@ -85,6 +108,13 @@ class InverseGamma(Prior):
         Shape a; a heavy tail for small ones.
     scale : float
         Scale b, in the units of the data; the density of the logarithm is largest at b / a.
+
+    Examples
+    --------
+    >>> from daskgp import priors
+    >>> prior = priors.InverseGamma(shape=2.0, scale=10.0)
+    >>> round(prior.log_density(math.log(5.0))[1], 12)  # the mode is scale / shape
+    0.0
     """
 
     shape: float
@@ -117,6 +147,13 @@ class ShortRange(Prior):
         Prior probability of a lengthscale below it.
     dims : int
         Number of columns that the lengthscale serves.
+
+    Examples
+    --------
+    >>> from daskgp import priors
+    >>> prior = priors.ShortRange(below=10.0, probability=0.05, dims=2)
+    >>> prior.log_density(math.log(100.0))[0] > prior.log_density(math.log(1.0))[0]
+    True
     """
 
     below: float
@@ -148,6 +185,13 @@ class LargeDeviation(Prior):
         Standard deviation, the root of the variance, in the units of the target.
     probability : float
         Prior probability of a standard deviation above it.
+
+    Examples
+    --------
+    >>> from daskgp import priors
+    >>> prior = priors.LargeDeviation(above=2.0, probability=0.05)
+    >>> prior.log_density(math.log(1.0))[0] > prior.log_density(math.log(16.0))[0]
+    True
     """
 
     above: float
@@ -172,6 +216,11 @@ def parse(text: str) -> Prior:
     ------
     SettingError
         If it is none of this module's.
+
+    Examples
+    --------
+    >>> parse("lognormal(100, sigma=0.5)")
+    LogNormal(median=100.0, sigma=0.5)
     """
     example = "write e.g. lognormal(100, sigma=0.5)"
     try:

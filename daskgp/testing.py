@@ -38,6 +38,18 @@ def no_compute() -> Iterator[None]:
 
     This holds for any scheduler: one that is set, one that is named in a call, or a distributed
     client.  The whole process is watched, other threads included.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from daskgp import testing
+    >>> lazy = da.ones(10).sum()
+    >>> with testing.no_compute():
+    ...     lazy = lazy + 1
+    >>> with testing.no_compute():
+    ...     lazy.compute()
+    Traceback (most recent call last):
+    AssertionError: something was computed where nothing should be
     """
 
     def refuse(*args: Any, **kwargs: Any) -> None:
@@ -55,7 +67,13 @@ def no_compute() -> Iterator[None]:
 def central_differences(
     function: Callable[[np.ndarray], float], at: np.ndarray, step: float = STEP
 ) -> np.ndarray:
-    """Return the gradient (k,) of a scalar function of a vector (k,), by central differences."""
+    """Return the gradient (k,) of a scalar function of a vector (k,), by central differences.
+
+    Examples
+    --------
+    >>> central_differences(lambda v: float(v @ v), np.array([1.0, 2.0])).round(6)
+    array([2., 4.])
+    """
     at = np.asarray(at, np.float64)
     gradient = np.empty(at.size)
     for i in range(at.size):
@@ -72,6 +90,12 @@ def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-
     It is symmetric with the stated diagonal, positive semi-definite and equal to its pullback's
     value; sums of weighted columns are those of the tile, and all gradients those of central
     differences.  Columns that it treats alike are tied.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> X, Z = np.split(np.random.default_rng(0).uniform(size=(9, 2)), [5])
+    >>> testing.check_kernel(kernels.Matern32(0.5), X, Z)  # AssertionError if a law is broken
     """
     _check_ties(kernel, X, Z)
     K = kernel(X)
@@ -179,6 +203,15 @@ def check_model(
     Summaries combine to the summary of all rows and in any grouping; the gradient is that of
     central differences; at its exact limit, where it has one, the method is the exact GP.
     ``noise`` (n, 2) is that of ``Block``, for rows with noise variances of their own.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
+    >>> from daskgp.models.sparse.sgpr import SGPR
+    >>> testing.check_model(SGPR(), theta, X, y)
     """
     check_additive(model, theta, X, y, noise)
     check_gradient(model, theta, X, y, noise=noise)
@@ -193,6 +226,15 @@ def check_additive(
 
     B is given A as its neighbour: additive methods ignore it, and the summaries of others follow
     the chain rule, p(A) p(B | A).
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
+    >>> from daskgp.models.sparse.sgpr import SGPR
+    >>> testing.check_additive(SGPR(), theta, X, y)
     """
     prepared = model.prepare(theta)
     rows = Block(X, y, noise)
@@ -229,7 +271,17 @@ def check_gradient(
     rtol: float = 1e-5,
     noise: np.ndarray | None = None,
 ) -> None:
-    """Check that the gradient of the objective is that of central differences."""
+    """Check that the gradient of the objective is that of central differences.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
+    >>> from daskgp.models.sparse.sgpr import SGPR
+    >>> testing.check_gradient(SGPR(), theta, X, y)
+    """
     _, gradient = value_and_gradient(model, theta, X, y, noise)
     wanted = central_differences(
         lambda v: value_and_gradient(model, theta.from_vector(v), X, y, noise)[0],
@@ -247,6 +299,15 @@ def check_exact_limit(
     ------
     InputError
         If no finite setting of the method is exact.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
+    >>> from daskgp.models.sparse.sgpr import SGPR
+    >>> testing.check_exact_limit(SGPR(), theta, X, y)
     """
     exact = model.exact_limit(theta, X)
     if exact is None:
@@ -291,6 +352,15 @@ def check_ensemble(
         expert and whose second has weight 1.
     noise : ndarray (n, 2), optional
         That of ``Block``, for rows with noise variances of their own.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(size=(18, 2)), rng.standard_normal((18, 1))
+    >>> theta = Theta(kernels.Matern32(0.5), 0.1)
+    >>> from daskgp.models.experts.exact import ExactExperts
+    >>> testing.check_ensemble(ExactExperts(3), theta, X, y)
     """
     test, rows = X[:: max(1, len(X) // 7)] + 0.01, Block(X, y, noise)
     experts = [[block] for block in _ragged(rows, model.n_experts)]
@@ -344,6 +414,18 @@ def combine_experts(
     """Return the experts' summed objectives and combined posterior at X (n, d), without any Dask.
 
     Each expert is a sequence of blocks of rows; sums over rows are over all rows.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> theta = Theta(kernels.Matern32(0.5), 0.1)
+    >>> from daskgp.models.experts.exact import ExactExperts
+    >>> experts = [[Block(X[:6], y[:6])], [Block(X[6:], y[6:])]]
+    >>> value, moments = testing.combine_experts(ExactExperts(2), theta, experts, X[:3])
+    >>> moments.mean.shape
+    (3, 1)
     """
     state, value = model.solve(theta, _AllRows.of(experts))
     joined = [Block.join(blocks) for blocks in experts]

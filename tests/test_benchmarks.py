@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "workflows" / "benchmarks"
-SHARED = ("harness", "datasets")
+SHARED = ("harness", "datasets", "drawing")
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 
 

@@ -68,6 +68,14 @@ class Plan:
         such as factors that wait for the gradient.
     bytes_device : int
         GPU memory of a map task, which is cut into smaller pieces if there is less.
+
+    Examples
+    --------
+    >>> import dask.array as da, daskgp
+    >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
+    >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])
+    >>> plan.rows, plan.tasks, plan.bytes_per_task < 500e6
+    (1000000, 50, True)
     """
 
     rows: int

@@ -35,6 +35,14 @@ class KernelGradient(NamedTuple):
 
     ``log_parameters`` (k,) is always float64 on the host; ``X`` (n, d) and ``Z`` (m, d) have
     the dtype and device of the inputs.  ``Z`` is None if the kernel had one argument only.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> X, Z = np.array([[0.0]]), np.array([[1.0]])
+    >>> gradient = RBF(1.0).vjp(X, Z, np.ones((1, 1)))
+    >>> gradient.log_parameters.round(4), gradient.Z.round(4)
+    (array([0.6065, 0.6065]), array([[-0.6065]]))
     """
 
     log_parameters: np.ndarray
@@ -54,14 +62,39 @@ class Unit(NamedTuple):
 
 
 class Pullback(Protocol):
-    """Function from the cotangent K_bar (n, m) to the gradient; may be called more than once."""
+    """Function from the cotangent K_bar (n, m) to the gradient; may be called more than once.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> X, Z = np.array([[0.0]]), np.array([[1.0]])
+    >>> K, pull = RBF(1.0).pullback(X, Z)
+    >>> pull(np.ones_like(K)).X.round(4)  # the derivative of the sum of K
+    array([[0.6065]])
+    """
 
     def __call__(self, K_bar: Array, overwrite: bool = False) -> KernelGradient:
-        """Return the gradient; ``overwrite`` allows K_bar's memory to be used."""
+        """Return the gradient; ``overwrite`` allows K_bar's memory to be used.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> K, pull = RBF(1.0).pullback(np.array([[0.0]]), np.array([[1.0]]))
+        >>> pull(2 * np.ones_like(K)).Z.round(4)
+        array([[-1.2131]])
+        """
 
 
 class Kernel(ABC):
-    """Covariance function k(x, z) of two rows of inputs."""
+    """Covariance function k(x, z) of two rows of inputs.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF, Kernel, Linear
+    >>> kernel = 0.5 * RBF(2.0) + Linear()
+    >>> isinstance(kernel, Kernel), kernel(np.zeros((3, 1))).shape
+    (True, (3, 3))
+    """
 
     name: ClassVar[str]
     """Name in text and stores."""
@@ -88,11 +121,25 @@ class Kernel(ABC):
         ------
         InputError
             If shapes do not agree with each other or with the kernel.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0)(np.array([[0.0], [1.0]]), np.array([[0.0]])).round(4)
+        array([[1.    ],
+               [0.6065]])
         """
 
     @abstractmethod
     def diag(self, X: Array) -> Array:
-        """Return the diagonal k(x, x) of K(X, X), shape (n,)."""
+        """Return the diagonal k(x, x) of K(X, X), shape (n,).
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0, variance=2.0).diag(np.array([[0.0], [1.0]]))
+        array([2., 2.])
+        """
 
     @abstractmethod
     def pullback(
@@ -110,21 +157,52 @@ class Kernel(ABC):
         work : (tiles, n, m) array, optional
             Memory to work in, of the inputs' dtype; K is part of it and valid until it is used
             again.  Allocating anew can cost a loop over tiles as much time as the kernel.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> X = np.array([[0.0], [1.0]])
+        >>> K, pull = RBF(1.0).pullback(X)
+        >>> pull(np.ones_like(K)).log_parameters.round(4)  # by variance and lengthscale
+        array([3.2131, 1.2131])
         """
 
     @property
     @abstractmethod
     def tiles(self) -> int:
-        """Number of tiles of memory that a pullback takes, K included."""
+        """Number of tiles of memory that a pullback takes, K included.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0).tiles >= 1
+        True
+        """
 
     def vjp(self, X: Array, Z: Array | None, K_bar: Array) -> KernelGradient:
-        """Return the gradient of sum(K_bar * K(X, Z)) with K_bar held fixed and not modified."""
+        """Return the gradient of sum(K_bar * K(X, Z)) with K_bar held fixed and not modified.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> X, Z = np.array([[0.0]]), np.array([[1.0]])
+        >>> RBF(1.0).vjp(X, Z, np.ones((1, 1))).X.round(4)
+        array([[0.6065]])
+        """
         _, pull = self.pullback(X, Z)
         return pull(K_bar)
 
     @abstractmethod
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
-        """Return the gradient of sum(diag_bar * diag(X)) with diag_bar (n,) held fixed."""
+        """Return the gradient of sum(diag_bar * diag(X)) with diag_bar (n,) held fixed.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> X = np.array([[0.0], [1.0]])
+        >>> RBF(1.0, variance=2.0).diag_vjp(X, np.ones(2)).log_parameters
+        array([4., 0.])
+        """
 
     def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
         """Return values S' K(Z, X) (t, n) of functions at rows X (n, d), without keeping the tile.
@@ -137,6 +215,13 @@ class Kernel(ABC):
         X : (n, d) array
         out : (t, n) array, optional
             Array to add the values to, of the inputs' dtype or float64.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> Z, X = np.array([[0.0], [1.0]]), np.array([[0.0]])
+        >>> RBF(1.0).weighted(Z, Weights.dense(np.ones((2, 1))), X).round(4)  # 1 + exp(-1/2)
+        array([[1.6065]])
         """
         inputs, weights = checked_weights(Z, weights, X)
         F = weights.functions(inputs.shape[1], out)
@@ -150,6 +235,15 @@ class Kernel(ABC):
         """Return the gradient of sum(F_bar * weighted(Z, weights, X)) with F_bar (t, n) held fixed.
 
         Without ``by_inputs``, the gradients with respect to Z and X are left out and None.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> Z, X = np.array([[0.0], [1.0]]), np.array([[0.0]])
+        >>> weights = Weights.dense(np.ones((2, 1)))
+        >>> RBF(1.0).weighted_vjp(Z, weights, X, np.ones((1, 1))).weights.round(4)
+        array([[1.    ],
+               [0.6065]])
         """
         inputs, weights = checked_weights(Z, weights, X)
         by_log = np.zeros(len(self.parameter_names))
@@ -171,20 +265,48 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of the positive hyper-parameters, in the order of ``log_parameters``."""
+        """Names of the positive hyper-parameters, in the order of ``log_parameters``.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0).parameter_names
+        ('variance', 'lengthscale')
+        """
 
     @property
     @abstractmethod
     def log_parameters(self) -> np.ndarray:
-        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale of None is 1."""
+        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale of None is 1.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0, variance=np.e).log_parameters
+        array([0., 1.])
+        """
 
     @abstractmethod
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Kernel:
-        """Return the same kernel with other hyper-parameters; ``values`` has shape (k,)."""
+        """Return the same kernel with other hyper-parameters; ``values`` has shape (k,).
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0).with_log_parameters(np.log([2.0, 3.0]))
+        RBF(lengthscale=3.0..., variance=2.0, ard=False, active_dims=None)
+        """
 
     @abstractmethod
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
-        """Return bounds (k, 2) of ``log_parameters`` for inputs with column ranges ``spread``."""
+        """Return bounds (k, 2) of ``log_parameters`` for inputs with column ranges ``spread``.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> np.exp(RBF(1.0).log_bounds(np.array([5.0])))[1]  # of the lengthscale
+        array([5.e-03, 5.e+01])
+        """
 
     @abstractmethod
     def resolve(self, median: np.ndarray, distance: float) -> Kernel:
@@ -202,10 +324,25 @@ class Kernel(ABC):
         ------
         InputError
             If the kernel's dimensions do not fit d.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF().resolve(np.array([1.0, 3.0]), 2.5).lengthscale
+        2.5
+        >>> RBF(ard=True).resolve(np.array([1.0, 3.0]), 2.5).lengthscale
+        (1.0, 3.0)
         """
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        """Return the unit of each hyper-parameter; without units, the default, powers are 0."""
+        """Return the unit of each hyper-parameter; without units, the default, powers are 0.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF().units(2)
+        (Unit(columns=(), of_inputs=0, of_target=2), Unit(columns=(0, 1), of_inputs=1, of_target=0))
+        """
         return tuple(Unit() for _ in self.parameter_names)
 
     def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
@@ -214,6 +351,12 @@ class Kernel(ABC):
         A combination of hyper-parameters that the data determine better than each alone should be
         one of these coordinates.  Those that do not vary, by a mask (k,), are coordinates of their
         own and part of no other.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0).coordinates().shape
+        (2, 2)
         """
         return np.eye(len(self.parameter_names))
 
@@ -234,6 +377,12 @@ class Kernel(ABC):
         ------
         InputError
             If the kernel's dimensions do not fit d.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF().tied_columns(3), RBF(ard=True).tied_columns(3)
+        (((0, 1, 2),), ())
         """
         return ()
 
@@ -244,6 +393,12 @@ class Kernel(ABC):
         ------
         SettingError
             If the class is not registered, so that another kernel would come back.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(2.0).to_dict()["lengthscale"]
+        2.0
         """
         self._check_registered()
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # kernels are dataclasses

@@ -60,7 +60,14 @@ class Composite(Kernel):
 
     @classmethod
     def of(cls, *parts: Kernel | float) -> Self:
-        """Return the composite of kernels and positive numbers, flattened."""
+        """Return the composite of kernels and positive numbers, flattened.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF, Sum
+        >>> len(Sum.of(RBF(1.0), Sum.of(RBF(2.0), 0.5)).parts)
+        3
+        """
         flat: list[Kernel] = []
         for part in parts:
             kernel = part if isinstance(part, Kernel) else Constant(part)

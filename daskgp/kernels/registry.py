@@ -58,6 +58,17 @@ def register(kind: K) -> K:
     ------
     SettingError
         If the name is taken, or a kernel of the class does not come back from its description.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from daskgp import kernels
+    >>> @kernels.register
+    ... @dataclass(frozen=True)
+    ... class Bump(kernels.RBF):
+    ...     name = "bump"
+    >>> kernels.parse("bump(2.0)").lengthscale
+    2.0
     """
     name = _checked_name(kind)
     before = (REGISTRY | COMPOSITES).get(name)

@@ -56,6 +56,12 @@ class Stationary(Radial):
     ------
     SettingError
         If a parameter is not positive and finite.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import Matern32
+    >>> Matern32(ard=True, active_dims=(0, 1)).resolve(np.array([1.0, 2.0, 4.0]), 3.0).lengthscale
+    (1.0, 2.0)
     """
 
     name: ClassVar[str]
@@ -165,12 +171,24 @@ class Stationary(Radial):
         return sizes if max(sizes) > 1 else None
 
     def per_column(self, count: int) -> np.ndarray:
-        """Return the lengthscale of each of ``count`` active columns; 1 where it is open."""
+        """Return the lengthscale of each of ``count`` active columns; 1 where it is open.
+
+        Examples
+        --------
+        >>> RBF((1.0, 2.0), ard=True).per_column(2)
+        array([1., 2.])
+        """
         scale = np.asarray(1.0 if self.lengthscale is None else self.lengthscale)
         return np.repeat(scale, self._sizes) if self._sizes else np.broadcast_to(scale, count)
 
     def per_lengthscale(self, by_column: np.ndarray) -> np.ndarray:
-        """Return sums over the columns of each lengthscale, of values (a,) per active column."""
+        """Return sums over the columns of each lengthscale, of values (a,) per active column.
+
+        Examples
+        --------
+        >>> RBF(1.0).per_lengthscale(np.array([1.0, 2.0]))
+        array([3.])
+        """
         if not isinstance(self.lengthscale, tuple):
             return np.asarray(by_column.sum(keepdims=True))
         if self._sizes is None:

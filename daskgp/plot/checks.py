@@ -50,6 +50,15 @@ def pit(
     ------
     InputError
         As `calibration` does.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> y = np.random.default_rng(0).standard_normal(500)
+    >>> ax = daskgp.plot.pit(y, np.zeros(500), np.ones(500), ax=Figure().subplots())
+    >>> ax.get_ylabel()
+    'share of values'
     """
     counts = counts_of(y_true, mean, variance)
     counts = counts.reshape(PIT_BINS, -1).sum(axis=1)
@@ -92,6 +101,18 @@ def distances(
     ------
     InputError
         If the method keeps nothing to measure distances from, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+    >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+    >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
+    >>> found = daskgp.check(model, X[1::2], y[1::2])
+    >>> axes = daskgp.plot.distances(found, axes=Figure().subplots(1, 2))
+    >>> axes[1].get_ylabel()
+    'variance of standardised residuals'
     """
     if not isinstance(found, Check):
         raise InputError(f"found is {shown(found)}: give what daskgp.check returned")
@@ -139,6 +160,19 @@ def check(found: Check, folder: Path) -> list[str]:
     ------
     InputError
         If the folder cannot be written, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, daskgp
+    >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+    >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+    >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
+    >>> found = daskgp.check(model, X[1::2], y[1::2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = daskgp.plot.check(found, folder)
+    >>> [os.path.basename(file) for file in files]
+    ['pit.png', 'calibration.png', 'distances.png']
     """
     if not isinstance(found, Check):
         raise InputError(f"found is {shown(found)}: give what daskgp.check returned")

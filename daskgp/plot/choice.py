@@ -61,6 +61,17 @@ def choice(
     ------
     InputError
         If there is no leaderboard, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
+    >>> model = daskgp.AutoGP(time_budget=20, candidates=["exact"], progress=False)
+    >>> model = model.fit(X, np.sin(6 * X[:, 0]))
+    >>> ax = choice(model, ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'nlpd of held-out rows'
     """
     board = getattr(leaderboard, "leaderboard_", leaderboard)
     if not isinstance(board, Leaderboard):
@@ -129,6 +140,16 @@ def spread(
     ------
     InputError
         If shapes do not fit, there is nothing finite to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(size=(100, 3))
+    >>> panels = Figure().subplots(1, 3)
+    >>> axes = daskgp.plot.spread(X, 1 + X[:, 2], names=("a", "b", "c"), axes=panels)
+    >>> [ax.get_xlabel() for ax in axes]
+    ['a', 'b', 'c']
     """
     X = np.asarray(X, np.float64)
     if X.ndim != 2 or not len(X):

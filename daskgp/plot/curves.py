@@ -69,6 +69,16 @@ def history(
     ------
     InputError
         If the history is empty or has no such entry, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 1, 50)[:, None]
+    >>> model = daskgp.SGPR(n_inducing=5, max_iter=3).fit(X, np.sin(6 * X[:, 0]))
+    >>> ax = daskgp.plot.history(model.history_, ax=Figure().subplots())
+    >>> len(ax.lines)
+    1
     """
     if not len(history):
         raise InputError("history is empty: it has entries after a fit with an optimizer")
@@ -138,6 +148,15 @@ def calibration(
     ------
     InputError
         As `daskgp.metrics.coverage` does, or if matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> y = np.random.default_rng(0).standard_normal(500)
+    >>> ax = daskgp.plot.calibration(y, np.zeros(500), np.ones(500), ax=Figure().subplots())
+    >>> len(ax.lines)  # the diagonal and the shares
+    2
     """
     levels = np.append(np.linspace(0.05, 0.95, 19), 0.99) if levels is None else np.asarray(levels)
     if isinstance(y_true, Check):
@@ -224,6 +243,16 @@ def posterior_lines(
     ------
     InputError
         If a shape does not fit, there is nothing to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> x = np.linspace(0, 1, 20)
+    >>> panels = {"SGPR": (np.sin(x), 0.1 + x), "exact": (np.sin(x), 0.1 + x / 2)}
+    >>> axes = daskgp.plot.posterior_lines(x, panels, axes=Figure().subplots(1, 2))
+    >>> [ax.get_title() for ax in axes]
+    ['SGPR', 'exact']
     """
     x = np.asarray(x, np.float64)
     if x.ndim != 1 or not len(panels):
@@ -287,6 +316,18 @@ def tradeoff(
     ------
     InputError
         If a shape does not fit, there is nothing to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> rmse, seconds = np.array([0.3, 0.2, 0.1]), np.array([1, 2, 4])
+    >>> panels = {"RMSE": {"SGPR": rmse}, "seconds": {"SGPR": seconds}}
+    >>> axes = daskgp.plot.tradeoff(
+    ...     [64, 128, 256], panels, name="inducing inputs", axes=Figure().subplots(1, 2)
+    ... )
+    >>> axes[0].get_xlabel()
+    'inducing inputs'
     """
     if not len(panels):
         raise InputError("panels is empty: give at least one by its label")
@@ -335,6 +376,15 @@ def traces(
     ------
     InputError
         If there is nothing to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> panels = {"noise": {"Adam": np.array([1.0, 0.5]), "L-BFGS": np.array([1.0, 0.2, 0.1])}}
+    >>> (ax,) = daskgp.plot.traces(panels, axes=[Figure().subplots()])
+    >>> ax.get_ylabel()
+    'noise'
     """
     if not len(panels):
         raise InputError("panels is empty: give at least one by its label")
@@ -403,6 +453,15 @@ def variogram(
     ------
     InputError
         As `daskgp.variogram` does, or if matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(size=(200, 2))
+    >>> ax = daskgp.plot.variogram(X, X[:, 0], bins=5, ax=Figure().subplots())
+    >>> "distance" in ax.get_xlabel()
+    True
     """
     if not isinstance(X, Variogram):
         X = computed_variogram(X, y, model, **options)

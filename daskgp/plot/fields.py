@@ -90,6 +90,16 @@ def posterior_map(
     ------
     InputError
         If a shape does not fit, there is nothing finite to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(size=(50, 2))
+    >>> axes = Figure().subplots(1, 2)
+    >>> axes = daskgp.plot.posterior_map(X, mean=X[:, 0], std=X[:, 1], axes=axes)
+    >>> len(axes)
+    2
     """
     if isinstance(X, Mapping):
         X, (mean, std) = None, places.results_of(X)
@@ -160,6 +170,16 @@ def maps(
     ------
     InputError
         If a shape does not fit, there is nothing to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(size=(50, 2))
+    >>> panels = {"SGPR": X[:, 0], "LMA": X[:, 1]}
+    >>> axes = daskgp.plot.maps(X, panels, axes=Figure().subplots(1, 2))
+    >>> [ax.get_title() for ax in axes]
+    ['SGPR', 'LMA']
     """
     if isinstance(X, Mapping) and panels is None:
         X, panels = None, {str(name): values for name, values in X.items()}
@@ -230,6 +250,16 @@ def residuals(
     ------
     InputError
         If a shape does not fit, there is nothing finite to draw, or matplotlib is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(size=(50, 2))
+    >>> y, mean, std = X[:, 0], np.zeros(50), np.ones(50)
+    >>> ax = daskgp.plot.residuals(X, y, mean, std, ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'x'
     """
     if y is None or mean is None or std is None:
         raise InputError("residuals need y, mean= and std=, with noise (include_noise=True)")

@@ -79,6 +79,16 @@ class Check:
     sample : Sample
         Up to 2,000 rows X with y, mean and std, for figures.
     feature_names : tuple of str
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+    >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+    >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
+    >>> found = daskgp.check(model, X[1::2], y[1::2])
+    >>> found.n, found.scores["rmse"] < 0.2
+    (100, True)
     """
 
     n: int
@@ -94,7 +104,18 @@ class Check:
     feature_names: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as numbers, lists and texts."""
+        """Return the figures as numbers, lists and texts.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+        >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+        >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
+        >>> found = daskgp.check(model, X[1::2], y[1::2])
+        >>> found.to_dict()["n"]
+        100
+        """
         return {
             "n": self.n,
             **self.scores,
@@ -126,7 +147,18 @@ class Check:
 
 
 class Sample(NamedTuple):
-    """Some of the rows: X (n, d), and y, mean and std (n, p) of new observations."""
+    """Some of the rows: X (n, d), and y, mean and std (n, p) of new observations.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+    >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+    >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
+    >>> found = daskgp.check(model, X[1::2], y[1::2])
+    >>> found.sample.X.shape, found.sample.std.shape
+    ((100, 1), (100, 1))
+    """
 
     X: np.ndarray
     y: np.ndarray

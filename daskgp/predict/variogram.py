@@ -61,6 +61,14 @@ class Variogram:
         Names of the targets, and their units if known.
     distance_unit : str
         Unit of distances, empty if not known.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X, y = np.array([[0.0], [1.0], [3.0]]), np.array([0.0, 2.0, 2.0])
+    >>> found = daskgp.variogram(X, y, bins=[0, 2, 4])
+    >>> found.edges, found.semivariance
+    (array([0., 2., 4.]), array([2., 1.]))
     """
 
     edges: np.ndarray

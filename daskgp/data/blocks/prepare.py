@@ -36,7 +36,17 @@ OVERLAP = 32
 
 
 class Prepared(NamedTuple):
-    """Result of `prepare`: rows, rows left out, blocks, rows per block, and the kind of order."""
+    """Result of `prepare`: rows, rows left out, blocks, rows per block, and the kind of order.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, daskgp
+    >>> X = np.random.default_rng(0).uniform(size=(400, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = daskgp.prepare((X, X[:, 0]), f"{folder}/rows.zarr", "hilbert", block_rows=100)
+    >>> found.rows, found.blocks
+    (400, 4)
+    """
 
     rows: int
     dropped: int

@@ -40,6 +40,15 @@ class Conversion(NamedTuple):
     """Result of `convert`: rows written, grid points left out, and the names of the columns.
 
     ``geographic`` are those of longitude and latitude, empty where the store says none.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, daskgp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", X=np.ones((4, 2)), y=np.arange(4.0))
+    ...     found = daskgp.convert(f"{folder}/rows.npz", f"{folder}/rows.zarr", target="y")
+    >>> found.rows, found.targets
+    (4, ('y',))
     """
 
     rows: int
