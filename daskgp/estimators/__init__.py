@@ -58,5 +58,12 @@ def plan(estimator: GaussianProcess, X: Any, y: Any, measure: bool = False) -> P
     -------
     Plan
         Rows per block, tasks, bytes per task, per worker, in the client and on disk, operations.
+
+    Examples
+    --------
+    >>> import daskgp, dask.array as da
+    >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
+    >>> daskgp.plan(daskgp.SGPR(n_inducing=512), X, X[:, 0]).rows
+    1000000
     """
     return estimator.plan(X, y, measure)

@@ -336,7 +336,17 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     @offered_unless(lambda gp: _no_classes(gp))
     def predict_proba(self, X: Any) -> Any:
-        """Return the posterior probabilities of classes 0 and 1, of a target of these."""
+        """Return the posterior probabilities of classes 0 and 1, of a target of these.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(100, 1))
+        >>> own = [daskgp.SVGP(n_inducing=10, max_iter=20, likelihood="bernoulli")]
+        >>> model = daskgp.AutoGP(time_budget=60, candidates=own, progress=False)
+        >>> model.fit(X, X[:, 0] > 0.5).predict_proba(X).shape
+        (100, 2)
+        """
         best: Any = self.best_
         return best.predict_proba(X)
 

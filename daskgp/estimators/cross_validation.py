@@ -66,6 +66,15 @@ class CrossValidation:
         Scores of all held-out values together.
     predictions : str or None
         Store with the held-out predictions, if one was asked for.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
+    >>> model = daskgp.ExactGP(progress=False)
+    >>> found = daskgp.cross_validate(model, X, np.sin(6 * X[:, 0]), folds=3)
+    >>> found.scheme, len(found.rows), bool(found.mean["rmse"] < 0.1)
+    ('random', 3, True)
     """
 
     scheme: str
@@ -90,7 +99,18 @@ class CrossValidation:
         return {n: float(np.std(v, ddof=1) / np.sqrt(k)) for n, v in self.scores.items()}
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return a row of figures for each fold, then for their mean and its standard error."""
+        """Return a row of figures for each fold, then for their mean and its standard error.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from daskgp.estimators.cross_validation import CrossValidation
+        >>> two = np.array([40, 20])
+        >>> scores, pooled = {"rmse": two / 100}, {"rmse": 0.3}
+        >>> found = CrossValidation("random", scores, two, two, two / 10, pooled)
+        >>> [(row["fold"], round(row["rmse"], 3)) for row in found.to_rows()][:3]
+        [('0', 0.4), ('1', 0.2), ('mean', 0.3)]
+        """
         each = [
             {
                 "fold": str(i),

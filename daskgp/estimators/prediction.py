@@ -62,6 +62,12 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         dict
+
+        Examples
+        --------
+        >>> import daskgp
+        >>> daskgp.SGPR(n_inducing=100).get_params()["n_inducing"]
+        100
         """
         settings: dict[str, Any] = super().get_params(deep)
         return settings | (nested.parameters(self.kernel) if deep else {})
@@ -77,6 +83,12 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ------
         SettingError
             If the kernel has no parameter of that name.
+
+        Examples
+        --------
+        >>> import daskgp
+        >>> daskgp.SGPR().set_params(n_inducing=100).n_inducing
+        100
         """
         names = [key for key in params if key.startswith(nested.PREFIX)]
         own = {key: params.pop(key) for key in names}

@@ -66,22 +66,6 @@ def test_the_reference_is_found():
         assert inspect.ismodule(value) or value in REFERENCED.values(), name
 
 
-# Docstrings of daskgp.estimators that still have to get theirs: strict, so that none stays here.
-PENDING = (
-    "daskgp.plan",
-    "daskgp.AutoGP.predict_proba",
-    "daskgp.estimators.cross_validation.CrossValidation",
-    "daskgp.estimators.cross_validation.CrossValidation.to_rows",
-)
-WAITS = pytest.mark.xfail(reason="its docstring has no example yet", strict=True)
-
-
-def waits(name):
-    return name in PENDING or name.endswith((".get_params", ".set_params"))
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[WAITS] if waits(n) else []) for n in REFERENCED]
-)
+@pytest.mark.parametrize("name", REFERENCED)
 def test_it_has_an_example(name):
     assert ">>> " in text(name, REFERENCED[name])

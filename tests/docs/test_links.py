@@ -68,7 +68,7 @@ def test_what_leads_nowhere_is_found(tmp_path):
 
 
 def test_every_page_is_in_a_table_of_contents():
-    listed = {DOCS / "index.md", DOCS / "benchmarks.md"}  # the latter keeps old links working
+    listed = {DOCS / "index.md"}
     for page in PAGES:
         for tree in TOCTREE.findall(page.read_text()):
             names = [name for name in tree.splitlines() if name and not name.startswith(":")]
