@@ -309,7 +309,10 @@ class GaussianProcess(UpdatedGP):
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is not None:
             check_settings(self)
-            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+            with (
+                scratch_rows(self.store) as url,
+                columns.converted(url, self.progress) as (X, y, _),
+            ):
                 settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
                 return self.fit(X, y, checkpoint, start=start, callback=callback, **settings)
         if checkpoint is None:
@@ -641,7 +644,10 @@ class GaussianProcess(UpdatedGP):
         check_settings(self)
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is not None:
-            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+            with (
+                scratch_rows(self.store) as url,
+                columns.converted(url, self.progress) as (X, y, _),
+            ):
                 return self.plan(X, y, measure)
         executor = Executor.current(self.progress)
         rows = self._rows_of(X, y, None, executor.shares_memory, y_variance, sample_weight)

@@ -456,7 +456,7 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         method, moved = self._model().of_units(stage.n_units), self._inputs.trained
-        experts = Objectives(method, stage.quiet, theta, moved)
+        experts = Objectives(method, stage, theta, moved)
         if self.training == "fact":
             values = int(experts.counts.sum())
             return hyperparameters.maximise(

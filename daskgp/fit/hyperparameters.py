@@ -478,7 +478,7 @@ def _objective(
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
     with_inputs = estimator._inputs.trained
-    part = dataclasses.replace(stage.quiet, units=units)
+    part = dataclasses.replace(stage, units=units)
     model = estimator._objective_of(stage)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:

@@ -179,7 +179,7 @@ def check(
     random_state : int
         Seed of the sample.
     progress : bool or "auto"
-        Whether to show bars; by default where somebody sits at a terminal.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
 
     Returns
     -------
@@ -211,7 +211,7 @@ def check(
     source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
     if source is not None:
         source = source.like(solved.feature_names)
-        with scratch_rows(store) as url, source.converted(url) as (X, y, _):
+        with scratch_rows(store) as url, source.converted(url, progress) as (X, y, _):
             chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
             return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
     _refuse_without_effect(solved, y_variance=y_variance, sample_weight=sample_weight)

@@ -143,7 +143,7 @@ def variogram(
     random_state : int
         Seed of the choice of blocks.
     progress : bool or "auto"
-        Whether to show bars; by default where somebody sits at a terminal.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
 
     Returns
     -------

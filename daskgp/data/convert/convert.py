@@ -28,6 +28,7 @@ from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
+from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 
 __all__ = ["Conversion", "convert"]
 
@@ -67,6 +68,7 @@ def convert(
     destination_options: Options | None = None,
     wait: float = 0.0,
     clear_lock: bool = False,
+    progress: ShowProgress = "auto",
 ) -> Conversion:
     """Convert tables or grids to a dataset store.
 
@@ -126,6 +128,8 @@ def convert(
         Seconds to wait for another run that appends to the store.
     clear_lock : bool
         Take over the lock that a dead run left on another host; that of a live one stays.
+    progress : bool or "auto"
+        Whether to show progress on stderr; "auto" shows it on a terminal.
 
     Returns
     -------
@@ -164,7 +168,7 @@ def convert(
         if append:
             _refuse_idle("append", block_rows=block_rows, like=like, geographic=geographic)
             with locks.hold(destination, wait, clear_lock, resume=True) as claim:
-                return _append(asked, destination, claim)
+                return _append(asked, destination, claim, progress)
         _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
         kept = None if like is None else layout.layout_of(str(like))
         step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
@@ -174,7 +178,7 @@ def convert(
             with data.dataset_writer(
                 destination, *names, step, attributes=said, beside=tuple(asked.noise())
             ) as writer:
-                return plan.copy(step, writer)
+                return plan.copy(step, writer, progress)
 
 
 class _Asked(NamedTuple):
@@ -279,7 +283,9 @@ def _noise(
     return columns
 
 
-def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
+def _append(
+    asked: _Asked, destination: str, claim: locks.Claim, progress: ShowProgress
+) -> Conversion:
     """Add rows to the dataset store at a URL, whose lock is held."""
     kept = layout.layout_of(destination)
     present = groups.names_in(destination)
@@ -300,7 +306,7 @@ def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
     with _planned(named, kept, destination) as plan:
         layout.check_names(plan.layout, kept, destination, "append the same columns")
         with dataset_appender(destination, claim) as writer:
-            return plan.copy(data.DEFAULT_BLOCK_ROWS, writer)
+            return plan.copy(data.DEFAULT_BLOCK_ROWS, writer, progress)
 
 
 @contextmanager
@@ -373,14 +379,15 @@ class _Plan(NamedTuple):
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
 
-    def copy(self, step: int, writer: data.DatasetWriter) -> Conversion:
+    def copy(self, step: int, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
         """Write all rows; InputError if there are none."""
         table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
         shift, factor = self.clocks
         names, place = self.layout.features, self.layout.geographic
         columns = Columns(names, place_in(place or False, names, None))
         rows = skipped = 0
-        for block in table.read(self.kinds, step, self.source):
+        blocks = table.read(self.kinds, step, self.source)
+        for block in _counted(blocks, table.rows, progress):
             block -= shift
             block *= factor
             wanted = self._wanted(block, d, p)
@@ -411,6 +418,18 @@ class _Plan(NamedTuple):
             mask = block[:, -1]
             wanted &= ~np.isnan(mask) & (mask != 0 if self.zeros else True)
         return wanted
+
+
+def _counted(
+    blocks: Iterator[np.ndarray], total: int | None, progress: ShowProgress
+) -> Iterator[np.ndarray]:
+    """Yield blocks of rows and show how far they have got."""
+    with progress_line("convert", total, Amount(unit="rows"), progress) as advance:
+        for block in blocks:
+            rows = len(block)
+            yield block
+            if advance:
+                advance(rows)
 
 
 def _places(

@@ -189,6 +189,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
     how: dict[str, Any] = {
         "attributes": {name: _attributes(grid[name]) for name in columns},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
+        "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,
     }
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 

@@ -175,7 +175,8 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
                 yield _of_frame(frame[start : start + rows], names, what, begun + start)
             begun += len(frame)
 
-    yield Table(columns, targets, columns, kinds, blocks)
+    rows = None if lazy else len(source)
+    yield Table(columns, targets, columns, kinds, blocks, rows=rows)
 
 
 def _letters(frame: Any) -> set[str]:
@@ -217,7 +218,8 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
         for batch in batches:
             yield _of_batch(batch, names)
 
-    yield Table(columns, targets, columns, refusing(source, _arrow_kinds(data.schema)), blocks)
+    kinds, rows = refusing(source, _arrow_kinds(data.schema)), data.count_rows()
+    yield Table(columns, targets, columns, kinds, blocks, rows=rows)
 
 
 def _arrow_kinds(schema: Any) -> dict[str, str | Other]:
@@ -280,6 +282,7 @@ def npz_file(source: str, targets: Names) -> Iterator[Table]:
 
         kinds = {column: kind_of(headers[key][1]) for column, (key, _) in places.items()}
         how: dict[str, Any] = {"matrices": matrices, "listing": listing}
+        how["rows"] = shapes[places[outputs[0]][0]][0] if outputs else None
         yield Table(tuple(places), outputs, defaults, refusing(source, kinds), blocks, **how)
 
 
