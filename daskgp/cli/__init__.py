@@ -8,7 +8,6 @@ instant.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +23,7 @@ from daskgp.cli.options import (
     extents_of,
     geographic_option,
     grid_options,
+    json_option,
     lock_options,
     new_grid_options,
     numeric,
@@ -539,7 +539,7 @@ def _test_rows(
     metavar="N",
     help="Regions that are looked at one by one, a power of 2.  [default: 8]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables.")
+@json_option
 @device_option
 @store_options("test", model="model_store")
 @cluster_options
@@ -597,10 +597,16 @@ def check(
 
 @main.command()
 @click.argument("store")
+@json_option
 @store_options("store")
 @verbose_option
-def info(store: str) -> None:
+def info(store: str, as_json: bool) -> None:
     """Show what a dataset, model or prediction STORE holds."""
+    if as_json:
+        from daskgp.cli.facts import facts
+
+        result(**facts(store))
+        return
     from daskgp.cli.info import describe
 
     describe(store)
@@ -615,7 +621,7 @@ def info(store: str) -> None:
     help="Column to fit, or several: a,b; DATA then is a grid or a table.",
 )
 @column_options
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
+@json_option
 @click.option(
     "--measure", is_flag=True, help="Run on a few blocks to tell how long an iteration takes."
 )
@@ -689,7 +695,7 @@ def plan(
             "fits": remedy is None,
             "remedy": remedy,
         }
-        click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
+        result(**dataclasses.asdict(needs), workers=threads, **verdict)
     else:
         name = estimator.model_name
         describe_plan(name, needs, limit, remedy, threads, work.iterations, where, work.staged)

@@ -321,6 +321,16 @@ def geographic_option(command: F) -> F:
     )
 
 
+def json_option(command: F) -> F:
+    """Add ``--json`` to a command that prints tables, as the argument ``as_json``."""
+    return _added(
+        command,
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."
+        ),
+    )
+
+
 def device_option(command: F) -> F:
     """Add ``--device`` to a command, as the argument ``device``."""
     return _added(

@@ -218,7 +218,7 @@ def test_info_shows_the_actions_of_a_model(tmp_path):
 
 def test_info_of_anything_else_is_refused(tmp_path):
     zarr.create_group(tmp_path / "other.zarr").create_group("things")
-    assert "no dataset, model or prediction store" in refused("info", tmp_path / "other.zarr")
+    assert "not a dataset, model or prediction store" in refused("info", tmp_path / "other.zarr")
     assert "does not exist" in refused("info", tmp_path / "none.zarr")
 
 

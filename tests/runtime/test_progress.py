@@ -1,6 +1,7 @@
 """The line that a user at a terminal sees of long work."""
 
 import io
+import json
 import os
 import pty
 import re
@@ -10,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from commands import ONE_THREAD, dataset, succeed
+from commands import ONE_THREAD, invoke
 from rich.progress import Progress
 
 import daskgp
@@ -109,8 +110,13 @@ def test_what_is_piped_elsewhere_stays_out_of_the_display(capsys, monkeypatch):
     assert "a result" not in terminal.getvalue()
 
 
-def seen(*arguments):
-    """Stdout, and the labels of the lines on stderr, of the command with stderr on a terminal."""
+def bare(screen):
+    """What a terminal was sent, without the codes that move its cursor."""
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen)
+
+
+def on_a_terminal(*arguments):
+    """Stdout of the command, and what it sends to a terminal that is its stderr."""
     main, side = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "daskgp", *map(str, arguments)],
@@ -128,9 +134,9 @@ def seen(*arguments):
             break
     os.close(main)
     out, _ = process.communicate(timeout=60)
-    screen = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(parts).decode())
+    screen = bare(b"".join(parts).decode())
     assert process.returncode == 0, screen
-    return out, {(m[1], m[3], m[4], m[7]) for m in LINE.finditer(screen)}
+    return out, screen
 
 
 @pytest.fixture
@@ -139,31 +145,33 @@ def rows():
     return X, np.sin(6 * X[:, 0])
 
 
-def test_every_long_command_shows_its_progress(rows, tmp_path):
-    X, y = rows
-    np.savez(tmp_path / "rows.npz", X=X, y=y)
-    data, model, out = (tmp_path / name for name in ("data.zarr", "m.zarr", "out.zarr"))
-    written, lines = seen("convert", tmp_path / "rows.npz", data, "--target", "y")
-    assert lines == {("convert", "400", "rows", "rows")}
-    assert len(written.splitlines()) == 1
-    _, lines = seen("prepare", data, tmp_path / "blocks.zarr", "--workers", 1)
-    assert {"sort", "write"} <= {label for label, *_ in lines}
-    how = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=3", "--workers", 1)
-    _, lines = seen("fit", data, model, *how)
-    assert ("train", "3", "iterations", "iterations") in lines
-    assert "sgpr-local" in {label for label, *_, unit in lines if unit == "rows"}
-    written, lines = seen("predict", model, data, out)
-    assert lines == {("predict", "1", "chunks", "rows")}, lines
-    assert len(written.splitlines()) == 1
-    more = dataset(tmp_path / "more.zarr", X, y)
-    _, lines = seen("update", model, more)
-    assert "rows" in {unit for *_, unit in lines}
+def test_long_work_shows_its_progress(rows, tmp_path, monkeypatch):
+    terminal = at_a_terminal(monkeypatch)
+    data, out = (str(tmp_path / name) for name in ("data.zarr", "out.zarr"))
+    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
+    daskgp.convert(tmp_path / "rows.npz", data, "y")
+    daskgp.prepare(data, str(tmp_path / "blocks.zarr"))
+    model = daskgp.SGPR(n_inducing=10, max_iter=3).fit(*daskgp.open_dataset(data))
+    model.predict_store(data, out)
+    model.update(*rows)
+    lines = {(m[1], m[3], m[4]) for m in LINE.finditer(bare(terminal.getvalue()))}
+    assert {("convert", "400", "rows"), ("train", "3", "iterations")} <= lines
+    assert {("sort", "1", "tasks"), ("write", "1", "tasks"), ("predict", "1", "chunks")} <= lines
+    assert ("sgpr-local", "1", "tasks") in lines
+
+
+def test_the_command_shows_it_on_a_terminal_beside_its_result(rows, tmp_path):
+    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
+    asked = ("convert", tmp_path / "rows.npz", tmp_path / "data.zarr", "--target", "y")
+    out, screen = on_a_terminal(*asked)
+    assert json.loads(out)["rows"] == 400
+    assert LINE.search(screen)[1] == "convert"
 
 
 def test_a_log_holds_no_progress(rows, tmp_path):
-    data = dataset(tmp_path / "data.zarr", *rows)
-    result = succeed("prepare", data, tmp_path / "blocks.zarr", "--workers", 1)
-    assert result["rows"] == 400
+    np.savez(tmp_path / "rows.npz", X=rows[0], y=rows[1])
+    result = invoke("convert", tmp_path / "rows.npz", tmp_path / "data.zarr", "--target", "y")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_fit_without_progress_converts_without(rows, tmp_path, monkeypatch):
