@@ -139,7 +139,7 @@ class Likelihood(ABC):
         """Raise InputError if ``count`` values, more than 0, cannot be observed."""
         if count:
             raise InputError(
-                f"{count} targets are none that can be observed: the {self.name} likelihood takes "
+                f"{count} targets are not possible observations: the {self.name} likelihood takes "
                 f"{self._takes}"
             )
 
@@ -429,7 +429,7 @@ class Poisson(Likelihood):
     """
 
     discrete: ClassVar[bool] = True
-    _takes: ClassVar[str] = "whole numbers from 0 on: give counts, or take another likelihood"
+    _takes: ClassVar[str] = "whole numbers of at least 0: give counts, or take another likelihood"
 
     @property
     def name(self) -> str:

@@ -73,7 +73,7 @@ def main(ctx: click.Context) -> None:
 )
 @column_options
 @click.option(
-    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
+    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows per chunk of the store."
 )
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
@@ -161,7 +161,7 @@ def _place(text: str | None) -> list[str] | bool | None:
     "--block-rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Most rows of a block.  [default: 256]",
+    help="Maximum rows per block.  [default: 256]",
 )
 @geographic_option
 @store_options("source", destination="destination")
@@ -200,7 +200,7 @@ def prepare(
 @column_options
 @click.option("--report", metavar="FILE", help="Also write a report of the fit, as HTML.")
 @click.option("--from", "start", metavar="MODEL", help="Model to start training from.")
-@click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
+@click.option("--resume", is_flag=True, help="Continue a fit that was stopped.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
 @store_options("data", "start", model="model_store")
 @lock_options
@@ -262,7 +262,7 @@ def fit(
         if resume and models.is_complete(model_store):
             estimator, resumed = load(model_store), {"resumed": False}
             models.forget(model_store)  # a kill may have left it
-            remark = "is complete already and left as it is; data and settings are not compared"
+            remark = "is already complete and left unchanged; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
             reserved = models.reserve(model_store, claim, resume)
@@ -367,7 +367,7 @@ def update(
 @click.option(
     "--verify",
     is_flag=True,
-    help="Compare all of INPUT that is done, not only what was written since.",
+    help="Compare all of INPUT that is predicted, not only what was written since.",
 )
 @click.option(
     "--record",
@@ -706,7 +706,9 @@ def _going_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        error.add_note("the model is the old or the new one, the same command may be repeated")
+        error.add_note(
+            "the model is either the old or the new one; the same command may be repeated"
+        )
         raise
 
 

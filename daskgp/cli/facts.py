@@ -129,7 +129,9 @@ def check_predictions(url: str, group: Any) -> bool:
     labelled = map_store.CHUNKS in present
     for name in ("mean",) if labelled else ("mean", "variance", "done"):
         if name not in present:
-            raise StoreError(f"predictions {url} are incomplete: {name!r} is missing, run it again")
+            raise StoreError(
+                f"predictions {url} are incomplete: {name!r} is missing: predict again"
+            )
     return labelled
 
 
@@ -145,8 +147,8 @@ def stored_alone(url: str, group: Any) -> tuple[models.Stored, str] | None:
     if strange:
         names = ", ".join(map(repr, strange))
         logger.warning(
-            "model store %s: no class of kernels is registered as %s: import the module that does, "
-            'as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
+            "model store %s: no kernel class is registered as %s: import the module that "
+            'registers it, as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
             url,
             names,
             url,

@@ -121,7 +121,7 @@ def _predictions(url: str, group: Any) -> None:
     table.add_row("targets", _listed(names.get("target_names")))
     table.add_row("chunks done", chunks)
     finished = names.get("complete") is True
-    table.add_row("complete", "yes" if finished else "no: predict --resume goes on")
+    table.add_row("complete", "yes" if finished else "no: predict --resume continues")
     for what in ("model", "model_checksum", "input", "input_checksum"):
         table.add_row(what.replace("_", " "), str(names.get(what)))
     _add_lock(table, url)
@@ -169,7 +169,7 @@ def _model(url: str, group: Any) -> None:
 
     if group.attrs.get("complete") is False:
         table = _table(f"model {url}")
-        table.add_row("complete", "no: fit --resume goes on")
+        table.add_row("complete", "no: fit --resume continues")
         kept = kept_of(group)
         if kept is not None:
             table.add_row(f"{kept[0]} kept", f"{kept[1]:,}")
@@ -298,7 +298,7 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     last = estimator.history_[-1] if estimator.history_ else {}
     for name, label in (
         ("predicted_gain", "predicted gain of one more step, nats"),
-        ("expected_loss", "expected loss to training on all rows, nats"),
+        ("expected_loss", "expected loss compared with training on all rows, nats"),
     ):
         if name in last:
             table.add_row(label, f"{last[name]:.2g}")

@@ -356,7 +356,7 @@ def cluster_options(command: F) -> F:
             "--workers",
             type=click.IntRange(min=1),
             metavar="N",
-            help="Local worker processes of one thread.  [default: one a core]",
+            help="Local worker processes of one thread.  [default: one per core]",
         ),
         click.option(
             "--memory-limit",

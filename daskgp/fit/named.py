@@ -103,6 +103,6 @@ def _refuse_datasets(source: Any) -> None:
     for address in sources.addresses(source):
         if not remote.is_pattern(address) and data.is_dataset(address):
             raise InputError(
-                f"{address} is a dataset store, which says its own columns: fit it without names "
+                f"{address} is a dataset store, which names its own columns: fit it without names "
                 "of a target, features or others (X, y = daskgp.open_dataset(...) in Python)"
             )

@@ -243,7 +243,7 @@ class Kernel(ABC):
         Raises
         ------
         SettingError
-            If the class is not registered, so that another kernel would come back.
+            If the class is not registered: another kernel would be loaded.
         """
         self._check_registered()
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # kernels are dataclasses
@@ -255,7 +255,7 @@ class Kernel(ABC):
         kind = type(self)
         if self._known.get(getattr(kind, "name", "")) is not kind:
             raise SettingError(
-                f"{kind.__name__} is not registered, so that another kernel would come back: call "
+                f"{kind.__name__} is not registered, so another kernel would be loaded: call "
                 f"daskgp.kernels.register({kind.__name__})"
             )
 

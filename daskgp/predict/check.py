@@ -266,7 +266,7 @@ def _check_rows(solved: Solved, rows: data.Rows, executor: Executor) -> None:
     refuse_other_units(solved, rows.feature_units)
     if rows.n_targets != solved.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
+            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
     remedy = f"put it in {visibility.HERE}"

@@ -158,7 +158,7 @@ def _write(
         if new and claim.held() and not target.done().any():
             data.remove(job.output)
         elif not isinstance(error, ChangedError):
-            error.add_note("the same prediction with --resume (resume=True) goes on from here")
+            error.add_note("the same prediction with --resume (resume=True) continues from here")
         raise
     logger.info("predicted %d rows of %s, found %d done", written.rows, inputs.url, written.skipped)
     return written

@@ -430,7 +430,7 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
         )
     if solved.n_targets != rows.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}"
+            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}"
         )
     regressor = None if solved.known is None else solved.known.regressor
     return Expected(

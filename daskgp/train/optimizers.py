@@ -334,8 +334,8 @@ def _trust_region(
 
 
 LOST = (
-    "training ended where no better point is found, as where rounding hides it: raise "
-    "noise_variance, choose dtype='float64' or start from other hyper-parameters"
+    "training ended where no better point is found, which can happen where rounding hides it: "
+    "raise noise_variance, choose dtype='float64' or start from other hyper-parameters"
 )
 
 
@@ -375,7 +375,7 @@ def _lbfgs(
     if result.status == 2 and not arrived:
         early = (
             f"training stopped early after {result.nit} iterations: no better point was found "
-            "along its last direction, as where rounding hides what is left to gain "
+            "along its last direction, which can happen where rounding hides the remaining gain "
             f"({str(result.message).strip(' :')})"
         )
     elif result.nit >= training.max_iter and not arrived:

@@ -234,7 +234,7 @@ def test_plan_says_what_a_fit_needs_and_whether_it_fits(data):
 
 
 def test_a_device_that_cannot_be_had_is_refused_wherever_it_is_asked_for(data, fitted, tmp_path):
-    lacks = "device='gpu' cannot be had: cupy is not installed"
+    lacks = "device='gpu' is not available: cupy is not installed"
     assert lacks in refused("plan", data, "--model", "sgpr", "--set", "device=gpu")
     output = tmp_path / "predictions.zarr"
     for command in (("predict", fitted, data, output), ("score", fitted, data)):
@@ -410,7 +410,7 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert "incomplete" in refused("predict", killed, data, tmp_path / "p.zarr")
     line = refused("fit", data, killed, *FIT, "--scheduler", scheduler, code=1)
     assert f"{killed}.lock was left by process {process.pid}" in line
-    assert "add --resume to go on from it, or --clear-lock" in line
+    assert "add --resume to continue from it, or --clear-lock" in line
     again = ("--clear-lock", "--scheduler", scheduler)
     assert "--resume" in refused("fit", data, killed, *FIT, *again)
     other = ("--model", "sgpr", "--set", "n_inducing=10", "--resume", "--scheduler", scheduler)
@@ -472,7 +472,7 @@ def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler
     assert not killed.exists()
     fail(RunError("workers died"), 3)
     line = refused("fit", data, killed, *options, code=1)
-    assert line == "Error: workers died; the same command with --resume goes on from here"
+    assert line == "Error: workers died; the same command with --resume continues from here"
     assert len(list(killed.rglob("evaluations/c/*/0"))) == 3
     fail(OSError("connection lost"), 2)
     line = refused("fit", data, killed, *options, "--resume", code=1)
@@ -517,7 +517,7 @@ def test_an_interrupted_fit_says_whether_anything_was_kept(
     assert not store.exists()
     assert refused("fit", data, store, *options, "--resume", code=code) == nothing
     left[:] = [1, 2]
-    goes_on = f"Error: {word}: the same command with --resume goes on from here"
+    goes_on = f"Error: {word}: the same command with --resume continues from here"
     assert refused("fit", data, store, *options, code=code) == goes_on
     assert len(list(store.rglob("evaluations/c/*/0"))) == 2
     assert refused("fit", data, store, *options, "--resume", code=code) == goes_on
@@ -542,7 +542,7 @@ def test_rows_that_were_put_in_order_are_kept_too(data, tmp_path, scheduler, mon
     lma = ("--model", "lma", "--set", "n_support=5", "--set", "block_rows=50")
     monkeypatch.setattr("daskgp.fit.hyperparameters.train_theta", interrupted)
     line = refused("fit", data, store, *lma, "--scheduler", scheduler, code=130)
-    assert line == "Error: interrupted: the same command with --resume goes on from here"
+    assert line == "Error: interrupted: the same command with --resume continues from here"
     assert "rows kept" in invoke("info", store).stdout
     written, arrange = [], daskgp.estimators.lma.arrange
     with monkeypatch.context() as arranged:

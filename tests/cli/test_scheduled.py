@@ -378,7 +378,7 @@ def test_verify_reads_what_looks_unchanged(model, tmp_path):
     assert model.predict_store(source, output, resume=True) == (0, 330)
     with pytest.raises(StoreError, match="rows 200 to 299 of the input have changed") as error:
         model.predict_store(source, output, resume=True, verify=True)
-    assert not hasattr(error.value, "__notes__")  # to go on does not mend it
+    assert not hasattr(error.value, "__notes__")  # to go on does not correct it
 
 
 def test_an_input_that_changed_is_refused_before_the_output_grows(model, tmp_path):
@@ -484,11 +484,11 @@ def test_the_lock_of_a_killed_run_is_explained_and_taken_over(stored, tmp_path, 
     line = refused(*(word for word in command if word != "--resume"), code=1)
     lock = tmp_path / "out.zarr.lock"
     left = f"the lock {lock} was left by process {process.pid} on host {platform.node()}, which"
-    assert f"{left} is not running any more: add --resume to go on from it" in line
+    assert f"{left} is no longer running: add --resume to continue from it" in line
     assert "or --clear-lock" in line
     shown = re.sub(r"[\s│]+", " ", invoke("info", tmp_path / "out.zarr").stdout)
     assert f"lock held by process {process.pid} on host" in shown
-    assert "not running any more" in shown
+    assert "no longer running" in shown
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert (record["finished"], record["exit"]) == (None, None)  # it never came to an end
     done = invoke(*command, *option)
@@ -541,7 +541,7 @@ def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
     found, stderr = stop_when(process, ready, how)
     assert found == code
     line = one_line(stderr)
-    assert line == f"Error: {word}: the same command with --resume goes on from here"
+    assert line == f"Error: {word}: the same command with --resume continues from here"
     assert not (tmp_path / "out.zarr.lock").exists()
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert (record["exit"], record["error"]) == (code, line.removeprefix("Error: "))
@@ -606,7 +606,7 @@ def test_a_run_on_a_machine_that_may_be_another_is_judged_by_its_heartbeat(machi
         cannot_hold("may be at work", store)
         cannot_hold("is at work", store, resume=True)
         cannot_hold("so its lock is not cleared", store, clear=True)
-    cannot_hold("add --resume to go on from it, or --clear-lock", store, wait=2.0)
+    cannot_hold("add --resume to continue from it, or --clear-lock", store, wait=2.0)
     with locks.hold(store, resume=True) as claim:  # as after the machine was started again
         assert claim.held()
     assert os.listdir(tmp_path) == []
@@ -632,7 +632,7 @@ def test_a_process_of_the_same_number_is_another_one(started, tmp_path):
     store = str(tmp_path / "p.zarr")
     mine = json.loads(lock_owner.Holder.here("abc").content())
     foreign(store, **{**mine, "started": started})
-    cannot_hold("which is not running any more", store)
+    cannot_hold("which is no longer running", store)
     foreign(store, **mine)
     cannot_hold("is at work", store, clear=True)
 
@@ -687,7 +687,7 @@ def test_a_lock_that_cannot_be_read_is_no_sign_of_life(content, tmp_path, monkey
     monkeypatch.setattr(lock_owner.Holder, "every", 0.1)
     store = str(tmp_path / "p.zarr")
     Path(f"{store}.lock").write_bytes(content)
-    cannot_hold("a run that cannot be told", store)
+    cannot_hold("an unknown run", store)
     assert Path(f"{store}.lock").read_bytes() == content
 
 

@@ -428,13 +428,13 @@ def test_what_is_no_number_per_row_is_refused(what):
     X, y = cases.rows()
     model = cases.fixed("exact")
     for wrong, says in [
-        (ERRORS[:3], r"has shape \(3,\), one number per row is needed: \(150,\)"),
+        (ERRORS[:3], r"has shape \(3,\), but one number per row is needed: \(150,\)"),
         (ERRORS[:1], r"has shape \(1,\), one number"),
         (ERRORS[None], r"has shape \(1, 150\), one number"),
         (np.stack([ERRORS] * 2, 1), r"has shape \(150, 2\), one number"),
         (ERRORS[:, None, None], r"has shape \(150, 1, 1\), one number"),
         (True, "=True: give numbers, or False to leave it out"),
-        (np.array("a"), "has type <U1, numbers are needed"),
+        (np.array("a"), "has type <U1, but numbers are needed"),
         (-1.0, "is (zero or )?negative in 150 rows of 150"),
     ]:
         with pytest.raises(InputError, match=f"{what} ?{says}"):

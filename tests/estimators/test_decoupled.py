@@ -728,7 +728,7 @@ def test_labels_that_cannot_be_observed_are_not_scored(likelihood, lazy, table):
         InputError, match=f"3 targets .* the {likelihood} likelihood takes only|whole"
     ):
         model.score(*given)
-    with pytest.raises(InputError, match="y has type <U1, numbers are needed"):
+    with pytest.raises(InputError, match="y has type <U1, but numbers are needed"):
         model.score(X, ["a"] * N)
 
 
@@ -777,7 +777,7 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
             "X has 1 features, but decoupled is expecting 2 features",
         ),
         ((pd.DataFrame(X, columns=["lat", "lon"]), y), "X has feature 'lat' where the model was"),
-        ((X, np.column_stack([y, y])), "y has 2 targets, the model was fitted with 1: y"),
+        ((X, np.column_stack([y, y])), "y has 2 targets, but the model was fitted with 1: y"),
         ((X * np.nan, y), "no usable rows: all 120 rows have a missing value"),
         ((X, y + np.inf), "target 'y' has 120 infinite values"),
         ((X - 1e200, y), "feature 'lon' has values of up to 1e+200 in size"),

@@ -375,12 +375,12 @@ def test_a_failure_says_how_training_goes_on(tmp_path, during):
     during(raised(error))
     with pytest.raises(RunError):
         model().fit(X, Y)
-    assert notes(error) == ["pass checkpoint= to fit, and what is trained is not lost"]
+    assert notes(error) == ["pass checkpoint= to fit, and the progress of training is kept"]
     error = RunError("the scheduler is gone")
     during(raised(error))
     with pytest.raises(RunError):
         model().fit(X, Y, checkpoint=url)
-    assert notes(error) == [f"the same fit with checkpoint={url!r} goes on from here"]
+    assert notes(error) == [f"the same fit with checkpoint={url!r} continues from here"]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def _seed(random_state: int | None) -> int:
 
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
+        raise SettingError(f"{name}={shown(value)}: a whole number of at least {least} is needed")
     return int(value)
 
 

@@ -268,9 +268,11 @@ def _noise(
     given = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     first = next((f"{name}={column!r}" for name, column in given.items() if column), None)
     if first and not targets:
-        raise InputError(f"{first} is about a target and there is none: give target=")
+        raise InputError(f"{first} describes a target, but there is none: give target=")
     if y_std and y_variance:
-        raise InputError(f"{first} and y_variance={y_variance!r} say the same: give one of them")
+        raise InputError(
+            f"{first} and y_variance={y_variance!r} describe the same error: give only one of them"
+        )
     if (y_std or y_variance) and len(targets) > 1:
         raise InputError(f"{first} and {len(targets)} targets: convert one target with its errors")
     columns = {}
@@ -293,7 +295,7 @@ def _append(
     if more:
         raise StoreError(
             f"no rows can be added to the dataset {destination}, which also has {', '.join(more)}: "
-            "add them to the store that it was made from, or make it anew of all rows"
+            "add them to the store that it was made from, or make it again from all rows"
         )
     named = asked.like(kept)
     for name in BY_ROW[2:]:
@@ -325,7 +327,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         twice = next((name for name in beside if beside.count(name) > 1), None)
         if twice is not None:
             raise InputError(
-                f"{twice!r} is named for two things, errors, weights or a mask: copy it"
+                f"{twice!r} has two uses among errors, weights and mask: copy the column"
             )
         if asked.mask is not None and not table.gridded:
             raise InputError(
@@ -338,7 +340,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         kinds = table.kinds((*chosen, *table.targets, *beside))
         times = next((name for name in beside if kinds[name] == TIMES), None)
         if times is not None:
-            raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
+            raise InputError(f"column {times!r} of {what} holds times, but numbers are needed")
         own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
         units = own
         if kept is not None:
@@ -492,6 +494,7 @@ def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
     twice = next((name for name in beside if name in (*names, *table.targets)), None)
     if twice is not None:
         raise InputError(
-            f"{twice!r} is about the noise or a mask and among features or targets: leave one out"
+            f"{twice!r} is used for the noise or a mask and also as a feature or target: leave "
+            "one out"
         )
     return names

@@ -85,7 +85,7 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
 
 def _refuse_index(frame: Any, source: str) -> None:
     if not isinstance(frame.index, pd.RangeIndex):
-        raise InputError(f"rows of {source} have more fields than its header has names: mend it")
+        raise InputError(f"rows of {source} have more fields than its header has names: correct it")
 
 
 def _refuse_wide(file: Any, width: int, source: str) -> None:
@@ -93,7 +93,7 @@ def _refuse_wide(file: Any, width: int, source: str) -> None:
     if any(len(row) > width for row in rows):
         raise InputError(
             f"rows of {source} have more fields than its header has names, the first in line "
-            f"{rows.line_num}: mend it"
+            f"{rows.line_num}: correct it"
         )
 
 
