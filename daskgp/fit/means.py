@@ -84,8 +84,8 @@ def _check_regressor(estimator: GaussianProcess, mean: Any) -> None:
             ) from error
     if estimator.target_transform is not None:
         raise SettingError(
-            f"mean={name} predicts y and target_transform={estimator.target_transform!r} is of "
-            "what is left of it: fit both to transformed targets, or leave one out"
+            f"mean={name} predicts y, but target_transform={estimator.target_transform!r} "
+            "transforms its residuals: fit both to transformed targets, or leave one out"
         )
 
 

@@ -429,7 +429,7 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     before = files(killed)
     again = invoke("fit", data, killed, *FIT, "--resume")
     assert (again.exit_code, again.stderr.count("\n")) == (0, 1)
-    assert "is complete already" in again.stderr
+    assert "is already complete" in again.stderr
     found = json.loads(again.stdout)
     assert (found["objective"], found["resumed"]) == (resumed["objective"], False)
     assert files(killed) == before
@@ -477,7 +477,7 @@ def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler
     fail(OSError("connection lost"), 2)
     line = refused("fit", data, killed, *options, "--resume", code=1)
     assert "connection lost" in line
-    assert "--resume goes on" in line
+    assert "--resume continues" in line
     assert len(list(killed.rglob("evaluations/c/*/0"))) == 5
     monkeypatch.undo()
     resumed = succeed("fit", data, killed, *options, "--resume")
@@ -491,7 +491,7 @@ def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):
     process = start("fit", data, model, *FIT, "--workers", "1")
     code, stderr = stop_when(process, evaluations(model), signal.SIGINT)
     assert code == 130
-    assert "--resume goes on" in one_line(stderr)
+    assert "--resume continues" in one_line(stderr)
     assert evaluations(model)()
 
 
@@ -588,7 +588,7 @@ def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, schedul
     time.sleep(0.5)  # the workers finish what they had begun
     done = {name: (killed / "mean" / "c" / name).stat().st_mtime_ns for name in os.listdir(flags)}
     assert 5 < len(done) < 200
-    assert "--resume goes on" in shown("info", killed)
+    assert "--resume continues" in shown("info", killed)
     again = ("--clear-lock", "--scheduler", scheduler)
     assert "exist already" in refused("predict", fitted, inputs, killed, *again)
     resume = ("--resume", "--scheduler", scheduler)

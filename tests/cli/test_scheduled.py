@@ -505,10 +505,10 @@ def test_a_run_whose_lock_is_cleared_by_hand_stops(stored, tmp_path, scheduler):
     (tmp_path / "out.zarr.lock").unlink()
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "is not this run's any more" in one_line(stderr)
+    assert "no longer belongs to this run" in one_line(stderr)
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert record["exit"] == 1
-    assert "is not this run's any more" in record["error"]
+    assert "no longer belongs to this run" in record["error"]
     assert succeed(*command)["rows"] > 0
 
 
@@ -521,7 +521,7 @@ def test_a_run_whose_lock_another_took_leaves_its_record_alone(stored, tmp_path,
     record.write_text("another's")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "is not this run's any more" in one_line(stderr)
+    assert "no longer belongs to this run" in one_line(stderr)
     assert record.read_text() == "another's"
     assert "runs" not in zarr.open_group(tmp_path / "out.zarr", mode="r").attrs
     assert "elsewhere" in (tmp_path / "out.zarr.lock").read_text()
@@ -591,7 +591,9 @@ def test_a_run_on_another_host_is_judged_by_its_heartbeat(tmp_path):
         assert "first looks for a sign of life for 0.35 s" in line
         cannot_hold("so its lock is not cleared", store, clear=True)
         cannot_hold("is at work", store, wait=0.8)
-    cannot_hold("was left by process 4 on host elsewhere, which is not running", store, wait=5.0)
+    cannot_hold(
+        "was left by process 4 on host elsewhere, which is no longer running", store, wait=5.0
+    )
     with locks.hold(store, clear=True) as claim:
         assert claim.held()
     assert not Path(f"{store}.lock").exists()
@@ -822,8 +824,8 @@ def test_a_heart_beats_and_notices_that_the_lock_is_lost(tmp_path, monkeypatch, 
         beats = lambda: json.loads(Path(claim.url).read_text())["beat"]  # noqa: E731
         wait_until(lambda: beats() > 3)
         foreign(store)
-        wait_until(lambda: "is not this run's any more" in caplog.text)
-        with pytest.raises(RunError, match="is not this run's any more"):
+        wait_until(lambda: "no longer belongs to this run" in caplog.text)
+        with pytest.raises(RunError, match="no longer belongs to this run"):
             claim.check()
     assert json.loads(Path(claim.url).read_text())["host"] == "elsewhere"
 

@@ -297,7 +297,7 @@ def test_a_window_of_whole_blocks_slides(case):
     close(model, blocks(case).fit(X[60:], y[60:]), rtol=1e-9)
     model.forget(X[210:], y[210:])
     close(model, blocks(case).fit(X[60:210], y[60:210]), rtol=1e-9)
-    with pytest.raises(InputError, match="20 of 20 rows to forget are no whole blocks at either"):
+    with pytest.raises(InputError, match="20 of 20 rows to forget are not whole blocks at either"):
         model.forget(X[60:80], y[60:80])
     with pytest.raises(InputError, match="forget leaves no rows"):
         model.forget(X[60:210], y[60:210])

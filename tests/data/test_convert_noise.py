@@ -83,7 +83,7 @@ def test_errors_of_a_grid_follow_its_points(tmp_path):
     [
         ({"y_std": "err"}, "y_std='err' describes a target, but there is none: give target="),
         ({"target": "y", "y_std": "nobody"}, "nobody"),
-        ({"target": "y", "y_std": "err", "weight": "err"}, "'err' is named for two things"),
+        ({"target": "y", "y_std": "err", "weight": "err"}, "'err' has two uses"),
         (
             {"target": "y", "y_std": "err", "y_variance": "w"},
             "describe the same error: give only one of them",
@@ -91,7 +91,7 @@ def test_errors_of_a_grid_follow_its_points(tmp_path):
         ({"target": ["y", "x"], "y_std": "err"}, "2 targets: convert one target with its errors"),
         (
             {"target": "y", "features": ["x", "w"], "weight": "w"},
-            "'w' is about the noise",
+            "'w' is used for the noise",
         ),
     ],
 )

@@ -155,7 +155,11 @@ def test_a_grid_that_is_made_says_its_units(model):
 
 
 CONTRADICTORY = {
-    "plain": ("depth", {"units": "feet"}, "feature 'depth' of the grid is in 'feet', the model"),
+    "plain": (
+        "depth",
+        {"units": "feet"},
+        "feature 'depth' of the grid is in 'feet', but the model",
+    ),
     "times": ("time", {"units": "K"}, "in 'K', but the model was fitted with it in 'hours since"),
     "calendar": (
         "time",

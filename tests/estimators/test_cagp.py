@@ -639,7 +639,7 @@ def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatc
     monkeypatch.setattr(ComputationAware, "evaluate", fail)
     if how == "killed":
         monkeypatch.setattr(daskgp.data, "remove", unable)
-    assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
+    assert "--resume continues" in refused("fit", data, stopped, *chosen, code=1)
     monkeypatch.undo()
     assert (stopped / "rows-ordered").exists() is (how == "killed")
     assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")

@@ -971,7 +971,7 @@ def test_fewer_steps_than_a_checkpoint_has_are_refused(table, tmp_path):
 def test_a_model_store_is_no_checkpoint(table, tmp_path):
     url = str(tmp_path / "m.zarr")
     made("svgp").fit(*table).save(url)
-    with pytest.raises(StoreError, match="is no checkpoint: choose another place"):
+    with pytest.raises(StoreError, match="is not a checkpoint: choose another place"):
         made("svgp").fit(*table, checkpoint=url)
     daskgp.load(url)
 
@@ -1145,7 +1145,7 @@ def test_a_command_that_fails_says_how_to_go_on(data, tmp_path, scheduler, monke
 
     monkeypatch.setattr(Steps, "sums", fail)
     chosen = (*chosen, "--set", "gradients=client")
-    assert "--resume goes on" in refused("fit", data, tmp_path / "m.zarr", *chosen, code=1)
+    assert "--resume continues" in refused("fit", data, tmp_path / "m.zarr", *chosen, code=1)
     monkeypatch.undo()
     assert succeed("fit", data, tmp_path / "m.zarr", *chosen, "--resume")["iterations"] == 130
 

@@ -434,7 +434,7 @@ def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
         return evaluate(self, vector)
 
     monkeypatch.setattr(rounds_of_experts.Objectives, "evaluate", fail)
-    assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
+    assert "--resume continues" in refused("fit", data, stopped, *chosen, code=1)
     monkeypatch.undo()
     assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
     kept = {p: p.stat().st_mtime_ns for p in (stopped / "rows").rglob("*") if p.is_file()}
@@ -479,7 +479,7 @@ REFUSED = {
     "expert": ({"expert": "dense"}, "expert='dense': choose one of 'sparse', 'exact'"),
     "partition": ({"partition": "kmeans"}, "partition='kmeans': choose one of 'random', 'block'"),
     "order": ({"partition": "block", "order": "x7"}, "order 'x7' is none of"),
-    "random order": ({"partition": "block", "order": "random"}, "puts no nearby rows together"),
+    "random order": ({"partition": "block", "order": "random"}, "not keep nearby rows together"),
     "aggregation": ({"aggregation": "moe"}, "aggregation='moe': choose one of 'optimal', 'npae'"),
     "weights": ({"weights": "best"}, "weights='best': choose one of 'projection', 'paper'"),
     "variance": ({"variance": "exact"}, "variance='exact': choose one of 'linear', 'paper'"),

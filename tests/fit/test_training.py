@@ -306,7 +306,7 @@ def test_other_optimizers_train_on_a_number_of_blocks(optimizer):
 def test_methods_that_cannot_tell_enough_blocks_say_so():
     X, y = simulated(kernels.Matern32(0.8), 60)
     with pytest.raises(
-        SettingError, match="train_blocks='auto': choose a whole number of at least 1 or"
+        SettingError, match="train_blocks='auto': choose a whole number of at least 1,"
     ):
         daskgp.SGPR(n_inducing=5, train_blocks="auto").fit(X, y)
 

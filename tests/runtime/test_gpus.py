@@ -65,7 +65,7 @@ def test_workers_that_declare_nothing_are_all_asked(mixed, monkeypatch):
 def test_a_cluster_at_an_address_is_asked_for_its_gpus(mixed, monkeypatch):
     monkeypatch.setattr(gpus, "declares", lambda worker: False)
     with (
-        pytest.raises(DeviceError, match="cannot be had on 1 of 2 workers"),
+        pytest.raises(DeviceError, match="is not available on 1 of 2 workers"),
         daskgp.connect(mixed.scheduler.address, device="gpu"),
     ):
         pass
