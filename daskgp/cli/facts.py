@@ -1,4 +1,4 @@
-"""What stores contain, as values for JSON: the result of ``info --json``."""
+"""Contents of stores as values for JSON: the result of ``info --json``."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Rows:
 
     @property
     def _chunks_of(self) -> str:
-        """What tells decoded chunks from others: of a store that grows the last one changes."""
+        """Key of decoded chunks; it grows with a store, whose last chunk changes."""
         return f"{self.identity}-{len(self)}"
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:

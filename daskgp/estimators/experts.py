@@ -318,7 +318,8 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
             raise InputError(f"n_experts={count} for {n} usable rows: choose at most {n}")
         if self.central is not None and self.central * n < 1:
             raise InputError(
-                f"central={self.central} of {n} usable rows is less than one row: choose a larger share"
+                f"central={self.central} of {n} usable rows is less than one row: choose a larger "
+                "share"
             )
 
     def _part_rows(self, n: int, count: int) -> int:

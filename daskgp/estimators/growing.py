@@ -33,7 +33,7 @@ HERE = Executor(None)
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """What a dataset store has for a fitted estimator that may have seen its first rows.
+    """Rows that a dataset store has for a fitted estimator that may have seen the first of them.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _open: ContextVar[Progress | None] = ContextVar("open", default=None)
 
 
 class Amount(NamedTuple):
-    """How much work there is: all its rows, if known, and the name of its steps."""
+    """Size of some work: all its rows, if known, and the name of its steps."""
 
     rows: int | None = None
     unit: str = "tasks"

@@ -57,7 +57,7 @@ class Stored(NamedTuple):
     checksums: Mapping[str, str] = {}
     """Checksums of these groups."""
     place: Any = None
-    """Where in its store it was read from; None for the root."""
+    """Path in its store that it was read from; None for the root."""
 
 
 @contextmanager
