@@ -60,7 +60,7 @@ class Law:
             raise SettingError(
                 f"{what} of new observations of likelihood {self.likelihood.name!r} are not "
                 "available, because they are 0 or 1: ask for predict_proba, or leave "
-                "include_noise out"
+                f"include_noise out for {what} of f"
             )
 
     def quantiles(self, mean: Any, std: Any, levels: tuple[float, ...]) -> np.ndarray:
