@@ -791,7 +791,7 @@ def test_cggp_has_the_mean_of_conjugate_gradients_and_no_variance(table, tmp_pat
     loaded = daskgp.load(str(tmp_path / "m.zarr"))
     np.testing.assert_array_equal(loaded.predict(places), before)
     assert (loaded.n_iter_, loaded.residual_) == (model.n_iter_, model.residual_)
-    with pytest.raises(SettingError, match="gives a mean and no variance"):
+    with pytest.raises(SettingError, match="gives a mean but no variance"):
         model.predict(places, return_std=True)
     with pytest.raises(SettingError, match="has no evidence"):
         model.log_marginal_likelihood()
